@@ -10,12 +10,12 @@
 #
 # Variables:
 #   DEVICE=cuda            kernels compiled by nvcc; the default if nvcc and a GPU are found
-#   DEVICE=cpu             the same kernels compiled for the host: one lane per row, blocks over threads
+#   DEVICE=cpu             the same kernels compiled for the host: blocks of one thread, distributed over CPU threads
 #   DEVICE=fibers          the same kernels with the GPU's geometry on a CPU: slow, for tests
 #   CUDA_ARCHS="80 90a"    GPUs to compile for; default: those of this machine; all: 80 and 90a, for packages
 #   MARCH=x86-64-v3        instruction set of the CPU; default: that of this machine
 #   OPTIMISE=-O3           EXTRA=FLAGS  for every compiler of host code
-#   UNITE=                 compiles every file separately, so that a change of one file recompiles only that file
+#   UNITE=                 no unity build: every file separately, so that a change of one file recompiles only that file
 #   SANITIZE=CHECKS        thread, address, undefined or address,undefined; DEVICE=cpu or fibers
 #   TESTS=FILES            test files or folders to compile; default: test
 #   SUFFIX=-mine           separate build folders, for two concurrent builds
@@ -54,8 +54,8 @@ KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 PLAINFLAGS := $(CXXFLAGS)
 
-# The checks of memory accesses must see the accesses of the source, line by line: no vector code, whose masked accesses
-# they miss. AddressSanitizer itself finds the use of a null pointer or of a wrong type.
+# No vectorization under sanitizers: they miss masked vector accesses, and reports should match source lines.
+# AddressSanitizer already detects the use of null pointers and of objects of a wrong type.
 CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize "-fdebug-prefix-map=$(CURDIR)=." \
              -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized \
              $(if $(findstring address,$(SANITIZE)),-fno-sanitize=null$(comma)vptr$(comma)object-size)
@@ -94,10 +94,10 @@ with_end   = $(foreach end,$(1),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(e
 LEFT_OUT  := $(call with_end,$(HAS_NOT) $(HAS:%=%_absent))
 # $(call sources,FOLDERS,SUFFIX): those of this build, in the folders and below.
 sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
-# Every folder below these is compiled as one file, so that headers are compiled once per folder: llmc takes 93 s of
-# CPU time instead of 207, measured before its headers stopped including the JSON library. UNITE="llmc test" is for
-# tests that are built once. Files that have flags of their own, or are not for every device, or define the same name
-# differently are compiled separately.
+# Unity build: for each folder below those in UNITE all files are compiled as one translation unit, so that headers are
+# compiled once per folder: llmc takes 93 s of CPU time instead of 207, measured before its headers stopped including
+# the JSON library. UNITE="llmc test" is for tests that are built once. Files that have flags of their own, or are not
+# for every device, or define the same name differently are compiled separately.
 UNITE     ?= llmc
 APART     := %/processor_check.cpp %/commit.cpp %/fingerprint.cpp test/support/% test/operations/% test/main% \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
@@ -114,8 +114,8 @@ EXECUTOR  := $(if $(filter cuda,$(DEVICE)),,$(call sources,kernels/simt,cpp))
 HOST_SRC  := $(filter-out kernels/simt/%,$(call sources,kernels llmc,cpp))
 LIBRARY   := $(call objects,$(HOSTBUILD),$(HOST_SRC)) $(call objects,$(BUILD),$(KERNEL_CU) $(EXECUTOR))
 TOOLS     := $(patsubst dev/%.cpp,%,$(wildcard dev/*.cpp))
-# The sanitizers check the product, not the reference that its results are compared with, nor, except for races between
-# ranks, the test cases: those objects are of the plain build.
+# The sanitizers check the program. The reference that its results are compared with, and the test cases (except those
+# for races between ranks), are compiled without sanitizers: their objects are those of the plain build.
 EXPECTED  := $(addprefix test/support/,reference_model.cpp communicator_suite.cpp collective_results.cpp)
 OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
@@ -158,7 +158,7 @@ $(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ) $(BUILD)/library $(BUILD)/cases
 
 # ---- objects
 
-# A compiler that does not collect garbage in its memory takes a tenth less time for a long file, and up to 1.6 GB.
+# GCC's garbage collector never runs with a heap of 4 GB: a long file takes 10 % less time, and up to 1.6 GB of memory.
 KEEP      := --param ggc-min-heapsize=4000000
 define compile_host
 @mkdir -p $(@D)
@@ -212,9 +212,9 @@ build/test/main.cpp.o: test/main.cpp $(MAKE_FILES)
 
 # ---- objects with flags of their own
 
-# Optimizing test cases takes more time than it saves: -Og takes three quarters of the time of -O1. The reference
-# results, in support and operations, run long enough to need it. The sanitizers double the code to be optimized and
-# see every access of the source with -O0, so host code under them is not optimized either.
+# Optimizing test cases takes more time than it saves: -Og compiles in three quarters of the time of -O1. The reference
+# code, in test/support and test/operations, runs long enough to need optimization. Sanitizers double the code to be
+# optimized, and with -O0 they see every access of the source, so sanitized host code is not optimized either.
 # FAST_COMPILE: without an exception handler in every assertion; the test case has one.
 QUICK     := $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
 $(CASES): private CXXFLAGS += $(QUICK:%=-Og) -DCATCH_CONFIG_FAST_COMPILE
@@ -266,7 +266,7 @@ $(if $(filter-out $(HOSTBUILD),$(PLAINBUILD)),$(eval $(call kept,$(PLAINBUILD)/f
 $(eval $(call kept,$(BUILD)/flags,$(if $(filter cuda,$(DEVICE)),$(NVCC) $(NVCCFLAGS),$(CXX) $(CXXFLAGS) $(CUFLAGS) \
   $(KERNELDEF))))
 
-# $(call unite,FOLDER,SOURCES): the rules for the files that include those of a folder.
+# $(call unite,FOLDER,SOURCES): the rules that generate the unity sources, one file of #includes per folder.
 define unite_one
 $(1)/$(2): ALWAYS
 	@mkdir -p $$(@D)

@@ -10,7 +10,7 @@ BUNDLED   := $(wildcard build/deps/include)
 
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) \
                $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
-# nvcc reports the toolkit's folder: the nvcc on PATH may be a script that starts another one.
+# Ask nvcc itself for the toolkit's folder: the nvcc on PATH may be a wrapper script.
 NVCC_HERE := $(if $(NVCC),$(shell $(NVCC) --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^\#\$$ _HERE_=//p'))
 CUDA_ROOT := $(realpath $(patsubst %/bin,%,$(NVCC_HERE)))
 GPU_FOUND := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
@@ -89,7 +89,7 @@ CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsu
 # cuDNN compiles kernels with it, and its frontend links to it.
 NVRTC_ROOT := $(call root_with,nvrtc.h,nvrtc)
 CUDNN      := $(and $(CUDNN_ROOT),$(CUDNN_FRONTEND),$(NVRTC_ROOT))
-# NVRTC opens libnvrtc-builtins by name. The loader finds it in the system's folders, but not in python3's packages, so
+# NVRTC opens libnvrtc-builtins by name. The loader finds it in the system's folders, but not in site-packages, so
 # the program links to it although it calls none of its functions.
 BUILTINS   := $(call library,$(NVRTC_ROOT),nvrtc-builtins)
 CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) \

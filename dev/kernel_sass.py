@@ -158,8 +158,9 @@ def read_object(cuobjdump, path, patterns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description='a model of what bounds the memory-bound kernels on an H200')
-    parser.add_argument('build', nargs='?', default='build/cuda')
+    parser = argparse.ArgumentParser(description='Models from the machine code of a CUDA build what limits its '
+                                                 'memory-bound kernels on an H200, and writes a Markdown table.')
+    parser.add_argument('build', nargs='?', default='build/cuda', help='build folder (default: %(default)s)')
     build = parser.parse_args().build
     cuobjdump = find_cuobjdump()
     if not cuobjdump:

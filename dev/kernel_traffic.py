@@ -5,8 +5,8 @@
 # Runs build/stand-in/train_gpt2 (make -f test/stand_in/Makefile) with FLAGS: data, and -x N for N steps. Default:
 # one step of 128 tokens at GPT-2 124M's width, in half a minute. Prints a table: warp instructions; bytes of global
 # memory that lanes load and store, and their ratio to the 32-byte sectors that their warps touch (above 1: lanes read
-# the same bytes); passes of shared memory, divided by the least possible number (1: no bank conflict). Below each
-# kernel it lists the source lines whose excess sectors or passes are 3 % or more of the kernel's. These are counts, not
+# the same bytes); shared-memory wavefronts, divided by the ideal number (1: no bank conflict). Below each kernel it
+# lists the source lines whose excess sectors or wavefronts are 3 % or more of the kernel's. These are counts, not
 # times; ptxas may still merge accesses.
 import os
 import subprocess

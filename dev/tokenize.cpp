@@ -56,8 +56,8 @@ cxxopts::Options command_line() {
         text("auto"), "auto|text|jsonl")("field", "key of a jsonl object that holds its text", text("text"), "KEY")(
         "document-start", "a line that matches starts a document (default: one document per file)", given(), "REGEX")(
         "document-key",
-        "consecutive lines with the same text in the first (...) are one document: '^([^:]+):' joins lines with the "
-        "same text before the colon",
+        "consecutive lines with the same text in the first capture group are one document: '^([^:]+):' joins lines "
+        "with the same text before the colon",
         given(), "REGEX");
     options.add_options("Other")("h,help", "print this help and exit");
     options.add_options("files")("files", "text files", cxxopts::value<std::vector<std::string>>());

@@ -16,8 +16,8 @@
 namespace kernels {
 namespace {
 
-// The gradients are not read again before a whole row chunk is written, so on a GPU they should not evict the logits of
-// other rows from the cache.
+// The gradients are read again only after all rows of this call (one chunk of the LM head's rows) are written, so on a
+// GPU they should not evict the logits of other rows from the L2 cache.
 template <class T, int Bytes>
 __device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
     if constexpr (Bytes == sizeof(int4)) {
@@ -28,11 +28,11 @@ __device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
     }
 }
 
-// Exponentials relative to a maximum, which is stored as scaled() returns it.
+// exp(logit - maximum), where `maximum` has already been multiplied by log2(e) if Binary (see scaled()).
 //
-// A GPU uses powers of two: the exponent is one multiply-add, the power one instruction. (fast_exp needs FADD, FMUL and
-// MUFU plus three more instructions, for powers below 2^-126.) The scaled maximum is rounded; sums, gradients and loss
-// all use the rounded value, so its rounding error cancels.
+// A GPU uses exp2: one FFMA for the exponent and one MUFU.EX2. (fast_exp needs FADD, FMUL and MUFU, plus three
+// instructions for results below 2^-126.) The scaled maximum is rounded; sums, gradients and loss all use the rounded
+// value, so its rounding error cancels.
 template <bool Binary>
 struct PowersOf {
     static constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
@@ -67,10 +67,10 @@ struct Online {
         maximum = before < to ? to : before;
         return Powers::ratio(before, maximum);
     }
-    // Adds pack(0) to pack(packs - 1). Reads them once for their maximum and once more, from registers or the L1 cache,
-    // for their sum, so each logit costs one exponential, and the whole run one more. `omp simd` here and below keeps
-    // GCC from splitting the pack into scalars before it vectorises: 6.7 ms without, 3.8 with (256 x 50304 fp32, losses
-    // only, one core).
+    // Adds the logits of pack(0), ..., pack(packs - 1). Two passes: the first finds their maximum; the second, from
+    // registers or the L1 cache, adds exponentials. So each logit costs one exponential, and each call one more, to
+    // rescale. `omp simd` here and below keeps GCC from splitting the pack into scalars before it vectorizes: 6.7 ms
+    // without, 3.8 with (256 x 50304 fp32, losses only, one core).
     template <class Load>
     __device__ void add_run(int packs, Load pack) {
         float largest[kSize];
@@ -202,16 +202,16 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
         }
         store_streaming(&row[i * Pack::size], pack);
     }
-    // Done by the thread that wrote the target's pack, so no barrier is needed. With one class the softmax must be
-    // exactly 1. On a CPU the maximum's exponential is exactly 1, so multiplying by the inverse, which is cheaper, also
-    // gives 1.
+    // The target's gradient also gets -1. The thread that wrote its pack does this, so no barrier is needed. With a
+    // vocabulary of one token the softmax must be exactly 1, so a GPU divides. On a CPU exp(0) is exactly 1, so the
+    // cheaper multiplication by 1 / sum also gives 1.
     if (valid && int(threadIdx.x) == target / Pack::size % Threads) {
         const float power = Powers::power(target_logit, maximum);
         row[target] = round_to<T>(((simt::gpu_geometry ? power / sum : power * inverse) - 1.0f) * scale);
     }
 }
 
-// One block: one loss per row is negligible next to the row itself.
+// A single block suffices: it reads one float per row, negligible compared with the logits of that row.
 template <int Threads>
 __global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<double> total,
                                                                     std::span<const float> losses) {
@@ -248,8 +248,8 @@ void classifier(const Classifier<T>& op, StreamRef stream) {
     require(op.losses.size() >= std::size_t(op.rows), "size of losses", op.losses.size(), "at least one per row");
     require(op.targets.size() >= std::size_t(op.rows), "size of targets", op.targets.size(), "at least one per row");
     if (op.rows == 0) return;
-    // 1024 threads for a row of GPT-2's vocabulary, 128 for a byte vocabulary; two packs at a time are the most that 32
-    // registers hold. Not measured yet.
+    // 1024 threads for a row of GPT-2's vocabulary, 128 for a byte vocabulary. Two packs at a time, because more do not
+    // fit into the 32 registers per thread that two blocks of 1024 threads leave. Not measured yet.
     if constexpr (simt::gpu_geometry) {
         if (op.padded_vocabulary > 8192) launch_classifier<T, 1024, kGpuPackBytes, 2>(op, stream);
         else launch_classifier<T, 128, kGpuPackBytes, 2>(op, stream);

@@ -79,9 +79,9 @@ void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slic
                                                         packs_per_slice);
 }
 
-// Many small buckets (GPT-2's vocabulary: four rows on average) suit small blocks. A few huge ones (bytes: every sixth
-// letter is a space) need many rows in flight, and slices of one cache line, so that even one bucket keeps several
-// multiprocessors busy. Neither is measured yet.
+// A bucket is the rows of one token. Many small buckets (GPT-2's vocabulary: four rows on average) use small blocks. A
+// few huge ones (byte vocabulary: every sixth letter is a space) need many rows in flight, and slices of one cache
+// line, so that even one bucket keeps several SMs busy. Neither is measured yet.
 using SmallBuckets = RowSumGeometry<32, 4, kGpuPackBytes>;
 using HugeBuckets = RowSumGeometry<8, 64, kGpuPackBytes>;
 constexpr std::size_t kHugeBucketRows = 32;  // on average
@@ -95,7 +95,7 @@ void check_shape(int batch, int seq_len, int channels) {
     require(batch > 0, "the batch of an embedding", batch, "at least 1");
     require(seq_len > 0, "the sequence length of an embedding", seq_len, "at least 1");
     require(channels > 0 && channels % (16 / sizeof(T)) == 0, "channels of an embedding", channels,
-            "a multiple of 16 bytes' worth of elements");
+            "a multiple of " + std::to_string(16 / sizeof(T)) + " (16 bytes)");
 }
 
 }  // namespace

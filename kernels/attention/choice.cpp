@@ -19,8 +19,8 @@
 namespace kernels {
 namespace {
 
-// cuDNN's deterministic backward pass on Hopper stores seq_len^2 numbers per head. Above this limit auto selects flash
-// attention, which needs no workspace.
+// Limit of cuDNN's workspace in bytes: its deterministic backward pass on Hopper stores seq_len^2 numbers per head.
+// Above the limit `--attention auto` selects flash attention, which needs no workspace.
 constexpr std::size_t kAutomaticWorkspace = std::size_t(4) << 30;
 
 // Plans of cuDNN to time per pass: cuDNN 9.19 offers two to four, and each takes up to half a second to build.
@@ -236,62 +236,62 @@ struct Attention::State {
         attention_backward(op, stream);
     }
 
-    // Times first cuDNN's plans of each pass, then both passes of every supported form, in sequence as in training;
-    // only bf16 has more than one form.
+    // First times cuDNN's plans of each pass, then every supported form: forward and backward pass one after the other,
+    // as in training. Does nothing in fp32, which has only one form.
     void choose(const AttentionProblem& problem, StreamRef stream) {
         if (!options.tuned || !options.tuned->timing || problem.dtype != DType::bf16) return;
-        std::vector<AttentionForm> able;
+        std::vector<AttentionForm> supported;
         try {
-            able = forms(problem);
+            supported = forms(problem);
         } catch (const Error&) {  // plan() throws it, on all ranks
             return;
         }
-        const auto known = chosen(problem, able);
+        const auto known = chosen(problem, supported);
         std::string refused;
-        std::erase_if(able, [&](const AttentionForm& form) {
+        std::erase_if(supported, [&](const AttentionForm& form) {
             if (known) return form != AttentionForm{known->method, known->deterministic};
             const std::string why = refusal(form, problem);
             if (!why.empty()) refused += "; not " + form.name() + ": " + why;
             return !why.empty();
         });
         std::set<CudnnPass> untimed;
-        for (const AttentionForm& form : able)
+        for (const AttentionForm& form : supported)
             for (const CudnnPass pass : passes(form, problem))
                 if (!options.tuned->find(library(), plans_of(pass, problem.shape).problem)) untimed.insert(pass);
-        if (untimed.empty() && able.size() < 2) return;
+        if (untimed.empty() && supported.size() < 2) return;
         try {
             const AttentionProbe probe(problem, stream);
             for (const CudnnPass pass : untimed) {
                 if (pass != CudnnPass::forward) cudnn.forward(probe.forward(), stream);
                 choose_plan(plans_of(pass, problem.shape, &probe, stream), *options.tuned, stream);
             }
-            if (able.size() > 1) compete(problem, able, refused, probe, stream);
+            if (supported.size() > 1) time_forms(problem, supported, refused, probe, stream);
         } catch (const Error& error) {
-            options.tuned->note(key(problem) + ": the first supported method; " + error.what());
+            options.tuned->note(key(problem) + ": uses the first supported method; " + error.what());
         }
         cudnn.free_workspace();
         decisions.clear();
     }
-    void compete(const AttentionProblem& problem, const std::vector<AttentionForm>& able, const std::string& refused,
-                 const AttentionProbe& probe, StreamRef stream) {
+    void time_forms(const AttentionProblem& problem, const std::vector<AttentionForm>& supported,
+                    const std::string& refused, const AttentionProbe& probe, StreamRef stream) {
         const Timing timing = time_candidates(
-            int(able.size()),
+            int(supported.size()),
             [&](int candidate) {
-                const AttentionForm& form = able[std::size_t(candidate)];
+                const AttentionForm& form = supported[std::size_t(candidate)];
                 forward(form.method, probe.forward(), stream);
                 if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
             },
             options.tuned->cache_bytes, stream);
-        if (timing.ranking.empty()) throw Error("no method runs" + timing.notes, Blame::runtime);
+        if (timing.ranking.empty()) throw Error("every attention method failed" + timing.notes, Blame::runtime);
         const auto fastest = std::size_t(timing.ranking.front());
         std::string times;
-        for (std::size_t i = 0; i < able.size(); ++i) {
+        for (std::size_t i = 0; i < supported.size(); ++i) {
             char text[48];
             std::snprintf(text, sizeof text, " %.3f ms", 1e3 * timing.seconds[i]);
-            times += (i > 0 ? "; " : "") + able[i].name() + text;
+            times += (i > 0 ? "; " : "") + supported[i].name() + text;
         }
         options.tuned->keep(library(), key(problem),
-                            {able[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
+                            {supported[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
     }
 };
 
@@ -310,7 +310,7 @@ std::string Attention::describe(const AttentionProblem& problem) const {
                        : plan.method == AttentionMethod::flash ? "flash (mma.sync)"
                                                                : std::string(state_->build.plain);
     if (plan.method == AttentionMethod::cudnn && problem.backward)
-        text += plan.deterministic ? ", deterministic" : ", last bits differ from run to run";
+        text += plan.deterministic ? ", deterministic" : ", not deterministic";
     if (state_->build.choice && state_->options.method == AttentionMethod::automatic) text += ", selected by auto";
     if (!plan.times.empty()) text += " (" + plan.times + ")";
     return plan.why_not_cudnn.empty() ? text : text + "; not cuDNN: " + plan.why_not_cudnn;

@@ -1,11 +1,11 @@
 // decode.cu - decode.h: attention of one query row to the cache, split over the keys
 //
-// Geometry  A row is a new position of a head of a sequence. A block processes a row and a run of its keys; a team of
-//           lanes processes a key at a time, each lane one or two packs of it. On a GPU a team loads eight keys and
-//           eight values before it uses the first: 4 KiB per warp are in flight. A CPU's team is one thread that
-//           processes 64 keys at a time.
+// Geometry  A row is one (sequence, new position, head): a query vector. A block processes one row and one split of its
+//           keys; a team, 8 to 32 lanes, processes one key at a time, each lane one or two packs of it. On a GPU a
+//           team loads eight keys and eight values before it uses the first: 4 KiB per warp are in flight. On a CPU a
+//           team is one thread that processes 64 keys at a time.
 // Merging   Teams of a warp merge by shuffles, warps through shared memory, blocks through scratch and a second kernel.
-//           Each has the maximum of its scores, the sum of exp(score - maximum), and that sum weighted with the values.
+//           Partial results: the maximum score, the sum of exp(score - maximum), and that sum weighted by the values.
 #include "kernels/attention/decode.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct DecodeGeometry {
 };
 
 // How the keys of a row are divided among blocks.
-struct KeyRun {
+struct KeySplit {
     int splits, keys;  // runs per row; keys per run (the last run may be shorter)
 };
 
@@ -120,7 +120,7 @@ struct DecodeRow {
 // With four blocks per multiprocessor there are enough registers for all loads.
 template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 4)
-decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
+decode_attention_kernel(DecodeAttention<T> op, KeySplit run, float scale) {
     const DecodeRow<T> row(op, int(blockIdx.x) / run.splits);
     const int split = int(blockIdx.x) % run.splits, last_key = op.first + row.position + 1;
     const int first = split * run.keys, end = first + run.keys < last_key ? first + run.keys : last_key;
@@ -209,7 +209,7 @@ decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
 
 // A block merges the runs of a row.
 template <class T>
-__global__ void merge_runs_kernel(DecodeAttention<T> op, int splits, std::size_t runs) {
+__global__ void merge_splits_kernel(DecodeAttention<T> op, int splits, std::size_t runs) {
     const std::size_t first = std::size_t(blockIdx.x) * splits;
     const float* const sums = op.scratch.data() + first * op.head_size;
     const float* const statistics = op.scratch.data() + runs * op.head_size + first * kStatistics;
@@ -245,7 +245,7 @@ __global__ void cache_append_kernel(CacheAppend<T> op) {
 
 // On a CPU runs have 256 keys on every machine. On a GPU the number of runs gives two blocks per multiprocessor, with
 // at least 128 keys per run, in multiples of 128: not measured.
-KeyRun key_run(std::size_t rows, int length) {
+KeySplit key_split(std::size_t rows, int length) {
     constexpr int kCpuKeys = 256, kMinKeys = 128, kStep = 128, kBlocksPerMultiprocessor = 2;
     int keys = kCpuKeys;
     if (simt::gpu_geometry) {
@@ -279,7 +279,7 @@ void check_cache(const Op& op) {
 }
 
 template <class T, int Lanes, int Packs, int PackBytes, bool Exact>
-void launch_decode(const DecodeAttention<T>& op, const KeyRun& run, unsigned blocks, StreamRef stream) {
+void launch_decode(const DecodeAttention<T>& op, const KeySplit& run, unsigned blocks, StreamRef stream) {
     constexpr bool kTeams = Lanes > 1;
     using G = DecodeGeometry<T, Lanes, Packs, PackBytes, Exact, kTeams ? 8 : 64, kTeams ? 4 : 1>;
     simt::launch<decode_attention_kernel<T, G>>({.grid = blocks, .block = G::threads, .stream = stream}, op, run,
@@ -288,7 +288,7 @@ void launch_decode(const DecodeAttention<T>& op, const KeyRun& run, unsigned blo
 
 // A template, so that a build instantiates only its own geometry.
 template <class T, bool GpuGeometry = simt::gpu_geometry>
-void launch_for_head(const DecodeAttention<T>& op, const KeyRun& run, unsigned blocks, StreamRef stream) {
+void launch_for_head(const DecodeAttention<T>& op, const KeySplit& run, unsigned blocks, StreamRef stream) {
     if constexpr (GpuGeometry) {
         const int packs = op.head_size * int(sizeof(T)) / kGpuPackBytes;
         if (packs <= 8) launch_decode<T, 8, 1, kGpuPackBytes, false>(op, run, blocks, stream);
@@ -317,7 +317,7 @@ void cache_append(const CacheAppend<T>& op, StreamRef stream) {
 std::size_t decode_attention_scratch(int batch, int count, int capacity, int heads, int head_size) {
     const std::size_t rows = std::size_t(batch) * count * heads;
     int splits = 1;  // because of the rounding to multiples of 128 keys a shorter cache may have more runs
-    for (int length = 1; length <= capacity; ++length) splits = std::max(splits, key_run(rows, length).splits);
+    for (int length = 1; length <= capacity; ++length) splits = std::max(splits, key_split(rows, length).splits);
     return splits == 1 ? 0 : rows * splits * (std::size_t(head_size) + kStatistics);
 }
 
@@ -327,14 +327,14 @@ void decode_attention(const DecodeAttention<T>& op, StreamRef stream) {
     const std::size_t rows = std::size_t(op.batch) * op.count * op.heads;
     require(op.out.size() >= rows * op.head_size, "the size of out", op.out.size(),
             "at least batch * count * heads * head_size");
-    const KeyRun run = key_run(rows, op.first + op.count);
+    const KeySplit run = key_split(rows, op.first + op.count);
     const std::size_t blocks = rows * run.splits;
     require(blocks <= 0x7fffffff, "the number of blocks", blocks, "at most 2147483647", "use a smaller batch");
     require(run.splits == 1 || op.scratch.size() >= blocks * (op.head_size + kStatistics), "the size of scratch",
             op.scratch.size(), "at least decode_attention_scratch(...)");
     launch_for_head(op, run, unsigned(blocks), stream);
     if (run.splits > 1)
-        simt::launch<merge_runs_kernel<T>>({.grid = unsigned(rows), .block = simt::gpu_geometry ? 128u : 1u,
+        simt::launch<merge_splits_kernel<T>>({.grid = unsigned(rows), .block = simt::gpu_geometry ? 128u : 1u,
                                             .stream = stream}, op, run.splits, blocks);
 }
 

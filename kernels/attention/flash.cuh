@@ -1,7 +1,7 @@
 // flash.cuh - shared by the kernels of flash.h: tile sizes, copies of tiles to shared memory, and the matrix products
 // of a warp
 //
-// Roles     A block owns a tile of rows (queries, or keys for dk and dv) of one sequence, that is one head of one batch
+// Roles     A block owns a tile of rows (queries, or keys for dk and dv) of one "sequence", here: one head of one batch
 //           element, and iterates over tiles of columns (keys, or queries). Each of its four warps owns 16 or 32 of the
 //           rows and needs no results of other warps: the tensor cores leave the scores in the registers that the next
 //           product uses as its operand. Only tiles of columns are shared.
@@ -32,13 +32,15 @@ struct Tile {
     constexpr int rows() const { return kWarps * 16 * fragments; }
 };
 
-// With two fragments each ldmatrix.x4 of columns feeds four products instead of two, which the bandwidth of shared
-// memory requires: on an SM of sm_80 the load takes four cycles, a product two. Two limits apply. Registers, 255 per
-// thread: 4 * fragments for every eight columns (twice that in the backward pass, which holds p and ds) and for every
-// eight channels of a result. Shared memory: below 81 KiB per block an A100's 164 KiB hold two blocks, whose eight
-// warps hide each other's latency, as on an H100. So a tile has 32 columns if 64 would exceed either limit, and one
-// fragment if two would. ptxas uses 178 to 254 registers without spills, so registers also allow two blocks of 128
-// threads. The rest is derived, not measured on a GPU yet.
+// With two fragments each ldmatrix.x4 of columns feeds four mma instructions instead of two. Shared-memory bandwidth
+// requires this: on sm_80 such a load takes four cycles of an SM, an mma two. Two limits apply:
+//   registers      255 per thread: 4 * fragments for every eight columns (twice that in the backward pass, which holds
+//                  p and ds), and as many for every eight channels of a result
+//   shared memory  below 81 KiB per block two blocks fit into an A100's 164 KiB, and as many into an H100's, so that
+//                  eight warps hide each other's latency
+// So a tile has 32 columns if 64 would exceed either limit, and one fragment if two would. ptxas uses 178 to 254
+// registers without spills, so registers also allow two blocks of 128 threads. The numbers other than ptxas' are
+// derived, not measured on a GPU yet.
 struct Tiles {
     int head_size;
     Tile forward, dq, dkv;
@@ -86,8 +88,8 @@ struct Task {
     }
 };
 
-// The query ranges of a block whose rows are queries, and of one of its warps. The tile that attends to most keys comes
-// first.
+// For the kernels whose rows are queries (forward, dq): the query range of a block and of one of its warps. blockIdx 0
+// gets the last tile, which attends to the most keys, so that the longest blocks start first.
 struct Queries {
     int block, own_row, first, last, end_key;  // last: -1 if all rows of the warp lie beyond the sequence
     __device__ Queries(const Task& task, Tile tile, int tiles, int seq_len, int warp)
@@ -109,7 +111,7 @@ struct ThreadPosition {
           pair(lane % 4 * 2) {}
 };
 
-// The whole block starts the copies of `Count` positions starting at `first`; positions from `end` on become zero.
+// The whole block starts the async copies (cp.async) of positions [first, first + Count); positions >= end become zero.
 // Eight lanes share a row, so that a thread derives all its addresses from one: at head sizes 80 and 96 some lanes are
 // sometimes idle, which costs less than a division for each copy.
 template <int HeadSize, int Count>

@@ -39,8 +39,8 @@ __device__ void compute_delta(float (&delta)[Fragments][2], const bf16* own_dout
         }
 }
 
-// Causal mask: where a query does not attend to a key, its weight becomes exactly 0, and so does ds: dp is replaced,
-// too, because it may not be finite there. Keys from seq_len on lie beyond every query and are masked by the same test.
+// Causal mask: where a query does not attend to a key, p and ds become exactly 0. dp is masked as well, because it may
+// be infinite or NaN there, and 0 * NaN is NaN. Keys >= seq_len come after every query, so the same test masks them.
 template <int Fragments, int Eights, class Masked>
 __device__ void mask(Sums<Fragments, Eights>& scores, Sums<Fragments, Eights>& dp, ThreadPosition thread,
                      Masked&& masked) {
@@ -145,8 +145,9 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     copy_tile<HeadSize, kTile.rows()>(copies, values, rows(2), block_key, op.seq_len);
     stages.fetch(copies, block_key);
 
-    // Each thread loads one statistic of a tile early and stores it after the arithmetic, which hides the latency.
-    // Queries from seq_len on add nothing to dk and dv, because they and their dout are zero.
+    // Each thread prefetches at most one statistic (logsumexp or delta) of the next tile before the arithmetic, and
+    // stores it to shared memory after it, which hides the latency. Queries >= seq_len add nothing to dk and dv,
+    // because they and their dout are zero.
     const auto load_statistic = [&](int first_query) {
         const int query = first_query + threadIdx.x % kQueries;
         if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return 0.0f;

@@ -25,10 +25,10 @@ __device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
 
 using FloatPack = Pack<float, kGpuPackBytes>;
 
-// Packs: packs of four channels per lane; supports head sizes up to 32 * Packs, and channels beyond head_size are zero.
+// Packs: number of packs (four channels) per lane, for head sizes up to 32 * Packs; channels >= head_size are zero.
 // Rows: rows of the block's tile; eight lanes share four of them. Columns: columns per tile of the loop.
-// Kernels use __launch_bounds__(threads, 1): shared memory limits the resident blocks anyway, and without the 1 some
-// kernels spill.
+// Kernels use __launch_bounds__(threads, 1): shared memory limits the resident blocks anyway, and without the minimum
+// of one block per SM some kernels spill.
 template <int Packs, int Rows, int Columns>
 struct Geometry {
     static constexpr int packs = Packs;
@@ -44,8 +44,8 @@ struct ThreadPosition {
     __device__ ThreadPosition() : lane(threadIdx.x % kLanes), first_row(threadIdx.x / kLanes * kRowsPerLane) {}
 };
 
-// Tile number and sequence (batch * heads + head) of this block. The blocks with most work should come first, so a
-// kernel may reverse the tile number.
+// The tile, batch element and head of this block; `sequence` = batch * heads + head. Blocks with the most work should
+// be scheduled first, so a kernel may reverse the tile number.
 struct Task {
     int tile, batch, head;
     std::size_t statistics;  // offset of the sequence in logsumexp and delta

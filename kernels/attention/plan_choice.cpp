@@ -28,7 +28,7 @@ void choose_plan(const PlanLibrary& library, TunedAlgorithms& tuned, StreamRef s
         library.run();
     };
     Timing timing = time_candidates(int(plans.size()), run, tuned.cache_bytes, stream);
-    const int chosen = fastest_that_repeats(timing, [&](int i) {
+    const int chosen = fastest_reproducible(timing, [&](int i) {
         select(i);
         return library.repeats();
     });

@@ -10,13 +10,13 @@
 namespace kernels {
 namespace {
 
-// For each form of a product. The library orders them by its own estimate; the usual position of the fastest was not
-// measured.
+// Candidates per form of a matmul. The library returns them in order of its own time estimate; at which position the
+// fastest one usually is has not been measured.
 constexpr int kCandidates = 32;
 
-// The place of a bias sum changes only if the sum of two times is below this fraction of the other sum. Within one
-// product the fastest median wins, but the products compared here were timed one after the other, not in turns: the
-// GPU's clock may have changed in between. Not measured on a GPU.
+// The bias gradient is moved from its default place only if the measured time is below this fraction of the time with
+// the default. Candidates of one matmul are timed interleaved, so the fastest median wins; different matmuls are timed
+// one after the other, and the GPU's clock may change in between. Not measured on a GPU.
 constexpr double kMaxTimeRatio = 0.98;
 
 std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int max_per_form) {
@@ -47,14 +47,14 @@ std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductL
     if (all.empty()) return std::nullopt;
     Timing timing = time_candidates(
         int(all.size()), [&](int i) { library.run(all[std::size_t(i)]); }, tuned.cache_bytes, stream);
-    const int chosen = fastest_that_repeats(timing, [&](int i) { return library.repeats(all[std::size_t(i)]); });
+    const int chosen = fastest_reproducible(timing, [&](int i) { return library.repeats(all[std::size_t(i)]); });
     if (chosen < 0) {
         tuned.note(shape.problem() + ": the library's first algorithm" + timing.notes);
         return std::nullopt;
     }
     const double best = timing.seconds[std::size_t(chosen)];
     char times[96];
-    std::snprintf(times, sizeof times, "%.4f ms; the library's first %.4f ms; of %zu", 1e3 * best,
+    std::snprintf(times, sizeof times, "%.4f ms; the library's first %.4f ms; %zu candidates", 1e3 * best,
                   1e3 * timing.seconds.front(), all.size());
     tuned.keep(library.name, shape.problem(), {text_of(all[std::size_t(chosen)]), times + timing.notes, best});
     return all[std::size_t(chosen)];

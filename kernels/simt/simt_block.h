@@ -1,8 +1,8 @@
 // simt_block.h - executes one block on one core: its threads as fibers, its shared memory, its barriers
 //
 // The threads of a block run one after another on one stack until one of them has to wait in a barrier or a warp
-// collective; only then does the next thread get its own stack. A kernel without cooperation therefore costs one
-// function call per thread, and needs no declaration. simt_order.h determines the order of threads.
+// collective; only then does the next thread get its own stack. So a kernel without barriers and warp collectives costs
+// one function call per thread, without being marked as such. simt_order.h determines the order of threads.
 // Blocks of one thread bypass this file: simt_host.h calls the kernel directly, and `running.scheduler` is null.
 //
 // A deadlock never hangs: it throws an Error (Blame::runtime) that names the kernel, the block, and which threads wait
@@ -148,7 +148,8 @@ inline thread_local constinit Running running{};
 [[noreturn, gnu::cold, gnu::noinline]] void fault(const std::string& what);
 [[noreturn, gnu::cold, gnu::noinline]] void fault_misaligned(const void* address, int bytes);
 
-// A pack must be aligned to its size. A GPU faults; the executor throws Error.
+// A pack (vector load or store) must be aligned to its size. Otherwise a GPU reports cudaErrorMisalignedAddress; the
+// executor throws Error.
 inline void check_aligned(const void* address, int bytes) {
     if (reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) != 0) [[unlikely]] fault_misaligned(address, bytes);
 }

@@ -95,7 +95,7 @@ Timing time_candidates(int count, const std::function<void(int candidate)>& run,
     return timing;
 }
 
-int fastest_that_repeats(Timing& timing, const std::function<bool(int candidate)>& repeats) {
+int fastest_reproducible(Timing& timing, const std::function<bool(int candidate)>& repeats) {
     int rejected = 0, found = -1;
     for (const int candidate : timing.ranking) {
         if (repeats(candidate)) {

@@ -24,7 +24,7 @@ Timing time_candidates(int count, const std::function<void(int candidate)>& run,
                        StreamRef stream);
 
 // The fastest candidate whose repeated results are bit-identical; -1: none. Adds the number of others to `notes`.
-int fastest_that_repeats(Timing& timing, const std::function<bool(int candidate)>& repeats);
+int fastest_reproducible(Timing& timing, const std::function<bool(int candidate)>& repeats);
 
 // Device memory that time_candidates() allocates to flush the cache, for memory plans.
 constexpr std::size_t timing_bytes(std::size_t cache_bytes) { return 2 * cache_bytes; }

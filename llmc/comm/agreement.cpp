@@ -78,11 +78,11 @@ void require_same(Communicator& communicator, const std::vector<Fact>& facts, co
     for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
     const std::vector<json> all = gather_json(communicator, entry);
 
-    // Finds the first fact in which a rank differs from rank 0. A rank may also have other or fewer facts, after a fact
-    // that differs and explains it.
+    // Finds the first fact in which a rank differs from rank 0. Lists may differ in length or names: then an earlier
+    // fact, such as the number of shards, also differs, and is the one that is reported.
     const json& first = all[0]["facts"];
     const auto fact_of = [](const json& rank, std::size_t i) {
-        return i < rank["facts"].size() ? rank["facts"][i] : json{"nothing more", "", ""};
+        return i < rank["facts"].size() ? rank["facts"][i] : json{"no further", "setting", ""};
     };
     const auto differs = [&](const json& rank, std::size_t i) {
         return fact_of(rank, i)[0] != first[i][0] || fact_of(rank, i)[1] != first[i][1];

@@ -179,7 +179,7 @@ std::vector<int> nodes_of(Communicator& ranks) {
     return nodes;
 }
 
-int ranks_of_node(std::span<const int> nodes) {
+int ranks_per_node(std::span<const int> nodes) {
     std::map<int, int> counts;
     for (const int node : nodes) ++counts[node];
     const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
@@ -208,9 +208,9 @@ Launch launched_processes() {
     return {};
 }
 
-std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes, int ranks_of_node) {
+std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes, int ranks_per_node) {
     const Launch launch = launched_processes();
-    if (launch.processes > 1) return open_mpi(launch, chunk_bytes, ranks_of_node);
+    if (launch.processes > 1) return open_mpi(launch, chunk_bytes, ranks_per_node);
     return alone();
 }
 

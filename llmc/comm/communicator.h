@@ -2,7 +2,7 @@
 // (communicator_nccl.cpp), or none for a single rank. The tests add ranks as threads
 // (test/support/communicator_local.h).
 //
-// Every rank makes the same calls in the same order. There are two planes:
+// Every rank makes the same calls in the same order. There are two kinds: device collectives, and the control plane.
 //
 // Device collectives move tensors on the communicator's own stream, overlapped with the compute stream. They are
 //     enqueued in groups:
@@ -21,13 +21,14 @@
 //           writes.
 //
 // The sum over ranks: all_reduce IS reduce_scatter followed by all_gather, so sharded (ZeRO) and unsharded runs sum in
-// the same order. Over MPI, on threads and with one rank the order is rank 0 + rank 1 + ..., in float (double in
-// double), rounded once to the type; over NCCL it is the order of NCCL's algorithm, which depends on the number of
-// elements and the machines but not on which of the two operations runs it. The result is bit-identical on all ranks.
+// the same order. Over MPI, on threads and with one rank the order is rank 0 + rank 1 + ...; float and bf16 are summed
+// in float, double in double, and the sum is rounded once to the element type. Over NCCL it is the order of NCCL's
+// algorithm, which depends on the number of elements and the machines, but is the same for both operations. The result
+// is bit-identical on all ranks.
 //
-// Parts: split() creates a communicator of some of the ranks, with the same contracts. All communicators of a rank use
-// one stream: groups run in the order of the calls, which is the same on all ranks, so no two groups deadlock. A group
-// that needs the result of another communicator's group must wait for it, like any other user.
+// Splitting: split() creates a communicator of some of the ranks (ncclCommSplit), with the same contracts. All
+// communicators of a rank use one stream: groups run in the order of the calls, which is the same on all ranks, so no
+// two groups deadlock. Before a group that needs the result of another communicator's group, call wait() as usual.
 //
 // The control plane exchanges a few numbers and strings between hosts; its calls block. You may use it while device
 // collectives are in progress.
@@ -101,8 +102,8 @@ public:
     // waited for all device collectives. Destroy it before this one, whose byte count includes it.
     virtual std::unique_ptr<Communicator> split(int color) = 0;
 
-    // ---- device collectives. T = float, bf16 or double; those that do not sum also take std::byte. Arrays are aligned
-    // to 64 bytes and have the same length on every rank.
+    // ---- device collectives. T = float, bf16 or double; all_gather, all_to_all and broadcast also take std::byte.
+    // Arrays are aligned to 64 bytes and have the same length on every rank.
     void group_begin(device::StreamRef compute);
     CommEvent group_end();
     // mine = the sum over all ranks of this rank's shard of `whole`; `mine` may be that shard itself (in place).
@@ -142,8 +143,9 @@ public:
     // equal, like a ring and like ranks over MPI. The control plane does not count.
     std::int64_t bytes_sent() const { return bytes_sent_; }
 
-    // Ends all access to memory by device collectives: waits for them and aborts if one has failed. With `abandon` it
-    // returns soon instead; results are undefined and no further collectives are possible.
+    // On return no device collective accesses memory any more: waits for all of them, and calls abort() if one has
+    // failed. With `abandon` it ends them instead of waiting (ncclCommAbort): results are undefined, and no further
+    // collectives are possible.
     virtual void settle(bool abandon) noexcept = 0;
 
     // ---- control plane
@@ -155,7 +157,7 @@ public:
     }
     // the strings of all ranks, in rank order; every rank gets them
     virtual std::vector<std::string> host_gather(std::string_view mine) = 0;
-    // of the hosts: does not wait for device collectives
+    // Blocks the calling host thread until all ranks have called it; does not wait for device collectives.
     virtual void barrier() = 0;
 
     // Ends the program on every rank within seconds, with this exit code if the launcher passes it on. Prints
@@ -220,22 +222,22 @@ Launch launched_processes();
 // node() of every rank, in rank order. Every rank calls it.
 std::vector<int> nodes_of(Communicator& ranks);
 // The number of ranks of each node; throws Error if it is not the same for all.
-int ranks_of_node(std::span<const int> nodes);
+int ranks_per_node(std::span<const int> nodes);
 
 // The communicator of this process: MPI, or for a single rank one that needs neither launcher nor MPI. Call it before
 // you select the device, which depends on local_rank(). chunk_bytes: size of the messages to one rank; 0: automatic.
-// ranks_of_node: the number of consecutive ranks that count as a machine; 0: as MPI reports.
-std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes = 0, int ranks_of_node = 0);
+// ranks_per_node: the number of consecutive ranks that count as a machine; 0: as MPI reports.
+std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes = 0, int ranks_per_node = 0);
 // Device collectives over NCCL; `control` remains the control plane. Call it after the device is selected, one GPU per
 // rank.
 std::unique_ptr<Communicator> over_nccl(std::shared_ptr<Communicator> control);
 // What this build lacks for MPI or NCCL; empty if it lacks nothing.
-std::string mpi_lacks();
-std::string nccl_lacks();
+std::string why_no_mpi();
+std::string why_no_nccl();
 
 // The parts of open_communicator().
 std::unique_ptr<Communicator> alone();
 // throws Error in a build without MPI
-std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes, int ranks_of_node);
+std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes, int ranks_per_node);
 
 }  // namespace llmc

@@ -40,10 +40,10 @@ constexpr auto kLongWait = 15s;
 
 class Mpi final : public Communicator {
 public:
-    Mpi(std::unique_ptr<MpiSession> session, std::int64_t chunk_bytes, int ranks_of_node)
+    Mpi(std::unique_ptr<MpiSession> session, std::int64_t chunk_bytes, int ranks_per_node)
         : Communicator(session->rank, session->size,
-                       ranks_of_node > 0
-                           ? Place{.local_rank = session->rank % ranks_of_node, .node = session->rank / ranks_of_node}
+                       ranks_per_node > 0
+                           ? Place{.local_rank = session->rank % ranks_per_node, .node = session->rank / ranks_per_node}
                            : Place{.local_rank = session->local_rank, .node = session->node}),
           process_(std::make_shared<MpiProcess>()),
           control_(session->control),
@@ -415,10 +415,10 @@ private:
 
 }  // namespace
 
-std::string mpi_lacks() { return {}; }
+std::string why_no_mpi() { return {}; }
 
-std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes, int ranks_of_node) {
-    return std::make_unique<Mpi>(std::make_unique<MpiSession>(launch), chunk_bytes, ranks_of_node);
+std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes, int ranks_per_node) {
+    return std::make_unique<Mpi>(std::make_unique<MpiSession>(launch), chunk_bytes, ranks_per_node);
 }
 
 }  // namespace llmc

@@ -4,7 +4,7 @@
 
 namespace llmc {
 
-std::string mpi_lacks() { return "MPI: no mpi.h was found when this program was built"; }
+std::string why_no_mpi() { return "MPI: no mpi.h was found when this program was built"; }
 
 std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t, int) {
     fail("the number of processes (" + launch.variable + ")", launch.processes, "1: this build has no MPI",

@@ -212,7 +212,7 @@ private:
 
 }  // namespace
 
-std::string nccl_lacks() { return {}; }
+std::string why_no_nccl() { return {}; }
 
 std::unique_ptr<Communicator> over_nccl(std::shared_ptr<Communicator> control) {
     return std::make_unique<Nccl>(std::move(control));

@@ -4,7 +4,7 @@
 
 namespace llmc {
 
-std::string nccl_lacks() { return "NCCL: this is a build for CPUs, or no nccl.h was found when it was built"; }
+std::string why_no_nccl() { return "NCCL: this is a build for CPUs, or no nccl.h was found when it was built"; }
 
 std::unique_ptr<Communicator> over_nccl(std::shared_ptr<Communicator>) {
     throw Error("this build has no NCCL: it is one for CPUs, or no nccl.h was found; "

@@ -174,7 +174,7 @@ Placement place_rank(Communicator& communicator, int threads, int device, Transp
                                                  memories[std::size_t(communicator.rank())]));
     opened.memory_free = opened.memory_available();
     const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
-    const bool nccl = together(communicator, [&] { return uses_nccl(requested, gpus, nccl_lacks()); });
+    const bool nccl = together(communicator, [&] { return uses_nccl(requested, gpus, why_no_nccl()); });
     if (nccl) opened.library_bytes += kNcclBytes;
     return {std::move(opened), nccl};
 }

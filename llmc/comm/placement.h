@@ -35,7 +35,7 @@ enum class Transport { automatic, nccl, mpi };
 inline constexpr Named<Transport> kTransports[] = {{"auto", Transport::automatic}, {"nccl", Transport::nccl},
                                                    {"mpi", Transport::mpi}};
 // Whether tensors are sent over NCCL. `gpus`: an identifier of each rank's GPU, empty on CPUs; `lacks`: see
-// nccl_lacks(). Throws Error if ranks share a GPU, which only --comm mpi allows, or NCCL is requested and not
+// why_no_nccl(). Throws Error if ranks share a GPU, which only --comm mpi allows, or NCCL is requested and not
 // available.
 bool uses_nccl(Transport requested, const std::vector<std::string>& gpus, const std::string& lacks);
 

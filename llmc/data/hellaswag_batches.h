@@ -19,7 +19,7 @@ public:
 
     const HellaSwagFile& file() const { return file_; }
     std::int64_t rows() const { return std::int64_t(order_.size()); }  // 4 per example
-    std::int64_t cut_contexts() const { return cut_contexts_; }
+    std::int64_t truncated_contexts() const { return cut_contexts_; }
 
     struct RowBatch {
         std::span<const std::int64_t> rows;         // row numbers

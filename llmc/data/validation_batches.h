@@ -23,7 +23,7 @@ public:
 
     std::int64_t size() const { return batches_; }             // batches per rank
     std::int64_t targets() const { return targets_; }          // of all batches of all ranks
-    bool all_there_is() const { return taken_ < requested_; }  // the data has fewer targets than requested
+    bool uses_all_data() const { return taken_ < requested_; }  // the data has fewer targets than requested
 
     // The total number of bytes of all targets of all ranks, given the number of bytes of each id. Reads the shards.
     // Throws a run-time Error for an id outside the vocabulary, and if a shard was truncated.

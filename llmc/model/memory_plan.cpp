@@ -40,13 +40,13 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
         {"matrix library", context.matmul.workspace_bytes()},
         {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
-        {"loaded when first used", context.device.library_bytes}};
+        {"libraries, on first use", context.device.library_bytes}};
     // While weights are loaded, only the model exists, and only its weights are resident. Counts if this is more than
     // the memory needed later.
     const std::size_t at_load = saturating_sum(saturating_sum(model.load, model.parameters),
                                                saturating_sum(model.master_weights, context.device.library_bytes));
     const std::size_t later = total_of(lines);
-    lines.push_back({"more while weights are loaded", model.load && at_load > later ? at_load - later : 0});
+    lines.push_back({"extra at weight loading", model.load && at_load > later ? at_load - later : 0});
     // Products are timed when there is the model with its libraries, and neither gradients nor an optimizer yet.
     // Attention was timed before, on tensors that take less than the activations. Counted with --tune=off, too.
     const kernels::TunedAlgorithms* const tuned = context.tuned.get();
@@ -59,7 +59,7 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
               BatchUpload::device_bytes(setup.shape), model.chooses, kernels::timing_bytes(tuned->cache_bytes)})
             at_timing = saturating_sum(at_timing, bytes);
     const std::size_t other = total_of(lines);
-    lines.push_back({"more while algorithms are timed", at_timing > other ? at_timing - other : 0});
+    lines.push_back({"extra at autotuning", at_timing > other ? at_timing - other : 0});
     return lines;
 }
 

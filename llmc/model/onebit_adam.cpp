@@ -17,7 +17,7 @@ constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 20;  // elements of 
 constexpr std::size_t kLongestExpression = 1000;                 // because the C library's parser recurses
 
 // The number of workers: ranks, or nodes.
-int workers_of(const OnebitSettings& settings, int ranks) { return ranks / settings.ranks_of_node; }
+int workers_of(const OnebitSettings& settings, int ranks) { return ranks / settings.ranks_per_node; }
 
 bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
@@ -82,11 +82,11 @@ public:
         const device::SyncIfThrown guard(context.stream);
         segments_of_flat_ = {std::span<const kernels::DecaySegment>(all), context.stream};
         segments_of_ranges_ = {std::span<const kernels::DecaySegment>(each), context.stream};
-        if (compresses_ && onebit_.ranks_of_node > 1) {
+        if (compresses_ && onebit_.ranks_per_node > 1) {
             Communicator& all = *context.communicator;
             const std::vector<int> nodes = nodes_of(all);
-            require(ranks_of_node(nodes) == onebit_.ranks_of_node, "the number of ranks of a machine",
-                    ranks_of_node(nodes), std::to_string(onebit_.ranks_of_node));
+            require(ranks_per_node(nodes) == onebit_.ranks_per_node, "the number of ranks of a machine",
+                    ranks_per_node(nodes), std::to_string(onebit_.ranks_per_node));
             for (const int node : nodes) nodes_.append(nodes_.empty() ? "" : " ").append(std::to_string(node));
             within_ = all.split(all.node());
             across_ = all.split(all.local_rank());
@@ -346,7 +346,7 @@ std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, 
     const std::size_t elements = std::size_t(table.elements());
     const std::size_t shadow = device::allocation_size(elements * sizeof(float));
     if (!compresses(settings, sharding.ranks)) return shadow;
-    const int local_ranks = settings.ranks_of_node;
+    const int local_ranks = settings.ranks_per_node;
     const int workers = workers_of(settings, sharding.ranks);
     const std::size_t mean = OnebitMean::bytes(table, workers, local_ranks, settings.scale);
     // For the freeze, on the host: the mask, and the part of a moment from which it is computed.

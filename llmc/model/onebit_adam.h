@@ -7,7 +7,7 @@
 // Compressed  on every rank: x = beta1 m + (1 - beta1) R g, where g is the rank's gradient, scaled as in the sum over
 //             the R ranks, times the common clip coefficient; m = mean of x over ranks; then AdamW's update with the
 //             frozen v.
-//             If nodes are the workers (OnebitSettings::ranks_of_node): g is the sum over the node's ranks, each of
+//             If nodes are the workers (OnebitSettings::ranks_per_node): g is the sum over the node's ranks, each of
 //             which has a shard of it, and R the number of nodes.
 //
 // In this stage no rank has the sum of the gradients: its norm, for the clip coefficient, skipped steps and the noise

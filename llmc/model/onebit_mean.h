@@ -1,10 +1,12 @@
 // onebit_mean.h - the mean over ranks, or over nodes, of a flat array with 1 bit per element, bucket by bucket over any
 // communicator
 //
-// A bucket is one call of the primitive (kernels/onebit.h), with its own scales and padding, which is masked. Buckets
-// are pipelined: while the messages of one are sent, the next one is compressed and the previous one served.
+// Each bucket is one run of the algorithm of kernels/onebit.h, with its own scales and its own, masked padding. Buckets
+// are pipelined: while the messages of one are sent, the next one is compressed, and the previous one is averaged by
+// its servers.
 //
-//   exchange()  compress and scales, all-to-all of messages;  serve and scales, all-gather of replies;  verdict
+//   exchange()  compress and scales, all-to-all of messages;  serve and scales, all-gather of replies;  the verdict:
+//               whether all scales are finite (onebit_check_scales)
 //   commit()    updates the server errors; enqueue it after all readers of exchanged()
 //
 // Over nodes of G ranks each, a segment of the array has G buckets, one per local rank: a rank compresses and serves
@@ -65,8 +67,8 @@ public:
         std::function<CommEvent(const ShardRange& segment, std::span<float> mine)> begin_sum{};
         std::function<void(CommEvent, const ShardRange& segment, std::span<float> mine)> end_sum{};
     };
-    // On return: work enqueued on the compute stream sees exchanged(), and finite(), ANDed with this verdict. The
-    // values must not change until commit().
+    // Work that is enqueued on the compute stream after this call sees exchanged(). finite() is then the logical AND of
+    // its old value and of "all scales of all buckets are finite". The values must not change until commit().
     void exchange(const Input& input);
     std::span<std::int32_t> finite() const { return finite_.span(); }
 
@@ -79,7 +81,7 @@ public:
         std::span<float> error;
         std::span<const std::uint32_t> messages;   // these three are empty for another local rank's bucket
         std::span<const std::uint32_t> replies, active;
-        bool one;
+        bool one;  // a worker has one scale for the whole bucket (OnebitScale::bucket), not one per group of a chunk
     };
     std::size_t buckets() const { return buckets_.size(); }
     std::size_t tiles() const { return tiles_.size(); }  // of all buckets
@@ -103,7 +105,8 @@ private:
         ShardRange flat, segment;
         kernels::OnebitLayout layout;
         std::vector<std::int64_t> ends{};                        // ends of groups; empty: one group
-        // Its offsets in the arrays: the first four in arrays of this local rank's buckets, the others of all buckets.
+        // Offsets of this bucket in the member arrays. error to reply: in arrays that hold only the buckets of this
+        // local rank; replies and active: in arrays that hold all buckets.
         std::size_t error = 0, served = 0, message = 0, reply = 0, replies = 0, active = 0;
         std::size_t tile = 0, group = 0, served_tile = 0, served_group = 0;
         std::size_t tiles = 0, groups = 0, served_tiles = 0, served_groups = 0;

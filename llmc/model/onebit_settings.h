@@ -33,7 +33,7 @@ struct OnebitSettings {
     // would stay forever, with 23 % of noise in every element. 0: always AdamW's second moment.
     float shadow_beta2 = 0.999f;
     // More than 1: the ranks of each node sum their gradients in full precision, and nodes compress (if more than one).
-    int ranks_of_node = 1;
+    int ranks_per_node = 1;
     bool frozen_only = false;    // freezes but never compresses: the baseline of a compressed run
     bool compress_alone = false; // compresses even on a single rank; for tests
 };

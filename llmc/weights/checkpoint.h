@@ -48,8 +48,8 @@ private:
     std::unique_ptr<const Format> files_;
 };
 
-// Returns the values of one tensor of the table (including padding), valid until the next call. So a caller can copy
-// tensor after tensor from a device.
+// Returns the values of one tensor of the table (including padding). They are valid until the next call, so that an
+// implementation can copy one tensor at a time from a device.
 using TensorSource = std::function<std::span<const float>(int tensor)>;
 TensorSource from_flat(const ParameterTable& table, std::span<const float> flat);
 

@@ -355,8 +355,8 @@ private:
     }
 
     static Place place_of(int rank, const LocalSettings& settings) {
-        if (settings.ranks_of_node == 0) return {.local_rank = rank, .node = 0};
-        return {.local_rank = rank % settings.ranks_of_node, .node = rank / settings.ranks_of_node};
+        if (settings.ranks_per_node == 0) return {.local_rank = rank, .node = 0};
+        return {.local_rank = rank % settings.ranks_per_node, .node = rank / settings.ranks_per_node};
     }
 
     const std::shared_ptr<Team> shared_;

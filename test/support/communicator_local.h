@@ -30,7 +30,7 @@ struct LocalSettings {
     LocalOrder order = LocalOrder::prompt;
     std::chrono::microseconds delay{0};
     unsigned seed = 1;
-    int ranks_of_node = 0;  // number of consecutive ranks per simulated node; 0: all ranks
+    int ranks_per_node = 0;  // number of consecutive ranks per simulated node; 0: all ranks
     std::chrono::milliseconds patience{60000};
 };
 

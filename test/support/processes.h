@@ -29,7 +29,7 @@ struct JobResult {
 // Prints the reason and returns false if ranks cannot be processes; otherwise sets the environment for mpirun.
 inline bool have_mpi() {
     std::string lacks;
-    if (!llmc::mpi_lacks().empty()) lacks = "this build lacks " + llmc::mpi_lacks();
+    if (!llmc::why_no_mpi().empty()) lacks = "this build lacks " + llmc::why_no_mpi();
     else if (std::system("command -v mpirun >/dev/null") != 0) lacks = "no mpirun";
     if (!lacks.empty()) {
         WARN("skipped: " + lacks);

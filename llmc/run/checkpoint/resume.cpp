@@ -177,8 +177,8 @@ void require_free_names(const ResumeSearch& search, const Options& options, std:
         if (is_damaged(search, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", after the step that --resume continues from"
-                                             : ", where this run of " + counted(last_step, "step") +
-                                                   " may save its model"),
+                                             : ", a name that this run of " + counted(last_step, "step") +
+                                                   " may use for a checkpoint"),
              own ? "choose another folder, or move that one away"
                  : "resume that run with --resume auto, choose another folder, or move that one away");
     }

@@ -48,7 +48,8 @@ void require_kinds_of(const nlohmann::json& sample, const nlohmann::json& found,
 // Throws if a number was converted to another value: 2^32 + 1 becomes 1 in an int.
 void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found, const std::string& where) {
     if (!parsed.is_object())
-        require(found == parsed, where, excerpt(found), "what was written, as " + excerpt(parsed), "restore it");
+        require(found == parsed, where, excerpt(found), "a number that fits its type, such as " + excerpt(parsed),
+                "restore the file from a copy");
     else
         for (const auto& [name, value] : parsed.items()) require_unchanged(value, found.at(name), where + ": " + name);
 }
@@ -66,7 +67,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
             "a checkpoint of this program", "start a new run from a model alone with --init");
     nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
-    require(json.is_object(), file.string(), "no valid JSON", "what was written", "restore it");
+    require(json.is_object(), file.string(), "not a valid JSON object", "the file as the run wrote it",
+            "restore the file from a copy, or resume from another checkpoint");
     const nlohmann::json format = json.value("format", nlohmann::json());
     if (format == kBeforeOnebit && json.contains("optimizer") && json["optimizer"].is_object()) {
         json["optimizer"]["onebit"] = OnebitCounts{};
@@ -88,7 +90,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     try {
         state = json.get<TrainerState>();
     } catch (const nlohmann::json::exception& error) {
-        throw Error(file.string() + ": not what was written (" + error.what() + "); restore it");
+        throw Error(file.string() + ": the contents are not those that the run wrote (" + error.what() +
+                    "); restore the file from a copy, or resume from another checkpoint");
     }
     require_unchanged(state, json, file.string());
     const auto require_within = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -118,7 +121,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(std::isfinite(onebit.moment_sum) && onebit.moment_sum >= 0, file.string() + ": moment_sum",
             onebit.moment_sum, "finite, 0 or more", "restore it");
     require(state.run.options->is_object(), file.string() + ": options", excerpt(*state.run.options),
-            "those of the run");
+            "a JSON object with the run's options");
     return state;
 }
 

@@ -14,7 +14,7 @@ int Evaluator::validate(std::int64_t step) {
     unreadable_ = x.unreadable;
     if (x.signal == 0 && !unreadable_) {
         if (!bytes_counted_ && context_.communicator->rank() == 0)  // the targets are the same in every validation
-            bits_per_byte_ = bits_per_byte_of_nat(batches, inputs_.tokenizer);
+            bits_per_byte_ = nats_to_bits_per_byte(batches, inputs_.tokenizer);
         bytes_counted_ = true;
         report_.validation(step, x.loss, batches.targets(), x.seconds,
                            bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt);

@@ -36,7 +36,7 @@ public:
     Generator(const ModelWeights& weights, const GenerationSettings& settings, Vocabulary vocabulary,
               std::size_t prompt_tokens, Context& context);
 
-    // For different samples from here on.
+    // Sets the seed of later generate() calls.
     void reseed(std::uint64_t seed) { settings_.seed = seed; }
     // Continues a prompt of at least one token. The same prompt gives the same samples in every call, whatever their
     // number. False: `stop` ended it.

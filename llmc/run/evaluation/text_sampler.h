@@ -35,7 +35,7 @@ struct Samples {
     std::vector<std::string> texts;  // rank 0; empty on other ranks
     int signal = 0;                  // not 0: a rank received this signal, and there are no texts
 };
-// Every rank calls it: rank 0 samples, the others wait. Throws on every rank what sampling throws.
+// Every rank calls it: rank 0 samples, the others wait. If sampling throws, every rank throws the same error.
 Samples draw_samples(const TextSampler& sampler, Model& model, Context& context, const ReceivedSignal& received_signal);
 
 }  // namespace llmc

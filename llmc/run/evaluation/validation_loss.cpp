@@ -61,7 +61,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};
 }
 
-std::optional<double> bits_per_byte_of_nat(const ValidationBatches& batches, const Tokenizer& tokenizer) {
+std::optional<double> nats_to_bits_per_byte(const ValidationBatches& batches, const Tokenizer& tokenizer) {
     if (!tokenizer.has_table()) return std::nullopt;
     std::int64_t bytes = 0;
     try {

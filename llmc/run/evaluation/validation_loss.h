@@ -21,9 +21,9 @@ struct ValidationLoss {
 ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context, const ReceivedSignal& received_signal);
 
-// The factor from a loss in nats per token to bits per byte of text, which compares models with different
-// vocabularies: the number of targets (ends of text included) divided by ln 2 and the bytes that the targets stand for.
-// Reads the targets. Empty if the tokenizer has no table or the targets stand for no bytes.
-std::optional<double> bits_per_byte_of_nat(const ValidationBatches& batches, const Tokenizer& tokenizer);
+// The factor that converts a loss in nats per token to bits per byte of text, which makes models with different
+// vocabularies comparable: targets (end-of-text tokens included) / (ln 2 * bytes of text that the targets decode to).
+// Reads all targets. Empty if the tokenizer has no table or the targets decode to no bytes.
+std::optional<double> nats_to_bits_per_byte(const ValidationBatches& batches, const Tokenizer& tokenizer);
 
 }  // namespace llmc

@@ -85,7 +85,7 @@ void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
     event["noise_state"] = name_of(x.state);
     event["noise_relative_deviation"] = number(x.relative_deviation);
     event["noise_at_least_tokens"] = number(x.at_least);
-    if (noise->modules.empty()) return;  // the whole alone is measured
+    if (noise->modules.empty()) return;  // only the noise scale of the whole model is measured
     auto& modules = event["noise_scale_tokens_of"] = Json::object();
     for (const auto& [name, scale] : noise->modules) modules[name] = number(scale);
 }
@@ -110,7 +110,7 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool pri
     };
     std::error_code error;
     std::filesystem::create_directories(output_dir, error);
-    if (error) refuse("a folder that can be made: " + error.message());
+    if (error) refuse("a folder that can be created: " + error.message());
     try {
         log_ = std::make_unique<LineFile>(std::filesystem::path(output_dir) / kLogName);
     } catch (const std::system_error& refused) {

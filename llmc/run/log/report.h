@@ -8,7 +8,7 @@
 // {"event":"start", options, versions, device, model, data}   {"event":"step","step":1,"loss":..,...}   "val",
 //     "hellaswag", "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "stage_speed", "resume", "end"
 // The number of a step counts from 1, on the terminal and in the log; that of other events is the number of steps made
-// so far. After "resume", earlier events with higher numbers than its own are void: those steps are made again.
+// so far. A "resume" event invalidates earlier events with higher numbers than its own: those steps are repeated.
 // A number that is unknown or not finite is null.
 #pragma once
 #include <exception>
@@ -32,8 +32,8 @@ inline constexpr const char* kLogName = "log.jsonl";
 // In "start". Logs before version 2 have no version, and the numbers of "step" and "skip" count from 0 there.
 inline constexpr int kLogVersion = 2;
 
-// Throws Error if the folder ("": no folder) holds the log of a run. An empty log is left by a run that found the disk
-// full.
+// Throws Error if the folder ("": no folder) holds the log of a run. An empty log is accepted: a run on a full disk
+// leaves one behind.
 void require_free_log(const std::string& output_dir);
 
 // What the terminal shows.

@@ -50,7 +50,7 @@ void StepLog::follow_stage(const Report::Step& step) {
         return;
     }
     if (!*stage_) return;
-    // Keep the last steps of a stage that may be followed by another, the first ones of the stage after it.
+    // Of a stage that may be followed by another keep the last steps; of the stage after it keep the first ones.
     if (ms_before_.empty() && stage_ms_.size() == kStageSteps) stage_ms_.erase(stage_ms_.begin());
     if (stage_ms_.size() < kStageSteps) stage_ms_.push_back(step.speed.ms);
     if (ms_before_.size() != kStageSteps || stage_ms_.size() != kStageSteps) return;
@@ -67,7 +67,8 @@ void StepLog::count_skips(std::int32_t skip) {
     failed = skip == kernels::kSkipNonFinite ? failed + 1 : 0;
     if (failed == kMostFailedSteps)
         fail("the number of consecutive steps with a loss or gradient norm that is not finite", failed,
-             "fewer than that", "the model has diverged: start again with a lower --lr or more --warmup-steps",
+             "fewer than " + std::to_string(kMostFailedSteps),
+             "the model has diverged: start again with a lower --lr or more --warmup-steps",
              Blame::runtime);
     if (skip == kernels::kNoSkip) without_update = 0;
     else if (skip != kernels::kSkipNoTargets) ++without_update;

@@ -23,8 +23,8 @@ constexpr std::array<LlmcFlag, 17> kLlmcFlags{{
     {"-nm", "--major-every", ""},
     {"-sl", "--skip-loss-z", ""},
     {"-sg", "--skip-norm-z", ""},
-    {"-m", "--val-tokens", "in tokens, not in batches"},
-    {"-h", "--hellaswag", "with the name of the file; -h alone prints the help"},
+    {"-m", "--val-tokens", "it counts tokens, not batches"},
+    {"-h", "--hellaswag", "it takes the name of the file; -h alone prints the help"},
     {"-w", "", "fp32 master weights are always kept"},
     {"-ge", "", "autotuning decides whether GELU is fused into a matrix product"},
     {"-pn", "", kByMpi},
@@ -94,7 +94,8 @@ void refuse_llmc_flag(std::string_view word, const std::vector<std::string>& fla
 
 void refuse_llmc_value(std::string_view flag, std::string_view value) {
     const auto refuse = [&](std::string_view ours, std::string_view program) {
-        fail(flag, in_quotes(value) + ", a value of " + std::string(program), ours, "it means the same here");
+        fail(flag, in_quotes(value) + ", a value of " + std::string(program), in_quotes(ours),
+             "the same setting has that name here");
     };
     for (const auto& [name, theirs, ours, program] : kForeignValues)
         if (flag == name && value == theirs) refuse(ours, program);
@@ -105,7 +106,7 @@ void refuse_nanogpt_flag(std::string_view word) {
     const std::string_view name = word.substr(0, word.find('='));
     const auto* const place = std::ranges::find(kNanoGptFlags, name, [](const auto& flag) { return flag.first; });
     if (place != kNanoGptFlags.end())
-        fail(name, "a name of nanoGPT's train.py", place->second, "scripts/COMING_FROM.md lists them all");
+        fail(name, "an option of nanoGPT's train.py", place->second, "scripts/COMING_FROM.md lists them all");
 }
 
 }  // namespace llmc

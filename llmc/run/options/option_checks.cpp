@@ -21,7 +21,8 @@ void check_onebit(const Options& o) {
                                  : o.onebit_hierarchical                             ? "--onebit-hierarchical"
                                                                                      : nullptr;
         if (flag)
-            fail(flag, "set with --optimizer " + o.optimizer, "--optimizer onebit-adam", "add it, or remove the flag");
+            fail(flag, "set with --optimizer " + o.optimizer, "--optimizer onebit-adam",
+                 "set that optimizer, or remove " + std::string(flag));
         return;
     }
     freeze_after(o);
@@ -43,9 +44,10 @@ void check_together(const Options& o) {
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));
     if (!o.resume.empty() && o.resume != "never") {
-        require(!o.eval_only, "--resume", '"' + o.resume + "\" with --eval-only", "training to resume",
+        require(!o.eval_only, "--resume", '"' + o.resume + "\" with --eval-only", "no --resume, as nothing is trained",
                 "set --init to the checkpoint's folder");
-        require(!o.output_dir.empty(), "--resume", '"' + o.resume + "\" without --output-dir", "the run's folder");
+        require(!o.output_dir.empty(), "--resume", '"' + o.resume + "\" without --output-dir",
+                "--output-dir with the folder of the run");
     }
     require(!o.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores",
             "remove it");

@@ -101,7 +101,8 @@ std::vector<Option> option_table(Options& o) {
           "skip the update of a step whose loss is more than this many standard deviations above the mean of the last "
           "128 steps that made an update; 0: off",
           Real{0, 1e30});
-    entry("skip-norm-z", o.skip_norm_z, "the same for the gradient norm before clipping; 0: off", Real{0, 1e30});
+    entry("skip-norm-z", o.skip_norm_z, "like --skip-loss-z, for the gradient norm before clipping; 0: off",
+          Real{0, 1e30});
     entry("optimizer", o.optimizer,
           "optimizer; onebit-adam is AdamW until its second moment is frozen; then ranks exchange momentum with 1 bit "
           "per element instead of gradients",
@@ -125,7 +126,7 @@ std::vector<Option> option_table(Options& o) {
     entry("onebit-hierarchical", o.onebit_hierarchical,
           "compress between machines only: the ranks of one machine reduce gradients uncompressed; every machine needs "
           "the same number of ranks; one machine alone compresses nothing");
-    group("Evaluation and samples");
+    group("Evaluation and sampling");
     entry("v,val-every", o.val_every,
           "steps between validations; also before the first and after the last step; 0: off", Whole{0, kMany});
     entry("val-tokens", o.val_tokens, "tokens per validation, from the start of the validation data",
@@ -182,7 +183,8 @@ std::vector<Option> option_table(Options& o) {
           "estimate the gradient noise scale by comparing gradients of ranks (rank) or of micro-batches (micro) with "
           "those of the whole batch",
           kNoiseEstimators);
-    entry("noise-scale-beta", o.noise_scale_beta, "decay rate of its moving averages", Real{0, 0.9999999});
+    entry("noise-scale-beta", o.noise_scale_beta, "decay rate of the moving averages of --noise-scale",
+          Real{0, 0.9999999});
     group("Precision and memory");
     entry("dtype", o.dtype,
           "data type of parameters and activations; master weights, Adam moments and gradients are fp32", kDTypes);
@@ -208,8 +210,8 @@ std::vector<Option> option_table(Options& o) {
     entry("device", o.device, "index of the first GPU; the ranks of a host use this one and the following ones",
           Whole{0, 1023});
     entry("log-gpu", o.log_gpu,
-          "add to every step in the log what NVIDIA's driver reports about rank 0's GPU: power, clocks, temperature, "
-          "memory in use, utilization and throttle reasons");
+          "log NVML readings of rank 0's GPU with every step: power, clocks, temperature, memory in use, utilization "
+          "and throttle reasons");
     entry("seed", o.seed, "random seed for initial weights, shuffling, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("f,tf32", o.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");
@@ -217,7 +219,7 @@ std::vector<Option> option_table(Options& o) {
           "start even if the memory plan exceeds the available memory");
     group("Other");
     entry("log-every", o.log_every,
-          "steps between lines on the terminal, which also shows the first and the last step; log.jsonl has every step",
+          "print every N-th step on the terminal, and the first and the last; log.jsonl has every step",
           Whole{1, kMany});
     entry("dry-run", o.dry_run, "print all options, the data and the memory plan, then exit");
     return table;

@@ -1,4 +1,4 @@
-// initial_model.cpp - loads weights into a model, and runs its products on made-up tokens
+// initial_model.cpp - loads weights into a model, and autotunes its matmuls with dummy tokens
 #include "llmc/run/start/initial_model.h"
 
 #include "llmc/base/fingerprint.h"

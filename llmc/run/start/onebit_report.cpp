@@ -26,7 +26,7 @@ std::string why_not_compressed(const RunPlan& plan, int ranks) {
     const OnebitSettings& onebit = *plan.optimizer.onebit;
     if (onebit.frozen_only) return "--onebit-bits 32 compresses nothing, also after the freeze";
     if (ranks == 1) return "one rank has nothing to send";
-    if (ranks == onebit.ranks_of_node) return "all ranks are on one machine (--onebit-hierarchical)";
+    if (ranks == onebit.ranks_per_node) return "all ranks are on one machine (--onebit-hierarchical)";
     if (plan.frozen_after > 0 || earliest_freeze(onebit) < plan.total_steps) return "";
     const std::string ends = "the run ends after " + counted(plan.total_steps, "step") + ", ";
     if (onebit.freeze_after > 0)
@@ -67,12 +67,12 @@ StartupItem exchange_item(const RunPlan& plan, const Communicator& communicator)
     const int ranks = communicator.size();
     if (const std::string why = why_not_compressed(plan, ranks); !why.empty())
         return {kExchange + ("none, because " + why) + '\n', nlohmann::ordered_json::object()};
-    const int workers = ranks / onebit.ranks_of_node;
+    const int workers = ranks / onebit.ranks_per_node;
     const auto sent = [&](double elements, int among, double bits) {
         return 2.0 * (among - 1) / among * elements * bits / 8;
     };
     const auto elements = double(plan.table.elements());
-    const double bits = sent(elements / onebit.ranks_of_node, workers, 1),
+    const double bits = sent(elements / onebit.ranks_per_node, workers, 1),
                  full = sent(elements, ranks, plan.reduce_in_bf16 ? 16 : 32);
     const std::string since =
         plan.frozen_after > 0
@@ -80,7 +80,7 @@ StartupItem exchange_item(const RunPlan& plan, const Communicator& communicator)
         : onebit.freeze_after > 0 ? "after " + counted(onebit.freeze_after, "update") + ' '
                                   : "once the second moment has settled ";
     return {kExchange + since + "a rank sends " + megabytes(bits) + " of momentum per step" +
-                (onebit.ranks_of_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
+                (onebit.ranks_per_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
                 megabytes(full) + '\n' + excluded_text(plan),
             nlohmann::ordered_json::object()};
 }
@@ -89,17 +89,17 @@ StartupItem compression_item(const RunPlan& plan, Context& context) {
     const int ranks = context.communicator->size();
     const auto& onebit = plan.optimizer.onebit;
     if (!onebit || !why_not_compressed(plan, ranks).empty()) return {"", nlohmann::ordered_json::object()};
-    const int workers = ranks / onebit->ranks_of_node;
-    const std::int64_t elements = plan.table.elements() / onebit->ranks_of_node;
+    const int workers = ranks / onebit->ranks_per_node;
+    const std::int64_t elements = plan.table.elements() / onebit->ranks_per_node;
     const double seconds = measure_compression(elements, workers, context);
     const double gigabits = break_even_bits_a_second(elements, workers, plan.reduce_in_bf16 ? 2 : 4, seconds) / 1e9;
     if (seconds == 0)
-        return {std::string(kExchange) + "here a compressed step computes no longer than a step of AdamW\n",
+        return {std::string(kExchange) + "on this machine compression adds no computation time to a step of AdamW\n",
                 {{"compression_ms", 0}, {"compression_pays_below_gbit_s", nullptr}}};
     char text[240];
     std::snprintf(text, sizeof text,
-                  "%shere a compressed step computes %.3g ms longer than a step of AdamW; it is faster if a rank "
-                  "can send less than %.3g Gbit/s, its share of its machine's link\n",
+                  "%son this machine compression adds %.3g ms of computation to a step of AdamW; a compressed step is "
+                  "faster if a rank's share of its machine's link is below %.3g Gbit/s\n",
                   kExchange, seconds * 1e3, gigabits);
     return {text, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
 }

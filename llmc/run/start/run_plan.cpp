@@ -46,7 +46,7 @@ OnebitSettings onebit_settings(const Options& o, std::span<const int> nodes) {
         .scale = value_by_name("--onebit-scale", o.onebit_scale, kOnebitScales),
         .space = value_by_name("--onebit-space", o.onebit_space, kOnebitSpaces), .exclude = o.onebit_exclude,
         .frozen_only = o.onebit_bits == 32};
-    if (o.onebit_hierarchical) onebit.ranks_of_node = ranks_of_node(nodes);
+    if (o.onebit_hierarchical) onebit.ranks_per_node = ranks_per_node(nodes);
     return onebit;
 }
 
@@ -87,8 +87,9 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
     }
     plan.first_step = resumption.state.step;
     plan.frozen_after = resumption.state.optimizer.onebit.frozen_after;
-    require(plan.first_step <= plan.total_steps, "the number of steps to make", plan.total_steps,
-            "at least " + std::to_string(plan.first_step) + ", from which --resume continues", "raise --max-steps");
+    require(plan.first_step <= plan.total_steps, "the number of steps of the whole run", plan.total_steps,
+            "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
+            "increase --max-steps");
 }
 
 }  // namespace
@@ -146,7 +147,8 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const Resu
                  counted(frozen_after, "update"), "use that");
     if (frozen_after > 0 && !same_text("onebit-exclude", ""))
         fail("--onebit-exclude", in_quotes(options.onebit_exclude),
-             in_quotes(before.value("onebit-exclude", "")) + ", because the second moments are frozen", "use that");
+             in_quotes(before.value("onebit-exclude", "")) + ", as in the checkpoint, because the second moments are "
+             "frozen", "use that value");
     // Otherwise every attempt would make one more step, and save it.
     if (resumption.state.without_update >= StepLog::kMostStepsWithoutUpdate && same("skip-loss-z") &&
         same("skip-norm-z"))

@@ -43,7 +43,7 @@ std::string describe_dropped(const DataLoader& loader, const Options& options) {
     const std::int64_t more = options.max_steps > 0 ? 0 : loader.dropped_after(options.epochs);
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
-                 (more == 1 ? "does" : "do") + " not fill a step\n";
+                 (more == 1 ? "is" : "are") + " dropped: too few for a step\n";
     return lines;
 }
 
@@ -53,7 +53,7 @@ StartupItem data_item(const RunData& data, const Options& options) {
     if (data.train) lines += describe_shards("training data", *data.train);
     if (data.loader) lines += describe_dropped(*data.loader, options);
     if (data.val) lines += describe_shards("validation data", *data.val);
-    if (data.validation && data.validation->all_there_is())
+    if (data.validation && data.validation->uses_all_data())
         lines += "  fewer than --val-tokens, so all are used: " + with_commas(data.validation->targets(), "target") +
                  '\n';
     if (data.hellaswag) {
@@ -61,7 +61,7 @@ StartupItem data_item(const RunData& data, const Options& options) {
         fields["hellaswag_examples"] = examples;
         fields["hellaswag_fingerprint"] = data.hellaswag->file().fingerprint();
         lines += "HellaSwag: " + with_commas(examples, "example") + '\n';
-        if (const std::int64_t cut = data.hellaswag->cut_contexts(); cut > 0)
+        if (const std::int64_t cut = data.hellaswag->truncated_contexts(); cut > 0)
             lines += "  contexts truncated at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
     return {lines, fields};

@@ -72,10 +72,10 @@ TuneFile read_tune_file(const std::string& path) {
     }
 }
 
-void add_to_tune_file(const std::string& path, const TunedByDevice& news) {
+void add_to_tune_file(const std::string& path, const TunedByDevice& new_results) {
     TuneFile file = read_tune_file(path);
     if (!file.fault.empty()) throw Error(file.fault, Blame::runtime);
-    for (const auto& [device, table] : news)
+    for (const auto& [device, table] : new_results)
         for (const auto& [library, tuned] : table)
             for (const auto& [problem, choice] : tuned) file.tuned[device][library][problem] = choice;
     const json contents = {{"format", kFormat}, {"devices", to_json(file.tuned)}};

@@ -22,9 +22,9 @@ struct TuneFile {
 };
 // All or nothing: a damaged file, or one of another program, is not used in parts.
 TuneFile read_tune_file(const std::string& path);
-// Adds `news` to the file's current contents and replaces the file atomically. Does not replace a file that
+// Adds `new_results` to the file's current contents and replaces the file atomically. Does not replace a file that
 // read_tune_file() rejects. Throws a run-time Error that says why nothing was written.
-void add_to_tune_file(const std::string& path, const TunedByDevice& news);
+void add_to_tune_file(const std::string& path, const TunedByDevice& new_results);
 
 nlohmann::json to_json(const kernels::TunedTable& table);
 nlohmann::json to_json(const TunedByDevice& tuned);

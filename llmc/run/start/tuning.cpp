@@ -43,7 +43,7 @@ void Tuning::share() {
         for (const auto& [device, table] : tuned_from_json(timed))
             for (const auto& [library, tuned] : table)
                 for (const auto& [problem, choice] : tuned) {
-                    news_[device][library][problem] = choice;
+                    new_results_[device][library][problem] = choice;
                     if (device == context_.device.name) context_.tuned->known[library][problem] = choice;
                 }
 }
@@ -52,15 +52,15 @@ void Tuning::report_notes() {
     const std::vector<std::string>& notes = context_.tuned->notes();
     if (notes.size() == noted_) return;
     const std::size_t more = notes.size() - noted_ - 1;
-    notes_.push_back("not timed, " + notes[noted_] +
-                     (more > 0 ? "; the same of " + std::to_string(more) + " more" : std::string()));
+    notes_.push_back("not autotuned: " + notes[noted_] +
+                     (more > 0 ? "; the same for " + std::to_string(more) + " more" : std::string()));
     noted_ = notes.size();
 }
 
 void Tuning::save() {
-    if (news_.empty() || !may_write_) return;
+    if (new_results_.empty() || !may_write_) return;
     try {
-        add_to_tune_file(file_, news_);
+        add_to_tune_file(file_, new_results_);
     } catch (const Error& error) {
         notes_.push_back("the autotuning results of this run are not stored in " + file_ + ": " + error.what() +
                          "; the next run times again");

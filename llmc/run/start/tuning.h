@@ -45,7 +45,7 @@ private:
     Context& context_;
     std::string file_;
     bool times_, is_first_of_kind_ = true, may_write_ = false;
-    TunedByDevice news_;  // of all ranks
+    TunedByDevice new_results_;  // of all ranks
     std::size_t noted_ = 0;  // of the notes that are printed
     std::vector<std::string> notes_;
 };

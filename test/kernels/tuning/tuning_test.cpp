@@ -43,11 +43,11 @@ TEST_CASE("candidates are interleaved; only those near the fastest run again", "
 
 TEST_CASE("the fastest candidate wins by any difference; ties: the first", "[tuning][one_order]") {
     Timing timing{{1.0, 0.995, INFINITY, 0.995}, {1, 3, 0}, ""};
-    CHECK(fastest_that_repeats(timing, [](int) { return true; }) == 1);
+    CHECK(fastest_reproducible(timing, [](int) { return true; }) == 1);
     CHECK(timing.notes.empty());
-    CHECK(fastest_that_repeats(timing, [](int candidate) { return candidate == 0; }) == 0);
+    CHECK(fastest_reproducible(timing, [](int candidate) { return candidate == 0; }) == 0);
     CHECK(timing.notes == "; 2 faster, but not bit-identical when repeated");
-    CHECK(fastest_that_repeats(timing, [](int) { return false; }) == -1);
+    CHECK(fastest_reproducible(timing, [](int) { return false; }) == -1);
 }
 
 TEST_CASE("without memory to flush the cache candidates are timed with warm caches, and a note says so",

@@ -157,12 +157,12 @@ TEST_CASE("mpi rank: every collective", "[.]") {
 TEST_CASE("mpi rank: neighbours as machines", "[.]") {
     const auto comm = open_communicator(0, 2);
     REQUIRE(comm->local_rank() == comm->rank() % 2);
-    REQUIRE(ranks_of_node(nodes_of(*comm)) == 2);
+    REQUIRE(ranks_per_node(nodes_of(*comm)) == 2);
     REQUIRE(comm->split(comm->node())->size() == 2);
     REQUIRE(comm->split(comm->local_rank())->rank() == comm->rank() / 2);
     const auto part = comm->split(comm->rank() == 3);  // two ranks of one machine, and one of the other
-    if (comm->rank() == 3) REQUIRE(ranks_of_node(nodes_of(*part)) == 1);
-    else REQUIRE_THROWS_WITH(ranks_of_node(nodes_of(*part)), Contains("is 1 on one and 2 on another"));
+    if (comm->rank() == 3) REQUIRE(ranks_per_node(nodes_of(*part)) == 1);
+    else REQUIRE_THROWS_WITH(ranks_per_node(nodes_of(*part)), Contains("is 1 on one and 2 on another"));
 }
 
 TEST_CASE("mpi rank: small chunks", "[.]") {

@@ -45,7 +45,7 @@ TEST_CASE("a single rank", "[communicator]") {
     check_groups(*comm);
     check_control_plane(*comm);
     check_parts(*comm);
-    REQUIRE(ranks_of_node(nodes_of(*comm)) == 1);
+    REQUIRE(ranks_per_node(nodes_of(*comm)) == 1);
 }
 
 TEST_CASE("invalid arguments of collectives are refused", "[communicator]") {
@@ -196,8 +196,8 @@ TEST_CASE("different numbers of ranks per machine are refused on all ranks", "[c
     for (const int ranks : {4, 5}) {
         std::vector<std::string> errors(ranks);
         run_ranks(ranks, [&](Communicator& comm) {
-            errors[comm.rank()] = error_of([&] { expect(ranks_of_node(nodes_of(comm)) == 2, "two ranks on each"); });
-        }, {.ranks_of_node = 2});
+            errors[comm.rank()] = error_of([&] { expect(ranks_per_node(nodes_of(comm)) == 2, "two ranks on each"); });
+        }, {.ranks_per_node = 2});
         for (const std::string& error : errors)
             CHECK(error == (ranks == 4 ? "accepted"
                                        : "the number of ranks of a machine is 1 on one and 2 on another; expected the "

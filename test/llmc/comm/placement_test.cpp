@@ -83,7 +83,7 @@ TEST_CASE("NCCL is used if every rank has a GPU and the build has NCCL", "[place
 }
 
 TEST_CASE("if NCCL cannot be opened, the control plane stays usable", "[placement]") {
-    if (nccl_lacks().empty() && device::count() > 0) {
+    if (why_no_nccl().empty() && device::count() > 0) {
         WARN("skipped: NCCL can be opened here");
         return;
     }

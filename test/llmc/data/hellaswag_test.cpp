@@ -124,7 +124,7 @@ TEST_CASE("an ending's tokens are targets at the position of the token before th
     const int micro_batch = GENERATE(1, 3, 64);
     const HellaSwagBatches batches(HellaSwagFile(path), micro_batch, 256);
     CHECK(batches.rows() == 160);
-    CHECK(batches.cut_contexts() == 0);
+    CHECK(batches.truncated_contexts() == 0);
     int before = 0;
     for (std::int64_t j = 0; j < batches.size(); ++j) {
         const auto batch = batches[j];
@@ -145,7 +145,7 @@ TEST_CASE("a context that is too long is truncated at its start; an ending must 
     const TemporaryFolder folder;
     const std::string path = kTwo.write(folder / "two.bin");
     const HellaSwagBatches batches(HellaSwagFile(path), 2, 3);
-    CHECK(batches.cut_contexts() == 1);
+    CHECK(batches.truncated_contexts() == 1);
     CHECK(same(find_row(batches, 0), row_of({6, 7}, {1, 2}, 3)));
     CHECK(same(find_row(batches, 1), row_of({5, 6, 7}, {3}, 3)));
     CHECK(same(find_row(batches, 2), row_of({7}, {4, 4, 4}, 3)));

@@ -29,7 +29,7 @@ TEST_CASE("validation: the same targets exactly once, for any batch and number o
         ValidationBatches batches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank,
                                                   .world = world});
         CHECK(batches.targets() == std::min(asked, 198));
-        CHECK(batches.all_there_is() == (asked > 198));
+        CHECK(batches.uses_all_data() == (asked > 198));
         CHECK(batches.size() == ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len,
                                                                   .rank = 0, .world = world}).size());
         for (std::int64_t j = 0; j < batches.size(); ++j) {
@@ -107,7 +107,7 @@ TEST_CASE("validation: first tokens of documents can be excluded, for any batch 
         }
         ValidationBatches batches(shards, asked, shape, true);
         CHECK(batches.targets() == expected);
-        CHECK(batches.all_there_is() == (asked > 8));
+        CHECK(batches.uses_all_data() == (asked > 8));
         CHECK(batches.size() == ValidationBatches(shards, asked, shape).size());
         for (std::int64_t j = 0; j < batches.size(); ++j) {
             const Batch masked = batches[j], all = ValidationBatches(shards, asked, shape)[j];

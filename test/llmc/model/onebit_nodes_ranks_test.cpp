@@ -16,13 +16,13 @@ namespace {
 
 constexpr int kNodes = 2, kRanksOfNode = 2, kAllRanks = kNodes * kRanksOfNode;
 
-// Settings for nodes of `ranks_of_node` ranks.
-AdamWSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, int ranks_of_node = kRanksOfNode) {
-    settings.ranks_of_node = ranks_of_node;
+// Settings for nodes of `ranks_per_node` ranks.
+AdamWSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, int ranks_per_node = kRanksOfNode) {
+    settings.ranks_per_node = ranks_per_node;
     return onebit(settings);
 }
-LocalSettings on_nodes(int ranks_of_node = kRanksOfNode, LocalSettings local = {}) {
-    local.ranks_of_node = ranks_of_node;
+LocalSettings on_nodes(int ranks_per_node = kRanksOfNode, LocalSettings local = {}) {
+    local.ranks_per_node = ranks_per_node;
     return local;
 }
 
@@ -150,9 +150,9 @@ TEST_CASE("1-bit Adam of nodes is bit-identical in every order of arrival", "[ra
 }
 
 TEST_CASE("nodes of one rank behave like ranks, and a single node does not compress", "[ranks][onebit]") {
-    const auto run = [](int ranks_of_node, const OnebitSettings& settings) {
-        return on_threads(on_nodes(ranks_of_node))(4, [&](Communicator& communicator) {
-            return onebit_run(of_nodes(settings, llmc::ranks_of_node(nodes_of(communicator))))(communicator);
+    const auto run = [](int ranks_per_node, const OnebitSettings& settings) {
+        return on_threads(on_nodes(ranks_per_node))(4, [&](Communicator& communicator) {
+            return onebit_run(of_nodes(settings, llmc::ranks_per_node(nodes_of(communicator))))(communicator);
         });
     };
     const OnebitSettings plain{.freeze_after = kWarmup};
@@ -214,7 +214,7 @@ TEST_CASE("non-finite compensated values on one local rank skip the step on all 
 TEST_CASE("tensors that nodes exclude from compression are updated as by AdamW", "[ranks][onebit]") {
     const bool bf16 = GENERATE(false, true);
     CAPTURE(bf16);
-    check_excluded(kAllRanks, {.freeze_after = kWarmup, .exclude = "wpe|ln_", .ranks_of_node = kRanksOfNode}, bf16,
+    check_excluded(kAllRanks, {.freeze_after = kWarmup, .exclude = "wpe|ln_", .ranks_per_node = kRanksOfNode}, bf16,
                    on_nodes());
 }
 
@@ -268,14 +268,14 @@ TEST_CASE("1-bit Adam of nodes resumes bit-identical from a checkpoint", "[ranks
 
 TEST_CASE("other nodes resume with the pending errors, or print that they start at 0", "[ranks][onebit]") {
     struct Case {
-        int ranks, ranks_of_node;
+        int ranks, ranks_per_node;
         const char* note;
     };
     constexpr int kWere = 6, kOnNodeWere = 3;
     const Case now = GENERATE(Case{4, 2, "1-bit Adam: 4 ranks instead of 6: each starts with the mean of the"},
                               Case{6, 2, "1-bit Adam: 6 ranks on other nodes: each starts with the mean of the"},
                               Case{6, 1, "1-bit Adam: all errors start at 0, because those of the checkpoint are "});
-    CAPTURE(now.ranks, now.ranks_of_node);
+    CAPTURE(now.ranks, now.ranks_per_node);
     const ScratchFolder folder;
     const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
     const auto were = on_ranks<Snapshot>(kWere, [&](Context& context) {
@@ -290,18 +290,18 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
     std::vector<std::string> notes(std::size_t(now.ranks));
     const auto are = on_ranks<Snapshot>(now.ranks, [&](Context& context) {
         const int rank = context.communicator->rank();
-        Trainer trainer(context, short_setup(now.ranks), of_nodes({.freeze_after = kWarmup}, now.ranks_of_node));
+        Trainer trainer(context, short_setup(now.ranks), of_nodes({.freeze_after = kWarmup}, now.ranks_per_node));
         trainer.step(short_batch(0), 1, 0);  // scalars for the snapshot
         load_from(trainer, were[0]);
         notes[std::size_t(rank)] = load_onebit_from(trainer, folder, kWere, *context.communicator);
         return snapshot(trainer);
-    }, on_nodes(now.ranks_of_node));
+    }, on_nodes(now.ranks_per_node));
     for (const std::string& note : notes) CHECK_THAT(note, Contains(now.note));
     const Pending then = pending_by(were, elements, kWere / kOnNodeWere),
-               left = pending_by(are, elements, now.ranks / now.ranks_of_node);
+               left = pending_by(are, elements, now.ranks / now.ranks_per_node);
     std::size_t wrong = 0, nonzero = 0;
     for (std::size_t i = 0; i < elements; ++i) {
-        const bool zero = now.ranks_of_node == 1;
+        const bool zero = now.ranks_per_node == 1;
         wrong += std::fabs(left.workers[i] - (zero ? 0 : then.workers[i])) > 1e-7 * std::fabs(then.workers[i]);
         wrong += left.servers[i] != (zero ? 0 : then.servers[i]);
         nonzero += then.workers[i] != 0;
@@ -324,7 +324,7 @@ TEST_CASE("with nodes as workers a rank needs memory for its shards only", "[one
     const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
     const std::size_t host = device::memory_is_host_memory() ? std::size_t(table.elements()) / 8 + (4 << 20) : 0;
     const std::size_t expected = device::allocation_size(shadow) + host + sketch_bytes();
-    CHECK(onebit_bytes(table, sharding, {.ranks_of_node = 4}) == expected);
+    CHECK(onebit_bytes(table, sharding, {.ranks_per_node = 4}) == expected);
 }
 
 TEST_CASE("1-bit Adam of nodes is bit-identical in processes and in threads", "[onebit][mpi]") {
