@@ -9,8 +9,8 @@
 #   bin/make      GNU make
 #   env.sh        `source build/deps/env.sh` adds mpicxx and mpirun to PATH, and make if it is missing
 #   licences/
-# Not included: cuBLASLt, cuDNN and NCCL, hundreds of megabytes that come with the toolkit or with PyTorch; oneDNN, which
-# only the CPU build links.
+# Not included: cuBLASLt, cuDNN and NCCL, hundreds of megabytes that come with the toolkit or with PyTorch; oneDNN,
+# which only the CPU build links.
 #
 # Run this on a machine where scripts/install_deps.sh can install, or has installed, the packages. Then copy the whole
 # tree, including build/deps: make uses build/deps/include if it exists. `make clean` does not remove it.

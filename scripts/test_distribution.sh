@@ -11,8 +11,8 @@
 #   TIERS=all                                    tiers of scripts/test.sh, such as "kernels host"; empty: none
 #   QUICKSTART_MINUTES=0.3
 #
-# Needs root and debootstrap. Tests the last commit. Mounts and processes are in separate namespaces, which end with this
-# script in all cases. Exit status 1: a command failed; the last lines of its output are printed.
+# Needs root and debootstrap. Tests the last commit. Mounts and processes are in separate namespaces, which end with
+# this script in all cases. Exit status 1: a command failed; the last lines of its output are printed.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
