@@ -6,8 +6,8 @@
 #
 # MODEL: a Hugging Face folder with config.json, model.safetensors and tokenizer, a checkpoint, or a run. TEXT: text
 # files, one document each, of which the last tenth is held out; or files as for dev/tokenize (.jsonl with one document
-# per line, .gz, .zst), of which every 20th document is held out. FLAG: flags of train_gpt2, which override the defaults of
-# this script: three passes over the text, 16 sequences per update, learning rate 5e-5, decayed to 0.
+# per line, .gz, .zst), of which every 20th document is held out. FLAG: flags of train_gpt2, which override the
+# defaults of this script: three passes over the text, 16 sequences per update, learning rate 5e-5, decayed to 0.
 #
 # At the end it prints the held-out loss before and after finetuning, and a sample of the new model that begins with
 # PROMPT. It writes shards, log and model to -o (default: runs/finetune). The same command resumes an interrupted run;
@@ -74,12 +74,12 @@ set -- "${words[@]}"
 out=$(value output-dir "$@") || out=runs/finetune
 [ -n "$out" ] || refuse "-o is empty; expected a folder for shards, log and model"
 
-beside=${TMPDIR:-/tmp}
+shared=${TMPDIR:-/tmp}
 if [ -n "${HOSTFILE:-}" ]; then # the other machines can read the folder of the run
-    beside=$(dirname "$out")
-    mkdir -p "$beside"
+    shared=$(dirname "$out")
+    mkdir -p "$shared"
 fi
-scratch=$(mktemp -d -p "$beside")
+scratch=$(mktemp -d -p "$shared")
 trap 'rm -rf "$scratch"' EXIT
 
 # ---- invalid flags, before any text is read: the program checks flags before it looks for shards

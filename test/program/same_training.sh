@@ -46,7 +46,7 @@ fault() {
     object=build/$([[ $source == *.cu ]] && echo $device || echo host)/$source.o
     compile=$(make -n -W "$source" DEVICE=$device UNITE="llmc test" "$object" | grep -F -- " -c $source ")
     link=$(make -n "${from[@]}" -W "$object" DEVICE=$device UNITE="llmc test" $program | grep -F -- " -o $program ")
-    # Includes are searched beside the including file first.
+    # The compiler searches the folder of the including file first.
     mkdir -p "$copy/$(dirname "$changed")"
     cp "$source" "$copy/"
     [ "$changed" != "$source" ] || changed=$(basename "$source")
