@@ -2,11 +2,11 @@
 # install_deps.sh [tests] - installs the dependencies of the build, the tests and the quickstart
 #
 # On Debian and Ubuntu it installs packages with apt; elsewhere it prints the missing ones and stops. Does nothing if
-# everything is installed. Reports a library that is too old, with its version and the required one. CXX: the
-# compiler (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found,
-# cuDNN's header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN
-# attention. The disassembler for dev/kernel_sass.py is downloaded to build/deps/bin if the toolkit lacks it. `tests`:
-# also installs clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without them the tests skip the
+# everything is installed. Reports a library that is too old, with its version and the required one. CXX: the compiler
+# (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
+# header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
+# disassembler for dev/kernel_sass.py is downloaded to build/deps/bin if the toolkit lacks it. `tests`: also installs
+# clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without them the tests skip the
 # fuzz targets and the Parquet tests.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
