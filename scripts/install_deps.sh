@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# install_deps.sh [tests] - installs what train_gpt2 is built with and the tests and the quickstart need
+# install_deps.sh [tests] - installs the dependencies of the build, the tests and the quickstart
 #
-# On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. A
-# library that is too old is named, with its version and the one expected. CXX: the compiler, by default g++. Needs no
-# CUDA: the CUDA build finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only,
-# goes to build/deps/include; without it the CUDA build has no cuDNN attention, and that is all. The disassembler that
-# dev/kernel_sass.py reads goes to build/deps/bin where the toolkit has none. `tests`: clang with libFuzzer, too, where
-# it can be had, and in build/python pyarrow, which reads Parquet; without them the tests skip the fuzz targets, and the
-# reading of Parquet.
+# On Debian and Ubuntu it installs packages with apt; elsewhere it prints the missing ones and stops. Does nothing if
+# everything is installed. Reports a library that is too old, with its version and the required one. CXX: the compiler
+# (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
+# header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
+# disassembler for dev/kernel_sass.py is downloaded to build/deps/bin if the toolkit lacks it. `tests`: also installs
+# clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without them the tests skip the
+# fuzz targets and the Parquet tests.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -18,8 +18,8 @@ cd "$(dirname "$0")/.."
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null || true)
 
-# Libraries are there where a small program that uses of them what train_gpt2 uses compiles (scripts/probes): of an old
-# version it does not. Other programs are there by their names: package, command.
+# A library is present if its probe compiles (scripts/probes), a small program with the same API calls as train_gpt2; it
+# does not compile with versions that are too old. Other dependencies are looked up by command: package, command.
 export CXX=${CXX:-g++}
 bundled=$([ ! -d build/deps/include ] || echo -isystem build/deps/include)
 commands=(
@@ -30,11 +30,11 @@ commands=(
     "bible-kjv bible"
     "python3 python3"
 )
-# Python's packages hold what CUDA's toolkit may lack, and pyarrow.
+# Python packages provide pyarrow, and parts that the CUDA toolkit may lack.
 [ -z "$nvcc${1:-}" ] || commands+=("python3-pip pip3")
-probed=build/probes  # what the compiler says of each that does not compile
+probed=build/probes  # compiler output of each probe that does not compile
 mkdir -p $probed
-# what PROBE says of itself: library, expected, packages, version, link
+# of_probe PROBE FIELD: library, expected, packages, version or link, from the header comment of the probe
 of_probe() { sed -n "s|^// $2: *||p" "scripts/probes/$1.cpp"; }
 compiles() {
     local probe=$1 compiler=$CXX link
@@ -45,7 +45,7 @@ compiles() {
     $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only "scripts/probes/$probe.cpp" >"$probed/$probe" 2>&1 &&
         echo 'int main() {}' | $compiler -x c++ - -o "$probed/$probe.out" $link >>"$probed/$probe" 2>&1
 }
-# Prints those of the probes named that do not compile.
+# Prints the given probes that do not compile.
 fails_to_compile() {
     local probe
     for probe; do
@@ -54,7 +54,7 @@ fails_to_compile() {
     wait
     for probe; do [ ! -e "$probed/$probe" ] || echo "$probe"; done
 }
-# The version by the library's own header; nothing where that is not found.
+# The version according to the library's header; empty if the header is not found.
 version_of() {
     local compiler=$CXX
     [ "$1" != mpi ] || compiler=mpicxx
@@ -71,19 +71,19 @@ mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u | grep .)
 as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
 export DEBIAN_FRONTEND=noninteractive
-# Silent, but for where it is while it takes long, and for what went wrong.
+# Silent, except for progress if it takes long, and for errors.
 apt_get() {
     local log status=0
     log=$(mktemp)
     last_line() { echo "apt-get: $(tail -n 1 "$log" | cut -c 1-100)"; }
-    while_telling last_line "$log" "${as_root[@]}" apt-get -qq "$@" || status=$?
+    with_progress last_line "$log" "${as_root[@]}" apt-get -qq "$@" || status=$?
     [ $status -eq 0 ] || tail -n 20 "$log" >&2
     rm -f "$log"
     return $status
 }
 install() { apt_get install -y --no-install-recommends "$@"; }
 
-# What is wrong with the libraries that do not compile, a line each; of a compiler that is too old nothing else is.
+# Prints one error per library whose probe does not compile; if the compiler is too old, only that error.
 name_lacking() {
     local probe version
     [[ " ${lacking[*]} " != *" compiler "* ]] || lacking=(compiler)
@@ -99,7 +99,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         name_lacking
         echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get;" \
-            "install them with its package manager and start again" >&2
+            "install them with the package manager of this system and run this again" >&2
         exit 2
     fi
     [ ${#as_root[@]} -eq 0 ] || command -v sudo >/dev/null || {
@@ -119,7 +119,7 @@ fi
 
 if [ -n "$nvcc" ] && [ ! -e build/deps/include/cudnn_frontend.h ]; then
     scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include build/deps/include ||
-        echo "note: cuDNN's frontend could not be downloaded; the CUDA build goes without cuDNN attention" >&2
+        echo "note: cuDNN's frontend could not be downloaded; the CUDA build will have no cuDNN attention" >&2
 fi
 if [ -n "$nvcc" ]; then
     for tool in cuobjdump nvdisasm; do
@@ -130,24 +130,24 @@ if [ -n "$nvcc" ]; then
     done
 fi
 
-# Clang's libraries for libFuzzer and the sanitizers are a package of their own where the system has one of that name,
-# else a part of what clang needs.
+# Some systems have clang's libraries for libFuzzer and the sanitizers in a separate package, others in a dependency of
+# clang.
 has_fuzzer() { make -s -f test/fuzz/Makefile found >/dev/null 2>&1; }
 if [ "${1:-}" = tests ] && ! has_fuzzer; then
     [ ${#as_root[@]} -eq 0 ] || as_root=(sudo -n)  # not worth asking for a password
-    echo "installing, for fuzz targets: clang"
+    echo "installing clang, for the fuzz targets"
     {
         [ ${#missing[@]} -gt 0 ] || apt_get update
         runtime=$(apt-cache pkgnames libclang-rt-dev | grep -x libclang-rt-dev)
         install clang $runtime
     } 2>/dev/null || true
-    has_fuzzer || echo "note: no clang with libFuzzer could be installed; the tests skip the fuzz targets" >&2
+    has_fuzzer || echo "note: clang with libFuzzer could not be installed; the tests skip the fuzz targets" >&2
 fi
 
 reads_parquet() { PYTHONPATH=build/python python3 -c 'import pyarrow.parquet' >/dev/null 2>&1; }
-if [ "${1:-}" = tests ] && ! reads_parquet; then  # any version will do
-    echo "installing, for tests of Parquet: pyarrow"
+if [ "${1:-}" = tests ] && ! reads_parquet; then  # any version
+    echo "installing pyarrow, for the Parquet tests"
     python3 -m pip install -q --disable-pip-version-check --no-deps --only-binary=:all: --target build/python pyarrow \
         >/dev/null 2>&1 || true
-    reads_parquet || echo "note: no pyarrow could be installed; the tests skip Parquet" >&2
+    reads_parquet || echo "note: pyarrow could not be installed; the Parquet tests are skipped" >&2
 fi

@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2034,SC2317
-# launch.sh - for the scripts that start ranks: what is started, on how many GPUs, what mpirun is given, and how it is
-# stopped. Sourced, not run
+# launch.sh - for the scripts that start ranks: the program, the number of GPUs, the flags of mpirun, and signal
+# handling. Sourced, not run
 
-# Ranks share out the cores themselves (scripts/README.md, "Devices and cores").
+# The ranks divide the cores among themselves (scripts/README.md, "Devices and cores").
 mpirun_flags=(--bind-to none)
-# More ranks than cores, by Open MPI 4 and 5. MPICH, which asks for nothing, knows no flag --oversubscribe.
+# Allows more ranks than cores in Open MPI 4 and 5. MPICH always allows it and has no flag --oversubscribe.
 oversubscribe() { export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe; }
 
 refuse() {
@@ -15,14 +15,14 @@ refuse() {
 # The program to start, ${PROGRAM:-train_gpt2}, as a path.
 program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")
 if ! [ -f "$program" ] || ! [ -x "$program" ]; then
-    refuse "PROGRAM is $program; expected a program that can be run; build it with make"
+    refuse "PROGRAM is $program; expected an executable program; build it with make"
 fi
-[[ ${RANKS:-1} =~ ^[1-9][0-9]*$ ]] || refuse "RANKS is $RANKS; expected a whole number from 1 on"
+[[ ${RANKS:-1} =~ ^[1-9][0-9]*$ ]] || refuse "RANKS is $RANKS; expected a positive integer"
 
-# mpirun refuses root, which is who works in a container, unless told twice.
+# mpirun refuses to run as root, the usual user in a container, unless both variables are set.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
-# The GPUs of this machine that programs may use.
+# The number of GPUs of this machine that programs may use.
 count_gpus() {
     local gpus visible
     gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
@@ -33,36 +33,37 @@ count_gpus() {
     echo "$gpus"
 }
 
-# Hundredths of a second since the machine started: a clock that nobody sets.
+# Hundredths of a second since boot: a monotonic clock.
 clock() {
     local uptime
     read -r uptime _ </proc/uptime
     echo "${uptime/./}"
 }
 
-# Passes on what it reads, and goes on reading where its own reader is gone. No signal ends it before its input does.
+# Copies its input to its output, and continues to read after the reader of its output has exited. Ignores signals, so
+# that it ends only with its input.
 pass_output_on() {
     trap '' INT TERM HUP USR1 USR2 PIPE
     cat 2>/dev/null || cat >/dev/null
 }
 
-# launch COMMAND...: runs mpirun and exits as it does.
+# launch COMMAND...: runs mpirun and exits with its exit code.
 #
-# Signals. mpirun kills its processes two seconds after Ctrl-C or SIGTERM, too soon to save a large model. So these
-# reach the ranks as SIGUSR1, which it passes on and waits; once they have saved the exit code is that of the signal.
-# While mpirun starts the ranks it passes nothing on: SIGUSR1 is repeated until it has ended, and ranks take the first
-# one. A second Ctrl-C, at least a second later, goes to mpirun. A signal that was ignored when the script started, as
-# SIGHUP is below nohup, stays so: bash does not trap it.
+# Signals: mpirun kills its processes two seconds after Ctrl-C or SIGTERM, too soon to save a large model. Therefore
+# launch sends SIGUSR1 instead, which mpirun passes on to the ranks while it waits. After the ranks have saved, the exit
+# code is that of the original signal. mpirun passes on nothing while it starts the ranks, so SIGUSR1 is repeated until
+# mpirun has exited; the ranks ignore repetitions. A second Ctrl-C, at least a second later, terminates mpirun. A signal
+# that was ignored when the script started, such as SIGHUP under nohup, stays ignored: bash does not trap it.
 #
-# Output. mpirun aborts when the reader of its output goes (`run_one_node.sh ... | head`): it is given one that stays.
+# Output: mpirun aborts if the reader of its output exits (`run_one_node.sh ... | head`), so pass_output_on reads it.
 launch() {
     command -v mpirun >/dev/null ||
         refuse "mpirun is missing; expected Open MPI; scripts/install_deps.sh installs it, or source build/deps/env.sh"
     local process='' status repeats='' asked='' first_ctrl_c='' gave_up='' output='' errors=''
     ask_to_end() {
         [ -n "$process" ] && [ -z "$repeats" ] || return 0
-        # What repeats must outlive the next signal to this group (`timeout` sends two): it inherits that they are
-        # ignored.
+        # The repeating process must survive the next signal to this process group (`timeout` sends two), so it
+        # inherits ignored signals.
         trap '' INT TERM HUP USR1 USR2
         while kill -USR1 "$process"; do sleep 1; done >/dev/null 2>&1 &
         repeats=$!
@@ -78,7 +79,7 @@ launch() {
             first_ctrl_c=$(clock)
         elif [ -z "$gave_up" ] && [ $(($(clock) - first_ctrl_c)) -ge 100 ]; then
             gave_up=yes
-            echo "error: a second Ctrl-C: ends without waiting for the ranks to save" >&2
+            echo "error: a second Ctrl-C: ending without waiting for the ranks to save" >&2
             [ -z "$process" ] || kill -TERM "$process" || true
         fi
         interrupt 130
@@ -89,9 +90,9 @@ launch() {
         trap 'interrupt 138' USR1
         trap 'interrupt 129' HUP
         trap '[ -z "$process" ] || kill -USR2 "$process" || true' USR2
-        trap : PIPE # a message that nobody reads
+        trap : PIPE # the reader of a message has exited
     }
-    take_signals # before there is anything that one of them could leave behind
+    take_signals # before starting anything that a signal could leave behind
 
     if [ -p /dev/stdout ]; then
         if [ /dev/stdout -ef /dev/stderr ]; then errors=yes; fi
@@ -99,8 +100,8 @@ launch() {
         output=$!
         [ -z "$errors" ] || exec 2>&1
     fi
-    set -m # a process group of its own: Ctrl-C reaches this shell only
-    # mpirun passes SIGUSR2 on once it can; until then it would end by it.
+    set -m # its own process group: Ctrl-C reaches only this shell
+    # mpirun passes on SIGUSR2 after its startup; before that, SIGUSR2 would end it.
     (trap '' USR2 && exec "$@") </dev/null &
     process=$!
     set +m
@@ -108,7 +109,7 @@ launch() {
     while :; do
         status=0
         wait "$process" || status=$?
-        kill -0 "$process" 2>/dev/null || break # else a signal ended the waiting only
+        kill -0 "$process" 2>/dev/null || break # otherwise a signal only interrupted the wait
     done
     [ -z "$repeats" ] || kill -KILL "$repeats" 2>/dev/null || true
     if [ -n "$gave_up" ]; then

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, whatever the machine
+# quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, on any machine
 #
-# Without arguments the text is the King James Bible (Debian's package bible-kjv), chapter by chapter; with arguments
-# these files, paragraph by paragraph. Every 20th document is held out for validation. Results: runs/quickstart*/ with
-# log.jsonl, plot.png and the model.
+# Without arguments the text is the King James Bible (Debian's package bible-kjv), one document per chapter; otherwise
+# the given files, one document per paragraph. Every 20th document is held out for validation. Results:
+# runs/quickstart*/ with log.jsonl, plot.png and the model.
 #
-#   QUICKSTART_MINUTES=3     how long the run takes, validations, samples and checkpoint included: the number of steps
-#                            is chosen to fit by the speed measured before; a machine that gets slower makes fewer
+#   QUICKSTART_MINUTES=3     duration of the run, including validations, samples and the checkpoint. A short run before
+#                            it measures the speed, which determines the number of steps; the run makes fewer steps if
+#                            the machine becomes slower
 #   QUICKSTART_DTYPE=fp32    or bf16
 set -euo pipefail
 # shellcheck source=scripts/help.sh
@@ -30,9 +31,9 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 
 scripts/install_deps.sh
 echo "building"
-telling_what_is_built build.log make -j"$(nproc)" train_gpt2 dev/tokenize || {
+build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize || {
     tail -n 30 build.log >&2
-    echo "error: the build failed; all of its output is in build.log" >&2
+    echo "error: the build failed; its output is in build.log" >&2
     exit 1
 }
 
@@ -58,7 +59,7 @@ for ((i = 2; ; i++)); do
     [ -e $out ] || break
     out=runs/quickstart-$i
 done
-[ $out = runs/quickstart ] || echo "an earlier run is kept as it is; this one goes to $out"
+[ $out = runs/quickstart ] || echo "earlier runs are kept; this run writes to $out"
 
 batch=8 length=128
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
@@ -70,14 +71,14 @@ probe=$temporary/probe
 mkdir "$probe"
 "${train[@]}" -x 60 -v 60 --val-tokens 16384 -s 60 --max-minutes 0.5 -o "$probe/run" >"$probe/out" ||
     { cat "$probe/out"; exit 1; }
-# of all validation text: shards have a header of 1024 bytes and two bytes a token
+# tokens of all validation shards: a header of 1024 bytes, then 2 bytes per token
 tokens=$(wc -c "${shards}"_val_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
-{ read -r -a plan && read -r said; } < <(jq -rs --argjson minutes "$(awk -v m="$minutes" 'BEGIN { print m + 0 }')" \
+{ read -r -a plan && read -r summary; } < <(jq -rs --argjson minutes "$(awk -v m="$minutes" 'BEGIN { print m + 0 }')" \
     --argjson tokens "$tokens" -f scripts/quickstart_plan.jq "$probe/run/log.jsonl")
-echo "$said"
+echo "$summary"
 
 "${train[@]}" "${recipe[@]}" "${plan[@]}" -o "$out" |
-    # what ends the run must not end this before the run has said what it saved
+    # ignores signals, so that it prints the last lines of an interrupted run
     (trap '' INT TERM HUP; exec awk '
         /^step +[|]/ && headers++ { next }
         !/^step .*[|] +[0-9.]+e[-+]/ || n++ % 50 == 0 || systime() >= last + 10 {
@@ -88,7 +89,7 @@ echo "$said"
 dev/plot "$out" -o "$out/plot.png" >/dev/null
 loss=$(jq -s 'map(select(.event == "val")) | last.loss' "$out/log.jsonl")
 echo
-echo "validation loss: $(printf '%.4f' "$loss") nats a byte"
+echo "validation loss: $(printf '%.4f' "$loss") nats per byte"
 echo "log:             $out/log.jsonl"
 echo "plot:            $out/plot.png"
 echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"

@@ -1,31 +1,31 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# recipe.sh - for the scripts that repeat a published run: what it needs, what it takes here and what it reached, then
-# the run. Sourced by them, not run
+# recipe.sh - for the scripts that reproduce a published run: prints its requirements, its estimated time and the
+# published results, then starts the run. Sourced, not run
 #
 # Such a script sets
-#   name        of its folder in runs/
-#   title       what is trained on what, in words
+#   name        the folder in runs/
+#   title       a description of model and data
 #   model       -e
-#   shards      places below data/, without _train_*.bin and _val_*.bin, of which the first that has some is taken
-#   get_shards  the command that makes them, without -o
-#   flags       of train_gpt2, beside those that all recipes have
-#   published   lines: what was reached, by whom, on what, and where that stands; "dev/plot OUT" names the run by -o
-# and calls `recipe "$@"`. The words that a user adds come last, so they override.
+#   shards      prefixes of shards in data/, without _train_*.bin and _val_*.bin; the first with existing shards is used
+#   get_shards  the command that makes the shards, without -o
+#   flags       flags of train_gpt2, in addition to those of all recipes
+#   published   lines: results, who published them, hardware, source; OUT in "dev/plot OUT" is replaced by -o
+# and calls `recipe "$@"`. The user's flags come last, so they override the others.
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"
 
 note() { echo "note: $1" >&2; }
 is_whole() { [[ $1 =~ ^[1-9][0-9]{0,14}$ ]]; }
 
-# Which flags of train_gpt2 have a letter, and which a value, as --help says.
+# The flags of train_gpt2 with a short name, and those with a value, according to --help.
 declare -A name_of has_value
 while IFS='|' read -r letter flag takes; do
     [ -z "$letter" ] || name_of[$letter]=$flag
     [ -z "$takes" ] || has_value[$flag]=yes
 done < <("$program" --help | sed -nE 's/^  (-([a-z]), |    )--([a-z0-9-]+)( [A-Z]+)?( .*)?$/\2|\3|\4/p')
 
-# flag_of WORD [NEXT]: the long name of the flag, else the word, into `key`; what is joined to it into `joined`; and
-# into `takes` whether its value is the next word, as it may be for a flag that does without: --shuffle false.
+# flag_of WORD [NEXT]: sets `key` to the long name of the flag, or to WORD if it is not a flag; `joined` to the value
+# joined to it; and `takes` if NEXT is its value, also for switches: --shuffle false.
 flag_of() {
     local answers=''
     takes='' joined='' key=$1
@@ -42,7 +42,7 @@ flag_of() {
     esac
 }
 
-# value LONG WORD...: what the last of these flags says; fails where none does
+# value LONG WORD...: prints the value of the last flag with this long name; fails if there is none
 value() {
     local wanted=$1 found='' key takes joined
     shift
@@ -58,8 +58,8 @@ value() {
     [ -n "$found" ] && echo "${found#x}"
 }
 
-# take_dry_run WORD...: these without --dry-run into `words`, and into `dry` whether the last one says so. An answer
-# that the program does not take stays, for it to refuse.
+# take_dry_run WORD...: sets `words` to these words without --dry-run, and `dry` according to the last --dry-run. Keeps
+# invalid values of --dry-run, so that the program reports them.
 take_dry_run() {
     local key takes joined count
     words=() dry=''
@@ -79,26 +79,26 @@ take_dry_run() {
 # commas NUMBER: 18,865 of 18865
 commas() { sed -E ':again; s/([0-9])([0-9]{3})(,|$)/\1,\2\3/; t again' <<<"$1"; }
 
-# amount TOKENS: in billions from one on
+# amount TOKENS: in billions if at least one billion
 amount() {
     if [ "$1" -lt 1000000000 ]; then commas "$1"; else awk -v n="$1" 'BEGIN { printf "%.4g billion", n / 1e9 }'; fi
 }
 
 plural() { [ "$1" = 1 ] || echo s; }
 
-# quote WORD: as a shell reads it, in quotes where it must have them, into `quoted`
+# quote WORD: sets `quoted` to WORD, quoted for a shell if necessary
 quote() {
     quoted=$1
     [[ $1 =~ ^[A-Za-z0-9_@%+=:,./-]+$ ]] || quoted=${1@Q}
 }
 
-# escaped PLACE: the same within a pattern of file names, where it may have brackets and the like
-# shellcheck disable=SC2001 # what is matched is put in again
+# escaped PATH: PATH with the special characters of file name patterns escaped
+# shellcheck disable=SC2001 # the replacement contains the match
 escaped() { sed 's/[][*?{}\\]/\\&/g' <<<"$1"; }
 
-# tell_command WORD...: what starts the program, with the flags in `all`, in lines that a shell takes as they stand. Of
-# a flag that is there several times it has the last, as the program takes that one.
-tell_command() {
+# print_command WORD...: the command with the flags in `all`, in lines that can be pasted into a shell. Of a repeated
+# flag it prints the last, which is the one that the program uses.
+print_command() {
     local word quoted key takes='' joined line='   ' i
     local -A last
     local keys=() parts=() start_words=()
@@ -126,13 +126,13 @@ tell_command() {
     echo "$line"
 }
 
-# As many as RANKS says, the slots of HOSTFILE, or one for each GPU.
+# The number of ranks: RANKS, the slots of HOSTFILE, or one per GPU.
 count_ranks() {
     if [ -n "${RANKS:-}" ]; then
         echo "$RANKS"
     elif [ -n "${HOSTFILE:-}" ]; then
         awk '!/^[[:space:]]*(#|$)/ { ranks += match($0, /slots=[0-9]+/) ? substr($0, RSTART + 6, RLENGTH - 6) : 1 }
-             END { print ranks + 0 }' "$HOSTFILE" 2>/dev/null || echo 1 # run_two_nodes.sh says what is wrong with it
+             END { print ranks + 0 }' "$HOSTFILE" 2>/dev/null || echo 1 # run_two_nodes.sh reports its errors
     elif [ "$device" = cuda ] && [ "$gpus" -gt 1 ]; then
         echo "$gpus"
     else
@@ -140,13 +140,13 @@ count_ranks() {
     fi
 }
 
-# choose_start: what starts the program, into `start`; device, gpus and ranks.
+# choose_start: sets `start`, the command that starts the program; `device`, `gpus` and `ranks`.
 choose_start() {
     gpus=$(count_gpus)
     device=cpu
     [[ $("$program" --version | tr -s '[:space:]' ' ') != *"device cuda"* ]] || device=cuda
     [ "$device" = cuda ] || [ "$gpus" = 0 ] ||
-        note "PROGRAM is a build for CPUs, and there are $gpus GPUs; make DEVICE=cuda builds one for them"
+        note "PROGRAM is a CPU build, but there are $gpus GPUs; make DEVICE=cuda builds for GPUs"
     ranks=$(count_ranks)
     start=("$program")
     if [ -n "${HOSTFILE:-}" ]; then
@@ -159,12 +159,12 @@ choose_start() {
 # require_shards PATTERN WORD FLAG: refuses a pattern that no shard matches
 require_shards() {
     compgen -G "$1" >/dev/null || refuse "no $2 shards match \"$1\"; expected tokens of GPT-2's vocabulary; run" \
-        "$get_shards -o $data/${shards%/*}, or name others by $3"
+        "$get_shards -o $data/${shards%/*}, or pass others with $3"
 }
 
-# The plan of the run, as train_gpt2 --dry-run prints it, into `plan`, and without commas in numbers into `facts`.
-# The user's flags come last: of one that lacks its value at the end the program says what the user wrote.
-# Where only the recipe's -b is too large for this machine, a smaller one is taken: an update has the same tokens.
+# Sets `plan` to the output of train_gpt2 --dry-run, and `facts` to the same without commas in numbers.
+# The user's flags come last, so that the program reports a missing value at the end as the user wrote it.
+# If only the recipe's -b is too large for this machine, uses a smaller one: an update has the same number of tokens.
 make_plan() {
     local error fits batch
     while ! plan=$("${start[@]}" --dry-run "${all[@]}" 2>&1); do
@@ -175,15 +175,15 @@ make_plan() {
         fi
         fits=${BASH_REMATCH[1]} batch=1
         while [ $((2 * batch)) -le "$fits" ]; do batch=$((2 * batch)); done
-        note "-b $batch instead of $(value micro-batch "${all[@]}"), as memory allows; an update has the same tokens"
+        note "-b $batch instead of $(value micro-batch "${all[@]}"), to fit in memory; an update has the same tokens"
         own_batch=$batch
         all+=(-b "$batch")
     done
     facts=$(sed -E ':again; s/([0-9]),([0-9]{3})([^0-9]|$)/\1\2\3/; t again' <<<"$plan")
 }
 
-# Milliseconds of a step, its tokens and what was timed, into `ms`, `timed_tokens` and `timed`: from the log of a run
-# that is to go on, else by three steps of one micro-batch, on a CPU of one sequence. Fails where neither can be.
+# Sets `ms`, the milliseconds of a step, `timed_tokens`, its tokens, and `timed`, a description: from the log of a run
+# to resume, otherwise from three steps of one micro-batch (on a CPU, of one sequence). Fails if neither is possible.
 measure() {
     local log=$out/log.jsonl said sequences=$batch word few=() leave_out=''
     if [ -s "$log" ] && command -v jq >/dev/null; then
@@ -195,23 +195,24 @@ measure() {
     made=0
     [ "${MEASURE:-yes}" = yes ] && [[ $plan != *"note: continuing because of --ignore-memory-plan"* ]] || return 1
     [ "$device" = cuda ] || sequences=1
-    for word in "${all[@]}"; do # without HellaSwag, which takes long
+    for word in "${all[@]}"; do # without HellaSwag, which is slow
         case $word in
             --hellaswag=* | --hellaswag-every=*) ;;
             --hellaswag | --hellaswag-every) leave_out=yes ;;
             *) [ -n "$leave_out" ] || few+=("$word") && leave_out='' ;;
         esac
     done
-    note "times three steps of $(commas $((sequences * length * ranks))) tokens; MEASURE=no leaves that out"
+    note "timing three steps of $(commas $((sequences * length * ranks))) tokens; MEASURE=no skips this"
     said=$("${start[@]}" "${few[@]}" -b "$sequences" -d 0 -x 3 -u 0 -v 0 -s 0 -n 0 -y never --output-dir= 2>&1) &&
         ms=$(awk -F '|' '/^step +3\/3 / && NF >= 7 { print $5 + 0 }' <<<"$said") && [ -n "$ms" ] || return 1
     timed_tokens=$((sequences * length * ranks)) timed="three steps of $(commas "$timed_tokens") tokens"
 }
 
-# What the plan says, and the time, as a table.
-tell() {
+# Prints the plan and the time estimate as a table.
+print_plan() {
     local step parameters tokens passes memory='' available='' ms timed_tokens timed made=0 left rate takes keep quoted
-    [[ $facts =~ "training: "([0-9]+)\ steps?\ of\ ([0-9]+)\ token ]] || refuse "train_gpt2 --dry-run tells no steps"
+    [[ $facts =~ "training: "([0-9]+)\ steps?\ of\ ([0-9]+)\ token ]] ||
+        refuse "train_gpt2 --dry-run prints no number of steps"
     steps=${BASH_REMATCH[1]} step=${BASH_REMATCH[2]}
     [[ $facts =~ ([0-9]+)" parameters (" ]] && parameters=${BASH_REMATCH[1]}
     [[ $facts =~ "training data: "[^,]*", "([0-9]+)" token" ]] && tokens=${BASH_REMATCH[1]}
@@ -225,16 +226,16 @@ tell() {
     passes=$(awk -v made=$((steps * step)) -v tokens="$tokens" 'BEGIN {
         passes = made / tokens
         print passes < 0.01 ? "less than 0.01" : sprintf(passes < 10 ? "%.2f" : "%.0f", passes) }')
-    echo "  training     $(commas "$steps") step$(plural "$steps") of $(commas "$step") tokens, together" \
-        "$(amount $((steps * step))): $passes passes over the $(amount "$tokens") that are there"
+    echo "  training     $(commas "$steps") step$(plural "$steps") of $(commas "$step") tokens, in total" \
+        "$(amount $((steps * step))): $passes passes over the $(amount "$tokens") in the shards"
     echo "  ranks        $ranks, on $([ "$device" = cuda ] && echo GPUs || echo 'this CPU: no GPU is used')"
-    echo "  memory       $memory a rank${available:+, of $available}"
+    echo "  memory       $memory per rank${available:+, of $available available}"
     awk -v n="$parameters" -v keep="$keep" -v out="$out" 'BEGIN {
         kilobytes = 12 * n / 1e3
         size = kilobytes < 1e3 ? kilobytes " kB" : sprintf(kilobytes < 1e6 ? "%.3g MB" : "%.3g GB",
             kilobytes / (kilobytes < 1e6 ? 1e3 : 1e6))
         printf "  checkpoints  in %s, %s each, %s\n", out, size,
-            (keep > 1 ? "the last " keep " are kept" : keep == 1 ? "the last is kept" : "all are kept") }'
+            (keep > 1 ? "the newest " keep " are kept" : keep == 1 ? "the newest is kept" : "all are kept") }'
     if measure; then
         left=$((steps - made))
         read -r rate takes < <(awk -v ms="$ms" -v timed="$timed_tokens" -v step="$step" -v left="$left" 'BEGIN {
@@ -244,12 +245,12 @@ tell() {
             else if (hours < 72) printf "%.1f hours\n", hours
             else printf "%.0f hours, %.0f days,\n", hours, hours / 24 }')
         echo "  time         $takes for $(commas "$left") step$(plural "$left"), without validation:" \
-            "$(commas "$rate") tokens/s, by $timed"
+            "$(commas "$rate") tokens/s, from $timed"
     else
         echo "  time         not measured"
     fi
     echo "  command"
-    tell_command "${start[@]}"
+    print_command "${start[@]}"
 }
 
 recipe() {
@@ -273,7 +274,7 @@ recipe() {
     pattern=$(value train-data "${all[@]}" "$@")
     require_shards "$pattern" training -i
     require_shards "$(value val-data "${all[@]}" "$@")" validation -j
-    # Its file has GPT-2's ids, and so have shards with 50257, or as llm.c's with nothing, in their header.
+    # HellaSwag's file has GPT-2's ids; so do shards with vocabulary 50257, or 0 as in llm.c's shards, in their header.
     every=$(value hellaswag-every "$@") || every=$(value val-every "${all[@]}" "$@")
     if is_whole "$every" && [ -e "$data/hellaswag/hellaswag_val.bin" ] &&
         [[ $(od -A n -t d4 -j 12 -N 4 "$(compgen -G "$pattern" | head -n 1)") =~ ^\ *(0|50257)$ ]]; then
@@ -293,7 +294,7 @@ recipe() {
     steps=$(value max-steps "${all[@]}")
     warmup=$(value warmup-steps "${all[@]}")
     if ! value warmup-steps "$@" >/dev/null && is_whole "$steps" && [ "$steps" -lt "$warmup" ]; then
-        note "-u $((steps / 10)) instead of $warmup: a warm-up that so few steps have room for"
+        note "-u $((steps / 10)) instead of $warmup: a warm-up that fits in $steps steps"
         chosen+=(-u $((steps / 10)))
     fi
     all=("${all[@]:0:${#all[@]}-$#}" "${chosen[@]}" "$@")
@@ -303,9 +304,9 @@ recipe() {
     [[ $facts =~ "training data: "[^$'\n']*", vocabulary "([0-9]+) ]] && vocabulary=${BASH_REMATCH[1]}
     [ "$(value init "${all[@]}")" != "$model" ] || [ "$vocabulary" = 50257 ] ||
         refuse "the shards have a vocabulary of $vocabulary; expected GPT-2's 50257; run $get_shards" \
-            "-o $data/${shards%/*}, or give a model by -e"
+            "-o $data/${shards%/*}, or pass another model with -e"
     [ -z "$dry" ] || echo "$plan"
-    tell
+    print_plan
     [ -z "$dry" ] || exit 0
     exec "${start[@]}" "${all[@]}"
 }

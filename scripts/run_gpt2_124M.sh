@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # run_gpt2_124M.sh [FLAG ...] - trains GPT-2 124M on 10 billion tokens of FineWeb, as llm.c's script does
 #
-#   scripts/run_gpt2_124M.sh --dry-run               what it needs, takes and should reach; trains nothing
-#   scripts/run_gpt2_124M.sh                         a rank for each GPU; again, it goes on where the run ended
+#   scripts/run_gpt2_124M.sh --dry-run               prints requirements, time and expected result; no training
+#   scripts/run_gpt2_124M.sh                         one rank per GPU; run it again to resume
 #   scripts/run_gpt2_124M.sh -x 2000 -o runs/short   any flags of train_gpt2 override those of the recipe
 #
-# The data: dev/data/prepare fineweb, or llm.c's in data/fineweb10B.
+# Data: dev/data/prepare fineweb, or llm.c's shards in data/fineweb10B.
 #
 # DATA, RANKS, HOSTFILE, PROGRAM and MEASURE: scripts/README.md, "Recipes".
 set -euo pipefail
@@ -24,5 +24,5 @@ flags=(-b 64 -t 1024 -d 524288 -x 18865 -l 6e-4 -u 700 -q 0 -s 20000 -g 144 -n 5
 published="llm.c: validation loss about 3.29, HellaSwag 29.9 %, in 94 minutes on 8 A100 80GB:
 https://github.com/karpathy/llm.c/discussions/481, scripts/run_gpt2_124M.sh
 OpenAI's GPT-2 124M on the same tokens: 3.425, HellaSwag 29.4 %: llm.c's dev/vislog.ipynb
-to lay your curve over llm.c's: dev/plot OUT --reference 124M --x tokens"
+to plot this run with llm.c's curve: dev/plot OUT --reference 124M --x tokens"
 recipe "$@"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # run_gpt2_350M.sh [FLAG ...] - trains GPT-2 350M on 31 billion tokens of FineWeb, as llm.c's script does
 #
-#   scripts/run_gpt2_350M.sh --dry-run               what it needs, takes and should reach; trains nothing
-#   scripts/run_gpt2_350M.sh                         a rank for each GPU; again, it goes on where the run ended
+#   scripts/run_gpt2_350M.sh --dry-run               prints requirements, time and expected result; no training
+#   scripts/run_gpt2_350M.sh                         one rank per GPU; run it again to resume
 #   scripts/run_gpt2_350M.sh -x 2000 -o runs/short   any flags of train_gpt2 override those of the recipe
 #
-# The data: the Parquet files of HuggingFaceFW/fineweb, sample/100BT, made shards of by
+# Data: the Parquet files of HuggingFaceFW/fineweb, sample/100BT, converted to shards with
 # dev/data/prepare fineweb --from FOLDER -o data/fineweb100B.
 #
 # DATA, RANKS, HOSTFILE, PROGRAM and MEASURE: scripts/README.md, "Recipes".
@@ -23,7 +23,7 @@ shards=fineweb100B/fineweb
 get_shards="dev/data/prepare fineweb --from FOLDER"
 flags=(-b 64 -t 1024 -d 524288 -x 60000 -l 3e-4 -u 700 -q 0 -s 100000 -g 144 -n 2000 --keep-checkpoints 5
     --major-every 20000)
-published="llm.c: 13.7 hours on 8 A100 80GB; no loss of it is known to us:
+published="llm.c: 13.7 hours on 8 A100 80GB; no published loss is known:
 https://github.com/karpathy/llm.c/blob/master/scripts/run_gpt2_350M.sh
 OpenAI's GPT-2 350M on FineWeb's validation tokens: 3.083, HellaSwag 37.5 %: llm.c's dev/vislog.ipynb"
 recipe "$@"

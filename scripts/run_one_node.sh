@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# run_one_node.sh - trains with several ranks on this machine: a GPU each, or a share of its cores
+# run_one_node.sh - trains with several ranks on this machine: one GPU per rank, or a share of the cores
 #
 #   scripts/run_one_node.sh -i 'data/mine_train_*.bin' -e d12 -b 16 -t 1024 -d 524288 -o runs/mine
 #   RANKS=2 scripts/run_one_node.sh ...
 #
-# Takes any flags of train_gpt2. RANKS: else one for each GPU, of CUDA_VISIBLE_DEVICES where that is set, or 2 without
-# any.
+# Accepts all flags of train_gpt2. RANKS: number of ranks (default: one per GPU, of those in CUDA_VISIBLE_DEVICES if it
+# is set; 2 without a GPU).
 #
-# PROGRAM=build/cuda/train_gpt2 chooses another build. Ctrl-C saves, then ends. Exit code: that of the run.
+# PROGRAM=build/cuda/train_gpt2 selects another build. Ctrl-C saves a checkpoint and ends the run. Returns the exit code
+# of the run.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -18,6 +19,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 gpus=$(count_gpus)
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
 oversubscribe
-# Ranks of one machine need no network; Open MPI 5 warns where it finds no path from a machine to itself.
+# Ranks on one machine need no network; Open MPI 5 warns if it finds no route from a machine to itself.
 export OMPI_MCA_btl_tcp_if_include=${OMPI_MCA_btl_tcp_if_include:-lo}
 launch mpirun "${mpirun_flags[@]}" -np "$ranks" "$program" "$@"

@@ -1,37 +1,37 @@
 #!/usr/bin/env bash
-# test.sh [kernels|host|ranks|run|cuda|all] - builds train_gpt2 and runs the tests of a tier that need no GPU, by
-# default of all; the last line says "N passed, N failed"
+# test.sh [kernels|host|ranks|run|cuda|all] - builds train_gpt2 and runs the tests of a tier that need no GPU (default:
+# all tiers); the last line prints "N passed, N failed"
 #
-#   kernels   what kernels compute: on the CPU, with older instructions too; at the GPU's geometry on fibers, in four
-#             orders of threads, with a check of every memory access for races, and under AddressSanitizer and
-#             UndefinedBehaviorSanitizer
-#   host      data, weights, options and models: on the CPU; models with older instructions and at the GPU's geometry;
-#             the rest under the sanitizers too; parsers under libFuzzer
+#   kernels   results of the kernels: on the CPU, also with older instruction sets; with the GPU's launch geometry on
+#             fibers, in four orders of threads, with a race check of every memory access, and under AddressSanitizer
+#             and UndefinedBehaviorSanitizer
+#   host      data, weights, options and models: on the CPU; models also with older instruction sets and with the GPU's
+#             launch geometry; the rest also under the sanitizers; parsers under libFuzzer
 #   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
-#   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 6 seconds of training
-#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found: what its machine code tells; on stand-ins for
-#             NVIDIA's libraries its kernels, executed from their PTX, and whole runs
+#   run       whole runs of the program, bf16 training compared with fp32, and the quickstart with 6 seconds of training
+#   cuda      if nvcc is found: the CUDA build for sm_80 and sm_90a and checks of its machine code; with stand-ins for
+#             NVIDIA's libraries, its kernels, executed from their PTX, and whole runs
 #
-# Every test runs unless a tag leaves it out (test/README.md). Programs are built in the background while tests run.
-# Every test's time is printed, and the slowest ten of all at the end.
+# Every test runs unless a tag excludes it (test/README.md). Programs are built in the background while tests run. The
+# script prints the time of every test, and the ten slowest tests at the end.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
 most_words 1 "$@"
 cd "$(dirname "$0")/.."
 tier=${1:-all}
-[ $# -le 1 ] || { echo "error: one tier, not $#: $*" >&2; exit 2; }
+[ $# -le 1 ] || { echo "error: $# arguments: $*; expected one tier" >&2; exit 2; }
 case $tier in
     kernels | host | ranks | run | cuda | all) ;;
-    *) echo "error: \"$tier\" is no tier of tests; expected kernels, host, ranks, run, cuda or all" >&2; exit 2 ;;
+    *) echo "error: unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda or all" >&2; exit 2 ;;
 esac
 scripts/install_deps.sh tests || exit 1
-# Nothing is downloaded where they are there. Without them tests of GPT-2's ids say that they were skipped.
-scripts/get_gpt2_tokenizer.sh >/dev/null 2>&1 || echo "note: GPT-2's merges could not be had; its tests are skipped"
+# Downloads the merges only if they are missing. Without them the tests of GPT-2's token ids are skipped.
+scripts/get_gpt2_tokenizer.sh >/dev/null 2>&1 || echo "note: GPT-2's merges are not available; their tests are skipped"
 is() { [ $tier = all ] || [[ " $* " == *" $tier "* ]]; }
 
-# Threads sleep while they wait: beside other programs, those that spin make the thousands of small launches of these
-# tests, and the steps of the quickstart, take ten times as long.
+# Waiting threads sleep. With other programs on the same cores, spinning threads make the thousands of small launches of
+# these tests, and the steps of the quickstart, ten times slower.
 export OMP_WAIT_POLICY=passive
 jobs=$(nproc)
 logs=$(mktemp -d)
@@ -44,11 +44,11 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-# ---- builds: one after the other in the background, at a lower priority than the tests
+# ---- builds: sequentially in the background, at a lower priority than the tests
 
-# These builds are made once and to be tested: files of a folder are compiled as one, tests' too.
+# One translation unit per folder, including the tests: these builds are made once.
 builds=()
-# build NAME MAKE-ARGUMENTS...: what tests name as NEEDS
+# build NAME MAKE-ARGUMENTS...: a build that tests refer to as NEEDS
 build() { builds+=("$(printf '%q ' "$@")"); }
 build_all() {
     local line name began
@@ -66,16 +66,16 @@ build_all() {
         fi
     done
 }
-# await NAME: whether it was built
+# await NAME: waits for the build; returns whether it succeeded
 await() {
     until [ -e "$logs/builds/$1.done" ] || [ -e "$logs/builds/$1.failed" ]; do sleep 0.2; done
     [ -e "$logs/builds/$1.done" ]
 }
 
-# ---- tests: three at a time, as most use one core, and those of several processes wait more than they compute
+# ---- tests: three at a time, because most use one core, and those with several processes mostly wait
 
 number=0
-# start KIND NEEDS NAME COMMAND...: begins when NEEDS is built and fewer than three others run
+# start KIND NEEDS NAME COMMAND...: starts when NEEDS is built and fewer than three tests run
 start() {
     local kind=$1 needs=$2
     shift 2
@@ -88,9 +88,9 @@ start() {
     while [ "$(jobs -rp | grep -cvx "$builder")" -ge 3 ]; do wait -n; done
     "$kind" "$number" "$@" &
 }
-# NEEDS NAME COMMAND...: a test that is one command; exit code 77 says that it cannot run here
+# NEEDS NAME COMMAND...: a test that is one command; exit code 77: the test cannot run here
 one() { start run_one "$@"; }
-# NEEDS NAME PROGRAM ARGUMENTS...: a Catch2 program, every test case counted
+# NEEDS NAME PROGRAM ARGUMENTS...: a Catch2 program; every test case counts as one test
 cases() { start run_cases "$@"; }
 
 run_one() {
@@ -101,7 +101,7 @@ run_one() {
     local took=$((SECONDS - began))
     if [ $status -eq 0 ]; then
         echo "1 0 0" >"$logs/results/$number"
-        { echo "ok: $name ($took s)"; grep -E '^(validation loss|[0-9.]+ ms a step)' "$out" | sed 's/^/    /'; } | cat
+        { echo "ok: $name ($took s)"; grep -E '^(validation loss|[0-9.]+ ms per step)' "$out" | sed 's/^/    /'; } | cat
         echo "    $took s: $name" >>"$logs/times"
     elif [ $status -eq 77 ]; then
         echo "0 0 1" >"$logs/results/$number"
@@ -131,7 +131,7 @@ run_cases() {
         cat "$out.times"
         if [ $status -ne 0 ] || [ -z "$summary" ]; then
             grep -vE '^[0-9.]+ s: ' "$out" | tail -n 80
-            [ "$failed" -gt 0 ] || failed=1  # a crash, or no test of that name
+            [ "$failed" -gt 0 ] || failed=1  # a crash, or no matching test
         fi
         echo "$name: ${summary:-no summary, exit status $status} ($((SECONDS - began)) s)"
     } >"$out.report"
@@ -139,7 +139,7 @@ run_cases() {
     cat "$out.report"
 }
 
-# ---- what a tier runs
+# ---- builds and tests of each tier
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
 build cpu DEVICE=cpu all tools tests
@@ -152,113 +152,113 @@ is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers build/fibers/tra
 is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined
-# Without what is left out below, as whole programs, models and ranks that are processes.
+# Only the folders that the tests below need: no whole programs, models, or ranks as processes.
 checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
 is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
-is host && build fuzz -f test/fuzz/Makefile  # one file: beside it the last tests have a core
-set -m  # a process group of its own, to end it as a whole
+is host && build fuzz -f test/fuzz/Makefile  # one file: leaves a core for the last tests
+set -m  # its own process group, so that one signal ends all of it
 build_all &
 builder=$!
 set +m
 
 ranks="[ranks],[mpi],[local]"
 host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
-# The library reads the variable once, so every cap is a process of its own.
+# oneDNN reads the variable once, so each instruction set runs in its own process.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
-# The longest first: beside it, what computes.
+# The longest tests first: they mostly wait, so tests that compute run concurrently.
 is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
 is run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
-is host && one cpu "no flag names a folder of the system" test/program/system_folders.sh
-is host && one cpu "a library that is too old is named, with its version" test/program/install_deps.sh
-is host && one cpu "every program answers --help, and refuses words that it does not use" test/program/help.sh
-is host && one cpu "the CUDA build compiles for the GPUs of a machine" test/program/cuda_archs.sh
-is host && one cpu "clang-tidy finds nothing in llmc/base" sh -c \
-    'command -v clang-tidy >/dev/null || { echo "there is no clang-tidy"; exit 77; }; make -s tidy DEVICE=cpu'
-is kernels && one cpu "the judge of machine code finds slow kernels" python3 test/dev/kernel_sass_test.py
-is host && one cpu "logs are read as they were written" python3 test/dev/run_log_test.py
-is host && one cpu "pictures of runs: what is drawn, and that nothing else is overwritten" python3 test/dev/plot_test.py
-is host && one cpu "a run in the terminal: its frames, and that the terminal is given back" python3 \
+is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
+is host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
+is host && one cpu "every program prints --help and refuses unknown arguments" test/program/help.sh
+is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh
+is host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
+    'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
+is kernels && one cpu "the machine code check detects slow kernels" python3 test/dev/kernel_sass_test.py
+is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
+is host && one cpu "dev/plot: curves of runs; other files are not overwritten" python3 test/dev/plot_test.py
+is host && one cpu "dev/watch: frames; the terminal is restored" python3 \
     test/dev/watch_test.py
-is host && one cpu "runs as tables, for TensorBoard and for wandb" python3 test/dev/export_runs_test.py
-is host && one cpu "transformers beside a saved model: which tokens are predicted" python3 \
+is host && one cpu "dev/export_runs.py: CSV, TensorBoard and wandb" python3 test/dev/export_runs_test.py
+is host && one cpu "dev/check_transformers.py: which tokens are predicted" python3 \
     test/dev/check_transformers_test.py
-is host && one cpu "public data sets to shards: what is in them, and runs that are killed" python3 \
+is host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 \
     test/dev/prepare_test.py
-is host && one cpu "downloads that break off, and what is not as it was published" python3 \
+is host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" python3 \
     test/dev/prepare_download_test.py
-is host && one cpu "the documents of each public data set" env PYTHONPATH=build/python python3 \
+is host && one cpu "dev/data/prepare: documents of each data set" env PYTHONPATH=build/python python3 \
     test/dev/prepare_sets_test.py
-is host && one cpu "a quickstart takes as long as it says, and a build says how far it is" test/program/quickstart.sh
-is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
-is host && one cpu "training compared with PyTorch's: tolerances, what is named, runs that end" python3 \
+is host && one cpu "the quickstart takes the predicted time, and a build prints its progress" test/program/quickstart.sh
+is host && one cpu "gpu_check.sh: refused arguments, time limits, output files" test/program/gpu_check.sh
+is host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
     test/dev/same_training_test.py
-is run && one cpu "training as PyTorch does, and faults in kernels that are found" test/program/same_training.sh cpu
-is kernels && one cpu "benchmarks: columns, what cannot be done here, and no share above the ceiling's" \
+is run && one cpu "training matches PyTorch, and planted kernel faults are detected" test/program/same_training.sh cpu
+is kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
     test/program/bench.sh
 for most in $caps; do
     cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)
     is kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
     is host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
-is run && one cpu "recipes: their plans, 20 steps of each, finetuning" test/program/recipes.sh
-is run && one cpu "a disk that fills up" test/program/small_disk.sh build/cpu/train_gpt2
-is ranks && one cpu "ranks that are killed go on and lose nothing" dev/chaos.sh 8
+is run && one cpu "recipes: plans, 20 steps of each, finetuning" test/program/recipes.sh
+is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
+is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh 8
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 is ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" dev/bench_onebit.sh 0.1
 
-# Matrix products are a library's, which these builds do not change. One thread runs the blocks: several of these
-# programs run at a time.
+# Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
+# several of these programs run at a time.
 export OMP_NUM_THREADS=1
-is kernels && cases fibers "GPU geometry on fibers" build/fibers/tests "[kernels]~[matmul]"
-is host && cases fibers "models at the GPU's geometry" build/fibers/tests "[model]~[one_geometry]"
+is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" build/fibers/tests "[kernels]~[matmul]"
+is host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests "[model]~[one_geometry]"
 for order in reverse random mix; do
-    is kernels && cases fibers "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order \
-        build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
+    is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, thread order $order" \
+        env SIMT_ORDER=$order build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
 done
-is kernels && cases fibers-thread "races between the threads of kernels" build/fibers-thread/tests \
+is kernels && cases fibers-thread "races between kernel threads" build/fibers-thread/tests \
     "[kernels]~[matmul]~[large]~[races]~[at_once]"
 unset OMP_NUM_THREADS
 
 if is cuda && [ -n "$nvcc" ]; then
     one cuda "the CUDA build compiles and links for sm_80 and sm_90a" test -x $cuda/train_gpt2
-    one cuda "a CUDA build without a GPU says so" test/program/no_gpu.sh $cuda/train_gpt2
+    one cuda "a CUDA build reports a missing GPU" test/program/no_gpu.sh $cuda/train_gpt2
     one cuda "no kernel spills registers" dev/kernel_resources.sh $cuda
     one cuda "no memory-bound kernel is below 85 % of a copy's bandwidth, by a model of sm_90a" dev/kernel_sass.py $cuda
-    one stand-in "the stand-ins for NVIDIA's libraries have the functions that are called" test/stand_in/exports.sh
+    one stand-in "the stand-ins for NVIDIA's libraries export all functions that are called" test/stand_in/exports.sh
     cases stand-in "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases stand-in "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
         "[kernels]~[large]~[host_time]~[statistics]"
-    cases stand-in "the CUDA build on stand-ins: kernels from their PTX, lanes and warps in order random" env \
+    cases stand-in "the CUDA build on stand-ins: kernels from their PTX, random order of lanes and warps" env \
         STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
-    one stand-in "the CUDA build on stand-ins: training as PyTorch does, and a fault in an epilogue that is found" \
+    one stand-in "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
         test/program/same_training.sh stand-in
-    one stand-in "cuDNN itself plans attention for an H200 and an A100" test/program/cudnn_plans.sh
-    one stand-in "the CUDA build on stand-ins: 1-bit Adam of two hosts" test/stand_in/two_hosts.sh \
+    one stand-in "cuDNN builds attention plans for an H200 and an A100" test/program/cudnn_plans.sh
+    one stand-in "the CUDA build on stand-ins: 1-bit Adam on two hosts" test/stand_in/two_hosts.sh \
         $stand_in/train_gpt2 build/cpu/train_gpt2
 elif is cuda; then
     number=$((number + 1))
     echo "0 0 1" >"$logs/results/$number"
-    echo "skipped: CUDA build (no nvcc)"
+    echo "skipped: the CUDA build: nvcc is missing"
 fi
 
-is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
+is ranks && cases cpu-thread "races between ranks as threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
 is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
-# Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
+# Excluded: tests that call oneDNN, which is not instrumented, and tests of the reference implementation.
 is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
     "$host~[model]~[decoder]~[generation]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
-is host && one fuzz "parsers under fire" test/fuzz/run.sh 2
+is host && one fuzz "fuzz tests of the parsers" test/fuzz/run.sh 2
 
 wait
 
 echo "the slowest tests:"
 sort -rn "$logs/times" 2>/dev/null | head -n 10
-echo "took $SECONDS s"
+echo "total time: $SECONDS s"
 read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' "$logs"/results/*)
 [ "$skipped" -gt 0 ] && skipped=", $skipped skipped" || skipped=
 echo "$passed passed, $failed failed$skipped"

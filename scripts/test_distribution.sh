@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # test_distribution.sh [DISTRIBUTION] [cuda] [--mirror URL] - runs the README's two commands, scripts/quickstart.sh and
-# scripts/test.sh, on a fresh clone in another distribution: a minimal system that debootstrap makes, entered by chroot
+# scripts/test.sh, on a fresh clone in another distribution: a minimal system made with debootstrap, entered with chroot
 #
-#   DISTRIBUTION     debian-12, debian-13 (the default), ubuntu-22.04 or ubuntu-24.04
-#   cuda             builds for CUDA there, too, with this machine's toolkit, mounted read-only
-#   --mirror URL     packages come from there; by default from where this machine's apt gets Debian's. Ubuntu's needs a
-#                    mirror of Ubuntu and the package ubuntu-keyring
+#   DISTRIBUTION     debian-12, debian-13 (default), ubuntu-22.04 or ubuntu-24.04
+#   cuda             also builds for CUDA, with this machine's toolkit, mounted read-only
+#   --mirror URL     source of the packages (default: the Debian mirror of this machine's apt). Ubuntu needs an Ubuntu
+#                    mirror and the package ubuntu-keyring
 #
 #   FOLDER=/var/tmp/train_gpt2-distributions     systems and logs; 2 GB for each, deleted at the end unless KEEP=1
-#   TIERS=all                                    of scripts/test.sh, such as "kernels host"; empty: none
+#   TIERS=all                                    tiers of scripts/test.sh, such as "kernels host"; empty: none
 #   QUICKSTART_MINUTES=0.3
 #
-# Needs root and debootstrap. What is tested is the last commit. Mounts and processes are in namespaces of their own:
-# all of them end with this script, however it ends. Exit status 1: a command failed; its last lines are printed.
+# Needs root and debootstrap. Tests the last commit. Mounts and processes are in separate namespaces, which end with
+# this script in all cases. Exit status 1: a command failed; the last lines of its output are printed.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
             mirror=$2
             shift
             ;;
-        *) refuse "\"$1\" is not understood; see $(basename "$0") --help" ;;
+        *) refuse "unexpected argument \"$1\"; see $(basename "$0") --help" ;;
     esac
     shift
 done
@@ -49,7 +49,7 @@ if [ -z "$mirror" ] && [ $components = main ]; then
     mirror=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 2>/dev/null |
         awk '$1 == "Debian" && $2 == "Debian" { print $3; exit }')
 fi
-[ -n "$mirror" ] || refuse "there is no mirror of $distribution; expected --mirror URL"
+[ -n "$mirror" ] || refuse "no mirror of $distribution is known; expected --mirror URL"
 folder=${FOLDER:-/var/tmp/train_gpt2-distributions}
 export system=$folder/$distribution log=$folder/$distribution.log cuda
 export TIERS=${TIERS-all} QUICKSTART_MINUTES=${QUICKSTART_MINUTES:-0.3}
@@ -58,10 +58,10 @@ mkdir -p "$folder"
 rm -rf --one-file-system "$system"
 [ -n "${KEEP:-}" ] || trap 'rm -rf --one-file-system "$system"' EXIT
 trap 'exit 130' INT TERM
-echo "making $distribution in $system"
+echo "creating $distribution in $system"
 debootstrap --variant=minbase --components=$components --include=ca-certificates $suite "$system" "$mirror" \
     >"$log" 2>&1 ||
-    { tail -n 20 "$log" >&2; echo "error: debootstrap failed; all of its output is in $log" >&2; exit 1; }
+    { tail -n 20 "$log" >&2; echo "error: debootstrap failed; its output is in $log" >&2; exit 1; }
 git clone -q --no-hardlinks . "$system/root/train_gpt2"
 
 run_inside() {
@@ -70,7 +70,7 @@ run_inside() {
     mount -t proc proc "$system/proc"
     for path in /sys /dev; do mount --rbind "$path" "$system$path"; done
     cp --remove-destination -L /etc/resolv.conf "$system/etc/resolv.conf"
-    # read_only FOLDER PLACE
+    # read_only FOLDER TARGET
     read_only() {
         mkdir -p "$system$2"
         mount --bind "$1" "$system$2"
@@ -103,7 +103,7 @@ run_inside() {
     step "scripts/quickstart.sh" scripts/quickstart.sh
     if [ -n "$cuda" ]; then
         step "the CUDA build" make -j"$(nproc)" DEVICE=cuda build/cuda/train_gpt2
-        step "a CUDA build without a GPU says so" test/program/no_gpu.sh build/cuda/train_gpt2
+        step "a CUDA build reports a missing GPU" test/program/no_gpu.sh build/cuda/train_gpt2
     fi
     local tier
     for tier in $TIERS; do step "scripts/test.sh $tier" scripts/test.sh "$tier"; done
@@ -111,8 +111,8 @@ run_inside() {
 }
 export -f run_inside
 if unshare --mount --pid --fork --kill-child bash -c run_inside; then
-    echo "$distribution: everything ran; all of their output is in $log"
+    echo "$distribution: all commands passed; their output is in $log"
 else
-    echo "error: $distribution: not everything ran; all of the output is in $log" >&2
+    echo "error: $distribution: a command failed; the output is in $log" >&2
     exit 1
 fi

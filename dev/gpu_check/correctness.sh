@@ -6,7 +6,7 @@ correctness() {
     local small=(-e "$model" -d $((4 * length)) -x 4 -b 2)
     if $rehearse; then
         kernels="[gelu]" rest="[schedule],[shard],[model_config]" runs="*dry-run*,a run trains*"
-        ranks="[local],integer gradients of processes*,what a rank refuses*"
+        ranks="[local],integer gradients of processes*,an invalid option ends all ranks*"
     fi
     # Nothing is timed, and the programs share the cores: waiting threads that spin would delay the others.
     export OMP_WAIT_POLICY=passive

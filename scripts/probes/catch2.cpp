@@ -1,4 +1,4 @@
-// catch2.cpp - what train_gpt2 uses of Catch2, for scripts/install_deps.sh to compile
+// catch2.cpp - the Catch2 features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  Catch2
 // expected: version 2.13 or 3

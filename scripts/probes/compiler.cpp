@@ -1,4 +1,4 @@
-// compiler.cpp - what train_gpt2 uses of C++20, for scripts/install_deps.sh to compile
+// compiler.cpp - the C++20 features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  C++ compiler
 // expected: g++ 11 or clang++ 14

@@ -1,4 +1,4 @@
-// cxxopts.cpp - what train_gpt2 uses of cxxopts, for scripts/install_deps.sh to compile
+// cxxopts.cpp - the cxxopts features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  cxxopts
 // expected: version 2.2

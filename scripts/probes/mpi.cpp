@@ -1,4 +1,4 @@
-// mpi.cpp - what train_gpt2 uses of MPI, for scripts/install_deps.sh to compile
+// mpi.cpp - the MPI features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  MPI
 // expected: Open MPI 4 or MPICH 4

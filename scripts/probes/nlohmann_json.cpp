@@ -1,4 +1,4 @@
-// nlohmann_json.cpp - what train_gpt2 uses of nlohmann-json, for scripts/install_deps.sh to compile
+// nlohmann_json.cpp - the nlohmann-json features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  nlohmann-json
 // expected: version 3.10

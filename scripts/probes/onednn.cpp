@@ -1,4 +1,4 @@
-// onednn.cpp - what train_gpt2 uses of oneDNN, for scripts/install_deps.sh to compile
+// onednn.cpp - the oneDNN features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  oneDNN
 // expected: version 2.6

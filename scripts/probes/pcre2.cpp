@@ -1,4 +1,4 @@
-// pcre2.cpp - what train_gpt2 uses of PCRE2, for scripts/install_deps.sh to compile
+// pcre2.cpp - the PCRE2 features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  PCRE2
 // expected: version 10.32

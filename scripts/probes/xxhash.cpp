@@ -1,4 +1,4 @@
-// xxhash.cpp - what train_gpt2 uses of xxHash, for scripts/install_deps.sh to compile
+// xxhash.cpp - the xxHash features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  xxHash
 // expected: version 0.8, which has XXH3

@@ -1,4 +1,4 @@
-// zlib.cpp - what train_gpt2 uses of zlib, for scripts/install_deps.sh to compile
+// zlib.cpp - the zlib features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  zlib
 // expected: any version

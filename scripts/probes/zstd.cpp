@@ -1,4 +1,4 @@
-// zstd.cpp - what train_gpt2 uses of zstd, for scripts/install_deps.sh to compile
+// zstd.cpp - the zstd features that train_gpt2 uses; scripts/install_deps.sh compiles it
 //
 // library:  zstd
 // expected: version 1.3

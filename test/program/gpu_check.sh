@@ -245,4 +245,4 @@ if unshare --net true 2>/dev/null; then
     unshare --net bash -c 'dev/gpu_check/loopback.py && python3 -c "$1"' - "$listens" ||
         wrong "loopback.py does not bring up the loopback interface"
 fi
-echo "as it should be"
+echo "all checks passed"

@@ -17,8 +17,8 @@ answers() {
     local name=$1 said
     shift
     said=$(cd "$empty" && timeout 20 "$@" </dev/null 2>&1) || fail "$name --help: exit code $?"
-    [ "$(wc -l <<<"$said")" -ge 2 ] || fail "$name --help says too little: $said"
-    ! grep -q 'default: ""' <<<"$said" || fail "$name --help tells an empty default"
+    [ "$(wc -l <<<"$said")" -ge 2 ] || fail "$name --help prints too little: $said"
+    ! grep -q 'default: ""' <<<"$said" || fail "$name --help prints an empty default"
     [ -z "$(ls -A "$empty")" ] || fail "$name --help leaves something behind"
 }
 # refuses NAME COMMAND...
@@ -26,8 +26,8 @@ refuses() {
     local name=$1 said status=0
     shift
     said=$(cd "$empty" && timeout 20 "$@" </dev/null 2>&1) || status=$?
-    [ $status = 2 ] || fail "$name with a word that it does not use: exit code $status, not 2: $said"
-    [ "$(wc -l <<<"$said")" = 1 ] || fail "$name with a word that it does not use says more than a line: $said"
+    [ $status = 2 ] || fail "$name with an unknown argument: exit code $status, not 2: $said"
+    [ "$(wc -l <<<"$said")" = 1 ] || fail "$name with an unknown argument prints more than one line: $said"
 }
 root=$PWD
 for script in scripts/*.sh dev/*.sh; do
@@ -54,5 +54,5 @@ for tool in plot watch export_runs.py data/prepare; do
 done
 answers train_gpt2 "$root/$build/train_gpt2" --help
 refuses train_gpt2 "$root/$build/train_gpt2" --word
-[ $failed = 0 ] && echo "every program answers --help, and refuses words that it does not use"
+[ $failed = 0 ] && echo "every program prints --help and refuses unknown arguments"
 exit $failed

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_deps.sh - scripts/install_deps.sh names the library that is too old, its version and the one expected: headers
-# of old versions stand before the system's, and an apt-get that has nothing newer before apt-get
+# install_deps.sh - scripts/install_deps.sh reports a library that is too old, its version and the one required. Headers
+# of old versions come before the system's in the search path, and an apt-get that installs nothing comes before apt-get
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d)
@@ -9,7 +9,7 @@ failed=0
 printf '#!/bin/sh\nexit 0\n' >"$work/apt-get"
 chmod +x "$work/apt-get"
 cp "$work/apt-get" "$work/sudo"
-# old HEADER EXPECTED TEXT: what is said where the text is the header
+# old HEADER EXPECTED TEXT: checks the error when HEADER has this text
 old() {
     local said status=0
     rm -rf "$work/include"
@@ -37,5 +37,5 @@ old oneapi/dnnl/dnnl.hpp "oneDNN is 1.8.0; expected version 2.6, Debian's and Ub
 #define DNNL_VERSION_PATCH 0
 namespace dnnl { class memory; }'
 old zstd.h "zstd is missing; expected version 1.3, Debian's and Ubuntu's packages: libzstd-dev" '#include <not/there.h>'
-[ $failed = 0 ] && echo "old libraries are named with their version and the one expected"
+[ $failed = 0 ] && echo "old libraries are reported with their version and the one required"
 exit $failed

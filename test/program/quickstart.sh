@@ -37,7 +37,7 @@ while read -r step val end minutes tokens; do
         after = (minutes - max_minutes) * 60000 - (2 * val + step + end)
         exit !(share > 0.9 && share < 0.951 && after > -1 && after < 1)
     }' || wrong "$minutes minutes of steps of $step ms: $flags"
-    [[ $said == "$step ms a step: $2 steps, "* && $said == *" fill $minutes minute"* ]] || wrong "it says: $said"
+    [[ $said == "$step ms per step: $2 steps, "* && $said == *" take $minutes minute"* ]] || wrong "it says: $said"
     [[ $said == *"1 minute" || ($minutes != 1 && $said == *minutes) ]] || wrong "it says: $said"
 done <<'CASES'
     50 300 1000 3 215408
@@ -76,9 +76,9 @@ fails:
 	sleep 1.2; exit 3
 MAKE
 . scripts/progress.sh
-said=$(cd "$scratch" && PROGRESS_SECONDS=1 telling_what_is_built log make)
+said=$(cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make)
 [[ $said == "built 1 of 3 files"*"built 2 of 3 files"* && -e $scratch/build/c.o ]] || wrong "a build says: $said"
-(cd "$scratch" && PROGRESS_SECONDS=1 telling_what_is_built log make fails) >"$scratch/out" &&
+(cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make fails) >"$scratch/out" &&
     wrong "a failed build passes"
 [ ! -s "$scratch/out" ] && grep -q "Error 3" "$scratch/log" || wrong "a build of no files"
 echo "a quickstart takes the time that it prints"

@@ -1,5 +1,5 @@
-// ranks_failure_test.cpp - the real program under mpirun when something is wrong on one rank: no hang, one message, the
-// exit code; stopping
+// ranks_failure_test.cpp - the program under mpirun when one rank fails: no hang, one message, the exit code;
+// interruption
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,16 +17,16 @@ using Arguments = std::vector<std::string>;
 
 namespace {
 
-constexpr int kSecondsToEnd = 10;  // what a failing run is allowed until it is gone everywhere
+constexpr int kSecondsToEnd = 10;  // limit for a failing run to end on all ranks
 
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
-// Of "bash -c": the first `$1` of the words that follow are the command of rank 0, the others that of rank 1. mpirun's
-// own form for it, with a colon, crashes mpirun of Open MPI 5.0.7.
+// A script for "bash -c": the first `$1` of the following words are the command of rank 0, the others that of rank 1.
+// mpirun's own syntax for this, with a colon, crashes mpirun of Open MPI 5.0.7.
 constexpr const char* kCommandOfRank = R"(n=$1; shift
 if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ]; then exec "${@:1:n}"; else exec "${@:n+1}"; fi)";
 
-// Two ranks, each with flags of its own, under mpirun.
+// Two ranks with different flags, under mpirun.
 class Ranks {
 public:
     Ranks(const TrainingFolder& folder, const Arguments& first, const Arguments& second, const Arguments& launcher = {},
@@ -48,7 +48,7 @@ public:
     }
     Process& launcher() { return *process_; }
 
-    // The process of one rank; 0: there is none.
+    // The process of one rank; 0: none.
     pid_t process_of(int rank) const {
         for (const auto& entry : fs::directory_iterator("/proc")) {
             const int process = std::atoi(entry.path().filename().c_str());
@@ -63,7 +63,7 @@ public:
             if (process_->output().find("step 3/") != std::string::npos) return true;
         return false;
     }
-    // Waits; a run that goes on for too long is killed. `began`: the moment that should end it.
+    // Waits for the end, and kills a run that takes too long. `began`: the time of the event that should end it.
     JobResult end(Clock::time_point began = Clock::now()) {
         std::thread guard([this] {
             for (int i = 0; i < 600 && !ended_; ++i) std::this_thread::sleep_for(100ms);
@@ -84,7 +84,7 @@ private:
         std::ifstream in(file, std::ios::binary);
         return std::string(std::istreambuf_iterator<char>(in), {}).find(text) != std::string::npos;
     }
-    std::string marker_;  // only this run's processes have it in their command line
+    std::string marker_;  // occurs only in the command lines of this run's processes
     std::optional<Process> process_;
     std::atomic<bool> ended_ = false;
 };
@@ -140,7 +140,7 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
     CHECK(folder.log("out", "end").size() == 1);
 }
 
-TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "[run][ranks][mpi]") {
+TEST_CASE("an error of one rank during training ends the run on all ranks, and is printed once", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     std::string bytes = read_bytes(folder.path("train_0.bin"));
@@ -156,7 +156,7 @@ TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "
     CHECK_THAT(ended.output, Contains("error: rank 1 on ") && Contains("train_0.bin") && Contains("step 5/"));
 }
 
-TEST_CASE("what rank 0 does for all and cannot is said once and ends the run everywhere with its exit code",
+TEST_CASE("an error of rank 0 is printed once and ends the run on all ranks with its exit code",
           "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
@@ -174,7 +174,7 @@ TEST_CASE("what rank 0 does for all and cannot is said once and ends the run eve
         CHECK_THAT(ended.output, Contains("error: rank 0 on ") && Contains(because));
     };
     if (at_start) return check_ended(2, "another run's log.jsonl");
-    // On the way: a log that is no longer there.
+    // During training: a deleted log.
     REQUIRE(ranks.trains());
     fs::rename(folder.path("out"), folder.path("moved"));
     check_ended(1, "deleted or moved away");
@@ -189,7 +189,7 @@ TEST_CASE("what rank 0 does for all and cannot is said once and ends the run eve
     CHECK(saved == 1);
 }
 
-TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") {
+TEST_CASE("a killed rank ends the run on all ranks", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     Ranks ranks(folder, endless(folder), endless(folder));
@@ -201,10 +201,10 @@ TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") 
     CAPTURE(victim, ended.output);
     CHECK(ended.exit_code != 0);
     CHECK(ended.seconds < kSecondsToEnd);
-    CHECK_THAT(ended.output, Contains("rank " + std::to_string(victim)) && Contains("signal 9"));  // mpirun's words
+    CHECK_THAT(ended.output, Contains("rank " + std::to_string(victim)) && Contains("signal 9"));  // printed by mpirun
 }
 
-TEST_CASE("a rank that is stopped is waited for, and that is said; the run goes on with it", "[run][ranks][mpi]") {
+TEST_CASE("the ranks wait for a stopped rank, print a note, and continue with it", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     Ranks ranks(folder, endless(folder), endless(folder));
@@ -224,7 +224,7 @@ TEST_CASE("a rank that is stopped is waited for, and that is said; the run goes 
     CHECK(folder.log("out", "end").size() == 1);
 }
 
-TEST_CASE("a run that is interrupted ends before the same step everywhere and saves one checkpoint",
+TEST_CASE("an interrupted run ends before the same step on all ranks and saves one checkpoint",
           "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
@@ -246,12 +246,12 @@ TEST_CASE("a run that is interrupted ends before the same step everywhere and sa
     CAPTURE(ended.output);
     CHECK(ended.seconds < kSecondsToEnd);
     CHECK(ended.count("error: ") == 0);
-    // mpirun says 1 for what it was told itself, else what its processes say.
+    // mpirun returns 1 for a signal that it received itself, otherwise the exit code of its processes.
     CHECK((ended.exit_code == 1 || ended.exit_code == 128 + SIGTERM || ended.exit_code == 128 + SIGUSR1));
     const auto end = folder.log("out", "end");
-    // That of Open MPI 5 leaves half a second, whatever it is told: enough to save on a machine that does nothing else.
+    // mpirun of Open MPI 5 always leaves half a second: enough to save on an idle machine.
     if (by_mpirun && end.empty() && ended.count("over MPI (Open MPI v5.") > 0) {
-        WARN("killed by mpirun of Open MPI 5 before it had saved");
+        WARN("mpirun of Open MPI 5 killed the ranks before they had saved");
         return;
     }
     REQUIRE(end.size() == 1);
@@ -265,7 +265,7 @@ TEST_CASE("a run that is interrupted ends before the same step everywhere and sa
     CHECK(checkpoints == 1);
 }
 
-TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]") {
+TEST_CASE("the scripts report what they cannot start in one line", "[run][ranks]") {
     const TrainingFolder folder;
     write_bytes(folder.path("no_hosts"), "# name slots=N\n\n");
     const auto check_refused = [&](const std::string& script, Arguments variables, const std::string& because) {
@@ -292,7 +292,7 @@ TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]
     check_refused("run_two_nodes.sh", {}, "HOSTFILE is ");
 }
 
-TEST_CASE("the script for one node starts ranks, saves on every signal that asks it to end, and says so",
+TEST_CASE("the script for one node starts ranks, and saves on every signal that ends the run",
           "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const int signal = GENERATE(SIGINT, SIGTERM, SIGUSR1, SIGHUP);
@@ -305,11 +305,11 @@ TEST_CASE("the script for one node starts ranks, saves on every signal that asks
     for (int i = 0; i < 3000 && script.output().find("step 3/") == std::string::npos; ++i)
         std::this_thread::sleep_for(10ms);
     std::size_t saved_on_demand = 0;
-    if (signal == SIGHUP) {  // SIGUSR2 is passed on, too: all ranks save once and go on
+    if (signal == SIGHUP) {  // SIGUSR2 is also passed on: all ranks save once and continue
         script.signal(SIGUSR2);
         for (int i = 0; i < 3000 && script.output().find("| saved") == std::string::npos; ++i)
             std::this_thread::sleep_for(10ms);
-        std::this_thread::sleep_for(100ms);  // for the ranks that may hear of it later
+        std::this_thread::sleep_for(100ms);  // for ranks that receive it later
         saved_on_demand = 1;
     }
     script.signal(signal);
@@ -351,7 +351,7 @@ TEST_CASE("the script for one node starts a rank for each GPU that it may use", 
     CHECK(started("unset RANKS; CUDA_VISIBLE_DEVICES=1,3,5") == 2);  // no GPU: ranks share the cores
 }
 
-TEST_CASE("every rank has its share of the machine's cores, whatever mpirun bound it to unasked", "[run][ranks][mpi]") {
+TEST_CASE("every rank uses its share of the machine's cores, unless mpirun was asked to bind it", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     const auto dry = folder.flags({"--threads", "0", "--dry-run"});
@@ -372,7 +372,7 @@ TEST_CASE("every rank has its share of the machine's cores, whatever mpirun boun
     CHECK(launched({"-np", "1"}) == all);
     CHECK(launched({"--oversubscribe", "-np", "2"}) == std::max(1, all / 2));
     CHECK(launched({"--bind-to", "none", "--oversubscribe", "-np", "2"}) == std::max(1, all / 2));
-    // Of memory, too; the rest of the machine takes and gives some meanwhile.
+    // The same for memory; other programs change the available amount meanwhile.
     const auto available_in = [](const std::string& output) {
         const auto line = output.find("  available");
         REQUIRE(line != std::string::npos);
@@ -383,5 +383,5 @@ TEST_CASE("every rank has its share of the machine's cores, whatever mpirun boun
     const std::string shared = folder.run_ranks(3, dry).output;
     CHECK(available_in(shared) < whole / 2);
     CHECK(available_in(shared) > whole / 5);
-    if (all > 1) CHECK(launched({"--bind-to", "hwthread", "-np", "1"}) == 1);  // asked for
+    if (all > 1) CHECK(launched({"--bind-to", "hwthread", "-np", "1"}) == 1);  // requested
 }

@@ -1,5 +1,5 @@
-// ranks_run_test.cpp - the real program under mpirun: any number of ranks and any ZeRO stage train the same model on
-// the same tokens
+// ranks_run_test.cpp - the program under mpirun: any number of ranks and any ZeRO stage train the same model on the
+// same tokens
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,8 +14,8 @@ using namespace test;
 
 namespace {
 
-// 384 positions a step: 24 sequences for 1, 2, 3 or 4 ranks. With an epsilon of 1e-4 Adam would make a hundred times as
-// much of a rounding.
+// 384 positions per step: 24 sequences for 1, 2, 3 or 4 ranks. With an epsilon of 1e-4 Adam would amplify rounding a
+// hundredfold.
 std::vector<std::string> flags_of(const TrainingFolder& folder, const std::string& out,
                                   const std::vector<std::string>& more = {}) {
     std::vector<std::string> all{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-3",
@@ -28,7 +28,7 @@ std::string model_of(const TrainingFolder& folder, const std::string& out) {
     return read_bytes(fs::path(folder.path(out)) / "step_00000012" / "model.safetensors");
 }
 
-double largest_difference(const std::string& a, const std::string& b) {  // of the tensors: headers are equal
+double largest_difference(const std::string& a, const std::string& b) {  // of the tensors; the headers are equal
     REQUIRE(a.size() == b.size());
     std::uint64_t header = 0;
     std::memcpy(&header, a.data(), sizeof header);
@@ -60,13 +60,13 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
     const auto want = numbers(folder.log("alone", "step"), "loss");
     const auto want_val = numbers(folder.log("alone", "val"), "loss");
     REQUIRE(want.size() == 12);
-    // What another order of the same sums does: one rank with micro-batches of 6 rows instead of 2.
+    // The effect of another summation order: one rank with micro-batches of 6 rows instead of 2.
     REQUIRE(folder.run(flags_of(folder, "rounded", {"-b", "6"})).exit_code == 0);
     const double loss_rounding = largest_difference(numbers(folder.log("rounded", "step"), "loss"), want);
     const double model_rounding = largest_difference(model_of(folder, "rounded"), model_of(folder, "alone"));
     CAPTURE(loss_rounding, model_rounding);
     REQUIRE((model_rounding > 0 && loss_rounding < 1e-6 && model_rounding < 1e-5));
-    REQUIRE(want.front() - want.back() > 0.5);  // else there would be little to differ in
+    REQUIRE(want.front() - want.back() > 0.5);  // otherwise the models could hardly differ
     constexpr double kTimes = 8;
     for (const int ranks : {1, 2, 3, 4}) {
         std::string stage_zero;
@@ -75,7 +75,7 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
             const auto result = folder.run_ranks(ranks, flags_of(folder, out, {"-z", std::to_string(stage)}));
             CAPTURE(out, result.output);
             REQUIRE(result.exit_code == 0);
-            // Rank 0 alone speaks. How many lines the options take depends on their length.
+            // Only rank 0 prints. The number of lines of the options depends on their length.
             const auto lines = [](const std::string& output) {
                 const std::string after = output.substr(output.find("\ntraining data: "));
                 return std::count(after.begin(), after.end(), '\n');
@@ -94,7 +94,8 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
     }
 }
 
-TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, train as one", "[run][ranks][mpi]") {
+TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, train as one rank",
+          "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     std::vector<double> want;
@@ -111,18 +112,18 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
         CHECK(steps.back()["comm_hidden"].is_number() == (ranks > 1));
         if (ranks == 1) {
             want_steps = steps, want = numbers(steps, "loss");
-            // The last batch of the only shard: its end, then padding, which is all that some of four ranks get.
+            // The last batch of the only shard: its end, then padding; some of four ranks get only padding.
             CHECK(steps.back()["valid_tokens"] < 384 / 4 * 3);
             CHECK(steps.front()["valid_tokens"] < 384);  // masked
         } else {
             CHECK(numbers(steps, "valid_tokens") == numbers(want_steps, "valid_tokens"));
-            // rounding of losses of 5, over 16 updates; a slip of the counts is 1e-3
+            // rounding of losses of 5, over 16 updates; a wrong count would cause 1e-3
             CHECK(largest_difference(numbers(steps, "loss"), want) < 1e-5);
         }
     }
 }
 
-TEST_CASE("ranks train in bf16 and save the master weights of all, whatever each keeps", "[run][ranks][mpi]") {
+TEST_CASE("ranks train in bf16 and save all master weights at every ZeRO stage", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     std::vector<std::string> models;
@@ -140,10 +141,10 @@ TEST_CASE("ranks train in bf16 and save the master weights of all, whatever each
     CHECK(models[0] == models[1]);
 }
 
-TEST_CASE("a step tells the bytes that rank 0 sent for it, and for nothing between steps", "[run][ranks][mpi]") {
+TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent between steps", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
-    // Half of everything is a rank's own: 6 micro-batches of 2 sequences. A row of sums has 9 modules.
+    // Each rank owns half of the elements and has 6 micro-batches of 2 sequences. A row of sums has 9 modules.
     const std::int64_t half =
         llmc::ParameterTable(llmc::model_by_name("custom:l=2,h=2,c=32,t=32", 257).config).elements() / 2;
     const std::int64_t row = kernels::rank_sums_size(9) * sizeof(double);
@@ -156,7 +157,7 @@ TEST_CASE("a step tells the bytes that rank 0 sent for it, and for nothing betwe
              {"all-reduce", {}, 2 * half * 4 + row},
              {"all-reduce-bf16", {"--reduce-dtype", "bf16"}, 2 * half * 2 + row},
              {"stage1", {"-z", "1"}, 2 * half * 4 + row},
-             // Parameters travel in bf16, and master weights are gathered for the checkpoints.
+             // Parameters are sent in bf16, and master weights are gathered for the checkpoints.
              {"stage1-bf16", {"-z", "1", "--dtype", "bf16"}, half * 4 + half * 2 + row},
              {"stage2", {"-z", "2"}, 6 * half * 4 + half * 4 + row}})
         for (const int ranks : {1, 2}) {
@@ -172,7 +173,7 @@ TEST_CASE("a step tells the bytes that rank 0 sent for it, and for nothing betwe
         }
 }
 
-TEST_CASE("what a rank refuses ends all of them, with one line and the exit code", "[run][ranks][mpi]") {
+TEST_CASE("an invalid option ends all ranks, with one error line and the exit code", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     const auto refused = folder.run_ranks(2, folder.flags({"-x", "1", "-d", "192"}));
@@ -185,7 +186,7 @@ TEST_CASE("what a rank refuses ends all of them, with one line and the exit code
             "the nearest are 128 and 256"));
     CHECK_THAT(folder.run_ranks(2, folder.flags({"-x", "1", "-d", "64"})).output,
                Contains(" = 128; the nearest is 128\n"));
-    // Only rank 0 writes; the others hear that it could not, before any of them makes a step.
+    // Only rank 0 writes; its failure reaches the others before any of them makes a step.
     fs::create_directories(folder.path("out"));
     write_bytes(folder.path("out/step_00000001"), "in the way");
     const auto failed = folder.run_ranks(2, folder.flags({"-x", "1", "-v", "0", "-o", folder.path("out")}));

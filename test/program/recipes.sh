@@ -74,7 +74,7 @@ recipe() {
         "memory plan" "$GB GB each"
     [ ! -e "$scratch/$name" ] || fail "the plan of $name left something behind"
     said=$(MEASURE=no "scripts/run_$name.sh" "${tiny[@]}" -o "$scratch/$name" 2>&1) || fail "$name: exit code $?: $said"
-    says "$name" "$said" "note: -u 2 instead of 700" "20 steps of 128 tokens, together 2,560: less than 0.01 passes" \
+    says "$name" "$said" "note: -u 2 instead of 700" "20 steps of 128 tokens, in total 2,560: less than 0.01 passes" \
         "MB each"
     for option in '.dtype == "bf16"' '."weight-decay" == 0.1' .shuffle '."zero-stage" == 1' '.resume == "auto"' "$@"; do
         [ "$(of_log "$name" "first.options | $option")" = true ] || fail "the options of $name: not so: $option"
@@ -83,7 +83,7 @@ recipe() {
         fail "the log of $name has not 20 steps, validation before and after them, and HellaSwag"
     [ -e "$scratch/$name/step_00000020/model.safetensors" ] || fail "$name saved no model"
 }
-GB=1.49 recipe gpt2_124M "18,865 steps of 524,288 tokens, together 9.891 billion: " \
+GB=1.49 recipe gpt2_124M "18,865 steps of 524,288 tokens, in total 9.891 billion: " \
     '.lr == 6e-4 and ."final-lr-fraction" == 0' '."checkpoint-every" == 5000'
 GB=4.26 recipe gpt2_350M "60,000 steps of 524,288 tokens" '.lr == 3e-4 and ."final-lr-fraction" == 0'
 GB=9.29 recipe gpt2_774M "286,102 steps of 524,288 tokens" '.lr == 2.5e-4 and ."final-lr-fraction" == 0'
@@ -93,10 +93,10 @@ GB=1.5 recipe gpt3_125M "572,204 steps of 524,288 tokens" '.lr == 6e-4 and ."fin
 
 script=scripts/run_gpt2_124M.sh
 # The same command resumes, with the time per step of its log. Without a log three steps are timed.
-said=$($script "${tiny[@]}" -x 21 -o "$scratch/gpt2_124M" 2>&1) || fail "going on: exit code $?: $said"
-says "going on" "$said" "for 1 step," "the median of its last steps"
+said=$($script "${tiny[@]}" -x 21 -o "$scratch/gpt2_124M" 2>&1) || fail "resuming: exit code $?: $said"
+says "resuming" "$said" "for 1 step," "the median of its last steps"
 [ "$(of_log gpt2_124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not resume"
-says "a timed plan" "$($script "${tiny[@]}" --dry-run 2>&1)" "minutes for 20 steps" "by three steps of 32 tokens"
+says "a timed plan" "$($script "${tiny[@]}" --dry-run 2>&1)" "minutes for 20 steps" "from three steps of 32 tokens"
 says "two GPUs" "$(GPUS="0 1" PROGRAM=$scratch/bin/train_gpt2 MEASURE=no $script "${tiny[@]}" -b 2 --dry-run 2>&1)" \
     "ranks        2, on GPUs" run_one_node.sh
 says "a build for CPUs" "$(GPUS="0 1" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1)" "there are 2 GPUs; make" \
@@ -144,10 +144,10 @@ says "its printed command" "$(eval "$(sed '1,/^  command$/d' <<<"$plan") --dry-r
     fail "HellaSwag without validations"
 # 64 sequences of this model take 440 GB, one takes 7.
 says "a batch for this machine" "$(MEASURE=no $script -e custom:l=3072,h=1,c=32,t=1024 -d 65536 "${out[@]}" \
-    --dry-run 2>&1)" "instead of 64, as memory allows"
+    --dry-run 2>&1)" "instead of 64, to fit in memory"
 
 refused "no data" "run dev/data/" env DATA="$scratch/none" $script
-refused "no validation data" "or name others by -j" $script -j "$scratch/none_*.bin"
+refused "no validation data" "or pass others with -j" $script -j "$scratch/none_*.bin"
 refused "no program" "build it with make" env PROGRAM="$scratch/none" $script
 refused "a batch that does not divide" "--total-batch-tokens is 524288; expected" $script -b 3 -t 32 "${out[@]}"
 refused "a word that is no flag" "word" $script "${out[@]}" word
@@ -180,7 +180,7 @@ refused "finetuning on other text" "\"$scratch/fish\" has a run on other text; e
     quietly $finetune "$model" "$scratch/birds.txt" -o "$scratch/fish" -l 1e-3 -u 3
 [ "$(contents fish)" = "$before" ] || fail "a refused run has changed the one that was there"
 said=$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 -u 3 2>&1) ||
-    fail "going on: exit code $?: $said"
+    fail "resuming: exit code $?: $said"
 says "finetuning again" "$said" "resuming after step"
 # The last line of a short text, a value that looks like a flag, a loss that was not measured.
 mkdir "$scratch/a [b]"

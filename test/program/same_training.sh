@@ -46,7 +46,7 @@ fault() {
     object=build/$([[ $source == *.cu ]] && echo $device || echo host)/$source.o
     compile=$(make -n -W "$source" DEVICE=$device UNITE="llmc test" "$object" | grep -F -- " -c $source ")
     link=$(make -n "${from[@]}" -W "$object" DEVICE=$device UNITE="llmc test" $program | grep -F -- " -o $program ")
-    # Includes are searched beside the including file first.
+    # The compiler searches the folder of the including file first.
     mkdir -p "$copy/$(dirname "$changed")"
     cp "$source" "$copy/"
     [ "$changed" != "$source" ] || changed=$(basename "$source")
@@ -75,4 +75,4 @@ else
         kernels/matmul/cublaslt_plan.h '/Product::forward ? out : in)/s/: in)/: in + 8)/' bf16 "bf16, fused epilogues"
     grep -q "^FAIL: bf16, bare" "$scratch/out" && wrong "a product that fuses nothing differs"
 fi
-echo "as it should be"
+echo "all checks passed"

@@ -77,7 +77,7 @@ complete "$disk/a/step_00000004"
 [ "$(ls -A "$disk/a")" = $'log.jsonl\nstep_00000004' ] || fail "something was left"
 resize 8m
 train "$disk/a" -y auto
-[ $status = 0 ] || fail "exit code $status with room"
+[ $status = 0 ] || fail "exit code $status with free space"
 says "resuming after step 4/12"
 same "$disk/a"
 rm -rf "$disk/a"
@@ -92,11 +92,11 @@ for try in 1 2 3; do
     train "$disk/b"
     kill $filler 2>/dev/null || true
     wait $filler 2>/dev/null || true
-    [ $status = 0 ] || [ $status = 1 ] || fail "exit code $status beside a filler"
+    [ $status = 0 ] || [ $status = 1 ] || fail "exit code $status while another program filled the disk"
     [ "$(grep -c '^error: ' "$work/said")" = $status ] || fail "not one error where it failed"
     rm -f "$disk/filler"
     train "$disk/b" -y auto
-    [ $status = 0 ] || fail "exit code $status after the filler"
+    [ $status = 0 ] || fail "exit code $status after the disk was freed"
     same "$disk/b"
     rm -rf "$disk/b"
 done

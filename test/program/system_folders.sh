@@ -23,7 +23,7 @@ check() {
     shift
     commands=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" "$@" all tests 2>/dev/null)
     if [ "$(grep -c -- " -c " <<<"$commands")" -lt 50 ]; then
-        echo "toolkit in $toolkit, $*: the build has hardly a command"; failed=1; return
+        echo "toolkit in $toolkit, $*: the build has too few commands"; failed=1; return
     fi
     named=$(grep -oE -- "$system" <<<"$commands" | sort | uniq -c)
     [ -z "$named" ] || { echo "toolkit in $toolkit, $*: the build's commands name"; echo "$named"; failed=1; }
@@ -42,13 +42,13 @@ chmod +x "$folder/mpicxx"
 # grep reads to the end, because make fails if its reader stops.
 PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 2>/dev/null |
     grep -- "^g++.* $says" >/dev/null || {
-    echo "the linker is not told what mpicxx says: $says"; failed=1
+    echo "the linker does not get the flags of mpicxx: $says"; failed=1
 }
 
 nvcc_of "$folder/toolkit"
 without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$folder/headers" all tests 2>/dev/null |
     grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
-[ -z "$without" ] || { echo "these do not look into the bundle:"; echo "$without"; failed=1; }
+[ -z "$without" ] || { echo "these commands do not search the bundle:"; echo "$without"; failed=1; }
 
 # From python3's packages: NVRTC's second library, which is only loaded by name, and the headers of NVTX ranges.
 packages=$folder/python/nvidia
@@ -59,10 +59,10 @@ touch "$packages"/{cu13/include/nvrtc.h,nvtx/include/nvtx3/nvToolsExt.h,cudnn/in
 from_packages=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" PYTHON="$packages" BUNDLED="$folder/headers" \
     build/cuda-none/train_gpt2 2>/dev/null)
 grep -- " -isystem $packages/nvtx/include .* -c kernels/device/range_cuda.cpp" <<<"$from_packages" >/dev/null || {
-    echo "the ranges' header is not looked for in python3's packages"; failed=1
+    echo "the NVTX header is not searched in python3's packages"; failed=1
 }
 builtins="-Wl,--push-state,--no-as-needed $packages/cu13/lib/libnvrtc-builtins.so.13.0 -Wl,--pop-state"
 grep -- " -o build/cuda-none/train_gpt2 .* $builtins" <<<"$from_packages" >/dev/null || {
-    echo "the program is linked without what NVRTC opens by name"; failed=1
+    echo "the program is linked without the library that NVRTC loads by name"; failed=1
 }
 exit $failed
