@@ -22,7 +22,7 @@ void bias_gradient(const BiasGradient<T>& op, StreamRef stream) {
     const std::size_t need = std::size_t(op.rows) * op.channels;
     require(op.rows > 0, "rows of a bias gradient", op.rows, "at least 1");
     require(op.channels > 0 && op.channels % (16 / sizeof(T)) == 0, "channels of a bias gradient", op.channels,
-            "a multiple of 16 bytes' worth of elements");
+            "elements of a multiple of 16 bytes");
     require(op.dout.size() >= need, "the size of dout", op.dout.size(), "at least rows * channels");
     require(op.dbias.size() >= std::size_t(op.channels), "the size of dbias", op.dbias.size(), "at least channels");
     require(op.scratch.size() >= bias_gradient_scratch(op.channels), "the size of a bias gradient's scratch",

@@ -70,7 +70,7 @@ template <class T>
 void gelu_forward(const GeluForward<T>& op, StreamRef stream) {
     require(op.out.size() == op.in.size(), "the size of GELU's output", op.out.size(), "the size of its input");
     require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(),
-            "a multiple of 16 bytes' worth of elements");
+            "elements of a multiple of 16 bytes");
     if constexpr (simt::gpu_geometry)
         launch_tiles<gelu_forward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
     else if (op.in.size_bytes() % kCpuPackBytes == 0)
@@ -84,7 +84,7 @@ void gelu_backward(const GeluBackward<T>& op, StreamRef stream) {
     require(op.dout.size() == op.in.size(), "the size of GELU's output gradient", op.dout.size(),
             "the size of its input");
     require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(),
-            "a multiple of 16 bytes' worth of elements");
+            "elements of a multiple of 16 bytes");
     if constexpr (simt::gpu_geometry)
         launch_tiles<gelu_backward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
     else if (op.in.size_bytes() % kCpuPackBytes == 0)

@@ -16,7 +16,7 @@ public:
           channels_(channels) {
         require(rows > 0, "rows of a LayerNorm", rows, "at least 1");
         require(channels > 0 && channels % (16 / element_bytes) == 0, "channels of a LayerNorm", channels,
-                "a multiple of 16 bytes' worth of elements");
+                "elements of a multiple of 16 bytes");
     }
     template <class Span> void whole(const char* name, const Span& span) const {
         check(name, span.size(), rows_ * channels_, "at least rows * channels");

@@ -70,7 +70,7 @@ void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
         require(reinterpret_cast<std::uintptr_t>(array) % kAlignment == 0, "the address of a summand", array,
                 "a multiple of 64 bytes");
     require(op.stride * sizeof(T) % kAlignment == 0, "the distance between contributions", op.stride,
-            "a multiple of 64 bytes' worth of elements");
+            "elements of a multiple of 64 bytes");
     if (op.out.empty()) return;
 
     // Four packs per thread on a GPU, tiles of 16 KiB on a CPU: as in GELU, not measured here.

@@ -71,7 +71,8 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
             CHECK(trained == 5 * 192);
             CHECK_THAT(result.output,
                        test::Contains("  7 of 519 targets per epoch are dropped\n"
-                                       "  64 targets more at the end of the last epoch do not fill a step\n"));
+                                       "  64 targets more at the end of the last epoch are dropped: too few for a "
+                                       "step\n"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1});
             CHECK(trained + 2 * 7 + 64 == 2 * SmallShards::kTargets);
         }

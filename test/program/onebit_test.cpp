@@ -70,7 +70,7 @@ TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its s
     const double milliseconds = start["compression_ms"], gigabits = start["compression_pays_below_gbit_s"];
     CHECK(milliseconds > 0);
     CHECK(gigabits == Approx(2 * share * elements * 31 / milliseconds / 1e6).epsilon(1e-6));
-    CHECK_THAT(result.output, Contains("1-bit exchange: here a compressed step computes "));
+    CHECK_THAT(result.output, Contains("1-bit exchange: on this machine compression adds "));
     CHECK_THAT(result.output, Contains("1-bit exchange: after 4 updates a rank sends ") &&
                                   Contains(" of momentum per step; AdamW's gradients would be "));
     const auto validation = numbers(folder.log("onebit", "val"), "loss");
@@ -128,7 +128,7 @@ TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run]
     const Result excluded = attempt("excluded", {"--onebit-exclude", "wpe"});
     CHECK(excluded.exit_code == 2);
     CHECK_THAT(excluded.output,
-               Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", because the second moments are frozen"));
+               Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", as in the checkpoint, because the second moments are frozen"));
     const Result later = attempt("later", {"--onebit-exclude", "ln_", "--onebit-freeze-step", "9"});
     CHECK(later.exit_code == 2);
     CHECK_THAT(later.output, Contains("--onebit-freeze-step is \"9\"; expected \"4\", because the second moment "
@@ -228,7 +228,7 @@ TEST_CASE("a run with 1-bit Adam prints excluded tensors and warns of an early f
     CHECK_THAT(result.output, Contains("1-bit exchange: --onebit-exclude matches 10 of 28 tensors, 640 parameters, "
                                        "whose gradients stay uncompressed: h.0.ln_1.weight, h.0.ln_1.bias, "
                                        "h.0.ln_2.weight, ..."));
-    CHECK_THAT(result.output, Contains("note: --onebit-freeze-step 4 lies within the learning-rate warm-up") &&
+    CHECK_THAT(result.output, Contains("note: --onebit-freeze-step 4 is within the learning-rate warm-up") &&
                                   Contains("use more than 10"));
     const Result counted = run_onebit(folder, 2, "dry", {"--dry-run", "--onebit-exclude", "((w{1,200}){1,200})te"});
     CHECK(counted.exit_code == 2);

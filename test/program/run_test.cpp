@@ -301,7 +301,7 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},
         {{"--optimiser", "adamw"}, {"did you mean --optimizer?"}},
-        {{"-y", "1"}, {"--resume is \"1\", a value of llm.c; expected auto"}},
+        {{"-y", "1"}, {"--resume is \"1\", a value of llm.c; expected \"auto\""}},
         {{"-h", "1"}, {"-h is a flag of llm.c; expected --hellaswag"}},
         {{"-e", "gpt2"}, {"hf download openai-community/gpt2 ", "pass d12"}},
         {{"-e", "openai-community/gpt2"}, {"hf download openai-community/gpt2 ", "pass d12"}},

@@ -42,7 +42,7 @@ void require_kinds_of(const nlohmann::json& sample, const nlohmann::json& found,
         for (const auto& element : found) require_kinds_of(sample[0], element, where);
     const bool whole = sample.is_number_integer();
     const bool same = whole ? found.is_number_integer() : !sample.is_number() || found.is_number();
-    require(same, where, excerpt(found), whole ? "a whole number" : "a number", "restore it");
+    require(same, where, excerpt(found), whole ? "a whole number" : "a number", "restore the file from a copy");
 }
 
 // Throws if a number was converted to another value: 2^32 + 1 becomes 1 in an int.
@@ -96,7 +96,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_unchanged(state, json, file.string());
     const auto require_within = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
         require(value >= least && value <= most, file.string() + ": " + name, value,
-                std::to_string(least) + " to " + std::to_string(most), "restore it");
+                std::to_string(least) + " to " + std::to_string(most), "restore the file from a copy");
     };
     require_within("step", state.step, 0, kMostSteps);
     require_within("updates", state.optimizer.updates, 0, state.step);
@@ -108,9 +108,10 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("without_update", state.without_update, state.failed_in_a_row, state.step);
     const std::size_t held = state.optimizer.losses.size();
     require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",
-            "restore it");
+            "restore the file from a copy");
     require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
-            state.optimizer.norms.size(), std::to_string(held) + ", the number of losses", "restore it");
+            state.optimizer.norms.size(), std::to_string(held) + ", the number of losses",
+            "restore the file from a copy");
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);
@@ -119,7 +120,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("frozen_after", onebit.frozen_after, 0, state.optimizer.updates);
     require_within("moment_sum_after", onebit.moment_sum_after, 0, state.optimizer.updates);
     require(std::isfinite(onebit.moment_sum) && onebit.moment_sum >= 0, file.string() + ": moment_sum",
-            onebit.moment_sum, "finite, 0 or more", "restore it");
+            onebit.moment_sum, "finite, 0 or more", "restore the file from a copy");
     require(state.run.options->is_object(), file.string() + ": options", excerpt(*state.run.options),
             "a JSON object with the run's options");
     return state;

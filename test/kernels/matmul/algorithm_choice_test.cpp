@@ -139,7 +139,7 @@ TEST_CASE("the fastest of all forms is stored, and used again without timing", "
     CHECK(kept.taken == "bare 05");
     CHECK(kept.seconds >= 0.0005);
     CHECK_THAT(kept.why, test::Contains("; the library's first ") &&
-                             test::EndsWith("; of 7; 2 failed to run: no such kernel"));
+                             test::EndsWith("; 7 candidates; 2 failed to run: no such kernel"));
     fake.bare = {1};
     tuned.timing = GENERATE(false, true);
     CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == fastest);

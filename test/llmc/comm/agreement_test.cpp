@@ -26,7 +26,7 @@ TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agr
     // paths may differ
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "5 tokens", "/b"}}}) == "accepted");
     CHECK(of_rank({{{"first", "1"}, {"second", "2"}}, {{"first", "1"}}}) ==
-          on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; HINT");
+          on_this_host(1) + " has no further setting, " + on_this_host(0) + " has second 2; HINT");
     CHECK(of_rank({{{"--prompt", "\xff"}}, {{"--prompt", "a"}}}) ==  // not UTF-8
           on_this_host(1) + " has --prompt a, " + on_this_host(0) + " has \xef\xbf\xbd; HINT");
 }

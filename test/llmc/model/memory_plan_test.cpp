@@ -118,8 +118,8 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
     setup.shape = {1, 1};
     if (shared)
         CHECK(planned(setup, context).total() == flat + flat / 2 + flat + flat / 2 + context.device.library_bytes);
-    CHECK((planned(setup, context).text().find("more while weights are loaded") != std::string::npos) == shared);
-    CHECK_THAT(planned(kSmall, context).text(), !Contains("more while weights are loaded"));
+    CHECK((planned(setup, context).text().find("extra at weight loading") != std::string::npos) == shared);
+    CHECK_THAT(planned(kSmall, context).text(), !Contains("extra at weight loading"));
 }
 
 TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan][onebit]") {
@@ -181,7 +181,7 @@ TEST_CASE("memory for timing is counted if it exceeds what is allocated later", 
     context.tuned->cache_bytes = std::size_t(1) << 30;
     const MemoryPlan with = planned(kSmall, context);
     const bool times = kernels::Matmul::chooses_by_shape();
-    CHECK((with.text().find("more while algorithms are timed") != std::string::npos) == times);
+    CHECK((with.text().find("extra at autotuning") != std::string::npos) == times);
     if (!times) {
         CHECK(with.total() == without.total());
         return;
@@ -201,7 +201,7 @@ TEST_CASE("memory that libraries allocate later is counted", "[memory_plan]") {
     CHECK(refusal(kSmall, context) == "accepted");
     context.device.library_bytes = 1 << 20;
     CHECK(planned(kSmall, context).total() == without + (1 << 20));
-    CHECK_THAT(planned(kSmall, context).text(), Contains("loaded when first used"));
+    CHECK_THAT(planned(kSmall, context).text(), Contains("libraries, on first use"));
     CHECK_THAT(refusal(kSmall, context), StartsWith("--micro-batch is 16; "));
 }
 

@@ -58,10 +58,10 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
         return error_of([&] { read_trainer_state(scratch.path()); });
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
-    CHECK_THAT(faults("[]"), Contains("trainer_state.json is no valid JSON"));
+    CHECK_THAT(faults("[]"), Contains("trainer_state.json is not a valid JSON object"));
     CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 4"));
     CHECK_THAT(faults("{}"), Contains("the format is none; expected 4"));
-    CHECK_THAT(faults(R"({"format": 4})"), Contains("trainer_state.json: not what was written") && Contains("step"));
+    CHECK_THAT(faults(R"({"format": 4})"), Contains("not those that the run wrote") && Contains("step"));
     auto json = parse_json(whole);
     // A format without 1-bit Adam.
     auto older = json;
