@@ -133,6 +133,8 @@ accepted   = $(shell $(CXX) -Werror $(1) -fsyntax-only -x c++ /dev/null 2>/dev/n
 PEELING   := $(call accepted,--param=max-completely-peel-times=15)
 # A compiler that does not collect garbage in its memory takes a tenth less time for a long file, and up to 1.6 GB.
 KEEP      := $(call accepted,--param=ggc-min-heapsize=4000000)
+# With -O1, g++ fuses multiplications and additions as with -O3 only if this is set; Clang always does.
+FUSED     := $(call accepted,-fexpensive-optimizations)
 
 # The commit, for --version; empty if git does not track these sources.
 COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null \
