@@ -126,10 +126,15 @@ ISA       := $(if $(and $(filter native,$(MARCH)),$(filter aarch64%,$(shell $(CX
 BUILD_ISA := $(shell echo | $(CXX) $(ISA) -dM -E -x c++ - 2>/dev/null | \
                sed -nE -e 's/^\#define __(AVX2|FMA|AVX512[A-Z0-9]*|F16C|BMI2)__ 1$$/-DBUILT_WITH_\1/p' \
                  -e 's/^\#define __ARM_FEATURE_([A-Z0-9_]+) 1$$/-DBUILT_WITH_\1/p')
+# $(call accepted,FLAG): FLAG, or nothing if the compiler rejects it or warns of it; Clang has no --param of GCC.
+accepted   = $(shell $(CXX) -Werror $(1) -fsyntax-only -x c++ /dev/null 2>/dev/null && echo $(1))
 # g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of 0.18,
 # 1024 x 768 fp32, one core).
-PEELING   := --param=max-completely-peel-times=15
-PEELING   := $(shell $(CXX) $(PEELING) -E -x c++ /dev/null >/dev/null 2>&1 && echo $(PEELING))
+PEELING   := $(call accepted,--param=max-completely-peel-times=15)
+# A compiler that does not collect garbage in its memory takes a tenth less time for a long file, and up to 1.6 GB.
+KEEP      := $(call accepted,--param=ggc-min-heapsize=4000000)
+# With -O1, g++ fuses multiplications and additions as with -O3 only if this is set; Clang always does.
+FUSED     := $(call accepted,-fexpensive-optimizations)
 
 # The commit, for --version; empty if git does not track these sources.
 COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null \

@@ -103,9 +103,10 @@ __device__ void reduce_row(float (&sums)[Count], [[maybe_unused]] int buffer) {
 // They limit the registers per thread: to 80 with a row per warp and up to three packs, to 168 with seven packs,
 // otherwise to 128. Not measured.
 template <class Layout>
-inline constexpr int kForwardWarps = Layout::row_per_block ? kMaxRowWarps : Layout::packs > 6 ? 4 : 8;
+[[maybe_unused]] inline constexpr int kForwardWarps = Layout::row_per_block ? kMaxRowWarps : Layout::packs > 6 ? 4 : 8;
 template <class Layout>
-inline constexpr int kForwardBlocks = Layout::row_per_block ? 1 : Layout::packs > 3 && Layout::packs <= 6 ? 2 : 3;
+[[maybe_unused]] inline constexpr int kForwardBlocks =
+    Layout::row_per_block ? 1 : Layout::packs > 3 && Layout::packs <= 6 ? 2 : 3;
 
 template <class Op, class T, class Layout>
 __global__ void __launch_bounds__(kWarp* kForwardWarps<Layout>, kForwardBlocks<Layout>)

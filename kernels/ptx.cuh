@@ -108,7 +108,7 @@ __device__ __forceinline__ void ldmatrix_trans(FragmentB (&pair)[2], const bf16*
 
 #else
 
-#define PTX_CALLER const std::source_location& where = std::source_location::current()
+#define PTX_CALLER const simt::CallSite& where = simt::CallSite::current()
 
 inline void mma_m16n8k16(float (&d)[4], const FragmentA& a, const FragmentB& b,
                          PTX_CALLER) { simt::mma_m16n8k16(d, a.reg, b.reg, where); }

@@ -30,7 +30,8 @@ __device__ __forceinline__ int first_bucket() {
 
 // A GPU thread sums one bucket over the rows of a run. It issues the loads of kRowsAtOnce rows before it uses the
 // first: 8 loads of 4 bytes per thread hide the memory latency (a model, dev/results/2026-11-22-sass-model.md).
-__device__ __forceinline__ float bucket_sum(const Sketch& op, std::int64_t row, std::int64_t end_row, int bucket) {
+[[maybe_unused]] __device__ __forceinline__ float bucket_sum(const Sketch& op, std::int64_t row, std::int64_t end_row,
+                                                             int bucket) {
     constexpr int kRowsAtOnce = 8;
     const auto add = [](float sum, float value, std::uint32_t hash) {
         return sum + __uint_as_float(__float_as_uint(value) ^ (hash & 0x80000000u));

@@ -12,7 +12,9 @@
 #   QUICKSTART_MINUTES=0.3
 #
 # Needs root and debootstrap. Tests the last commit. Mounts and processes are in separate namespaces, which end with
-# this script in all cases. Exit status 1: a command failed; the last lines of its output are printed.
+# this script in all cases. The system gets this machine's PIP_* variables and the certificates in
+# /usr/local/share/ca-certificates, so that pip works there. Exit status 1: a command failed; the last lines of its
+# output are printed.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -70,6 +72,12 @@ run_inside() {
     mount -t proc proc "$system/proc"
     for path in /sys /dev; do mount --rbind "$path" "$system$path"; done
     cp --remove-destination -L /etc/resolv.conf "$system/etc/resolv.conf"
+    if [ -d /usr/local/share/ca-certificates ]; then
+        cp -RL /usr/local/share/ca-certificates/. "$system/usr/local/share/ca-certificates/"
+        chroot "$system" update-ca-certificates >>"$log" 2>&1
+    fi
+    local variable pip=()
+    for variable in $(compgen -e PIP_); do pip+=("$variable=${!variable}"); done
     # read_only FOLDER TARGET
     read_only() {
         mkdir -p "$system$2"
@@ -90,7 +98,7 @@ run_inside() {
         shift
         echo "== $name" | tee -a "$log"
         if env -i HOME=/root LANG=C.UTF-8 TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-            PYTHONPATH=/opt/python QUICKSTART_MINUTES="$QUICKSTART_MINUTES" nice -n 15 chroot "$system" \
+            PYTHONPATH=/opt/python QUICKSTART_MINUTES="$QUICKSTART_MINUTES" "${pip[@]}" nice -n 15 chroot "$system" \
             bash -c 'cd /root/train_gpt2 && "$@"' step "$@" >>"$log" 2>&1; then
             tail -n 4 "$log" | cut -c 1-200
             echo "ok: $name ($((SECONDS - began)) s)"

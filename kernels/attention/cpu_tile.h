@@ -32,6 +32,17 @@ inline IntVector lane_numbers() {
     return lanes;
 }
 
+// out[i] is element lanes[i] of `first` followed by `second`. The shuffles of Clang 14 take constant indices only.
+inline Vector shuffle(const Vector& first, const Vector& second, const IntVector& lanes) {
+#ifdef __clang__
+    Vector out{};
+    for (int i = 0; i < kLanes; ++i) out[i] = lanes[i] < kLanes ? first[lanes[i]] : second[lanes[i] - kLanes];
+    return out;
+#else
+    return __builtin_shuffle(first, second, lanes);
+#endif
+}
+
 // 2^x to 1e-7 relative for -126 <= x < 127, at least 2^-126, exactly 1 for 0; NaN stays NaN.
 // The polynomial is the minimax approximation of 2^r on [-1/2, 1/2], with a relative error of 2e-9 before rounding.
 inline Vector exp2(Vector x) {
@@ -86,8 +97,8 @@ inline void transpose(float* to, int to_stride, const float* from, int from_stri
                 for (int r = 0; r < kLanes; ++r)
                     if ((r & distance) == 0) {
                         const Vector upper = square[r], lower = square[r | distance];
-                        square[r] = __builtin_shuffle(upper, lower, low);
-                        square[r | distance] = __builtin_shuffle(upper, lower, high);
+                        square[r] = shuffle(upper, lower, low);
+                        square[r | distance] = shuffle(upper, lower, high);
                     }
             }
 #pragma GCC unroll 16

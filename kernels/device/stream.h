@@ -52,7 +52,10 @@ public:
     double seconds() const;  // from start to stop; waits until the stream has passed both
 
 private:
-    void *start_ = nullptr, *stop_ = nullptr;
+    struct Events {
+        void *start = nullptr, *stop = nullptr;
+    };
+    Events events_;  // cudaEvent_t; not used on a CPU
     double start_seconds_ = 0, stop_seconds_ = 0;
 };
 

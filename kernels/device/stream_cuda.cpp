@@ -38,21 +38,22 @@ void Event::sync() const { CHECKED(cudaEventSynchronize(static_cast<cudaEvent_t>
 Timer::Timer() {
     cudaEvent_t start = nullptr, stop = nullptr;
     CHECKED(cudaEventCreate(&start));
-    start_ = start;
+    events_.start = start;
     CHECKED(cudaEventCreate(&stop));
-    stop_ = stop;
+    events_.stop = stop;
 }
 Timer::~Timer() {
-    if (start_) cudaEventDestroy(static_cast<cudaEvent_t>(start_));
-    if (stop_) cudaEventDestroy(static_cast<cudaEvent_t>(stop_));
+    if (events_.start) cudaEventDestroy(static_cast<cudaEvent_t>(events_.start));
+    if (events_.stop) cudaEventDestroy(static_cast<cudaEvent_t>(events_.stop));
 }
-void Timer::start(StreamRef stream) { CHECKED(cudaEventRecord(static_cast<cudaEvent_t>(start_), stream)); }
-void Timer::stop(StreamRef stream) { CHECKED(cudaEventRecord(static_cast<cudaEvent_t>(stop_), stream)); }
-bool Timer::is_done() const { return passed(stop_); }
+void Timer::start(StreamRef stream) { CHECKED(cudaEventRecord(static_cast<cudaEvent_t>(events_.start), stream)); }
+void Timer::stop(StreamRef stream) { CHECKED(cudaEventRecord(static_cast<cudaEvent_t>(events_.stop), stream)); }
+bool Timer::is_done() const { return passed(events_.stop); }
 double Timer::seconds() const {
-    CHECKED(cudaEventSynchronize(static_cast<cudaEvent_t>(stop_)));
+    CHECKED(cudaEventSynchronize(static_cast<cudaEvent_t>(events_.stop)));
     float milliseconds = 0;
-    CHECKED(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start_), static_cast<cudaEvent_t>(stop_)));
+    CHECKED(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(events_.start),
+                                 static_cast<cudaEvent_t>(events_.stop)));
     return milliseconds * 1e-3;
 }
 

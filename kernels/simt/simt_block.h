@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -32,9 +31,24 @@ enum class Wait : std::uint8_t {
     shfl_down, ballot, any,
     all, reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor
 };
+// A source line; as a default argument, that of the caller. Replaces std::source_location, which Clang 14 lacks.
+class CallSite {
+public:
+    static constexpr CallSite current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+        return {file, line};
+    }
+    constexpr CallSite() = default;
+    constexpr const char* file_name() const { return file_; }
+    constexpr unsigned line() const { return line_; }
+
+private:
+    constexpr CallSite(const char* file, unsigned line) : file_(file), line_(line) {}
+    const char* file_ = "";
+    unsigned line_ = 0;
+};
 struct Site {
     Wait wait;
-    std::source_location where;
+    CallSite where;
 };
 
 // A kernel with its arguments bound.
@@ -154,7 +168,7 @@ inline void check_aligned(const void* address, int bytes) {
     if (reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) != 0) [[unlikely]] fault_misaligned(address, bytes);
 }
 
-inline BlockScheduler::Votes vote(Wait wait, const std::source_location& where, int predicate) {
+inline BlockScheduler::Votes vote(Wait wait, const CallSite& where, int predicate) {
     if (running.scheduler) return running.scheduler->wait_block({wait, where}, predicate);
     return {predicate != 0, predicate != 0, predicate != 0};
 }
@@ -169,15 +183,15 @@ inline BlockScheduler::Votes vote(Wait wait, const std::source_location& where, 
             simt::running.shared.variable(simt_declaration_of_##name, sizeof(simt_type_of_##name), alignof(T)))
 #define SIMT_DYN_SHARED(T, name) T* name = static_cast<T*>(simt::running.shared.dynamic())
 
-inline void __syncthreads(const std::source_location& where = std::source_location::current()) {
+inline void __syncthreads(const simt::CallSite& where = simt::CallSite::current()) {
     simt::vote(simt::Wait::syncthreads, where, 0);
 }
-inline int __syncthreads_or(int predicate, const std::source_location& where = std::source_location::current()) {
+inline int __syncthreads_or(int predicate, const simt::CallSite& where = simt::CallSite::current()) {
     return simt::vote(simt::Wait::syncthreads_or, where, predicate).any;
 }
-inline int __syncthreads_and(int predicate, const std::source_location& where = std::source_location::current()) {
+inline int __syncthreads_and(int predicate, const simt::CallSite& where = simt::CallSite::current()) {
     return simt::vote(simt::Wait::syncthreads_and, where, predicate).all;
 }
-inline int __syncthreads_count(int predicate, const std::source_location& where = std::source_location::current()) {
+inline int __syncthreads_count(int predicate, const simt::CallSite& where = simt::CallSite::current()) {
     return simt::vote(simt::Wait::syncthreads_count, where, predicate).count;
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/simt/simt_report.h"
+#include "kernels/simt/simt_warp.h"
 
 namespace simt {
 

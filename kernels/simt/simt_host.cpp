@@ -116,7 +116,8 @@ void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std
 }
 
 void run_grid(const Launch& launch) {
-    const auto& [config, kernel, run_range, arguments] = launch;
+    const LaunchConfig& config = launch.config;
+    const char* const kernel = launch.kernel;
     const std::size_t shared_limit = std::min(device::limits().shared_bytes, kSharedLimit);  // of the launching thread
     check_config(config, kernel, shared_limit);
     const bool fibers = finds_races || config.block.x * config.block.y * config.block.z > 1;
@@ -126,7 +127,7 @@ void run_grid(const Launch& launch) {
     const int team = blocks == 1 || finds_races || omp_in_parallel() ? 1 : omp_get_max_threads();
     if (team == 1) {
         const RunningGuard guard(config, kernel, shared_limit, order);
-        run_range(config, arguments, 0, blocks);
+        launch.run_range(config, launch.arguments, 0, blocks);
         return;
     }
 
@@ -150,7 +151,7 @@ void run_grid(const Launch& launch) {
                 BlockQueue& queue = queues[(worker + i) % workers];
                 for (std::int64_t first;
                      !failed && (first = queue.next.fetch_add(length, std::memory_order_relaxed)) < queue.end;)
-                    run_range(config, arguments, first, std::min(queue.end, first + length));
+                    launch.run_range(config, launch.arguments, first, std::min(queue.end, first + length));
             }
         } catch (...) {
             const std::lock_guard lock(failing);

@@ -8,8 +8,7 @@
 
 namespace simt {
 
-void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands,
-                     BlockScheduler::Combine combine) {
+void wait_whole_warp(Wait instruction, const CallSite& where, void* operands, BlockScheduler::Combine combine) {
     const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
     const unsigned number = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     const unsigned first = number / kWarpLanes * kWarpLanes, lanes = threads - first;

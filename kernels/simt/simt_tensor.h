@@ -16,8 +16,7 @@ namespace simt {
 inline constexpr int kMatrixRowBytes = 16, kAsyncCopyBytes = 16;
 
 // Waits for the whole warp; the last lane to arrive runs `combine`.
-void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands,
-                     BlockScheduler::Combine combine);
+void wait_whole_warp(Wait instruction, const CallSite& where, void* operands, BlockScheduler::Combine combine);
 
 // ---- d += a b, of shapes 16 x 8, 16 x 16, 16 x 8
 
@@ -67,7 +66,7 @@ inline void combine_product(void* const* operands, unsigned) {
     }
 }
 
-inline void mma_m16n8k16(float* d, const unsigned* a, const unsigned* b, const std::source_location& where) {
+inline void mma_m16n8k16(float* d, const unsigned* a, const unsigned* b, const CallSite& where) {
     ProductOperands mine{d, a, b};
     wait_whole_warp(Wait::mma, where, &mine, combine_product);
 }
@@ -93,7 +92,7 @@ void combine_matrices(void* const* operands, unsigned) {
 // Each lane reads its row when it arrives, not when the last lane does: a kernel without a barrier before the load then
 // reads stale values.
 template <int Count, bool Transposed>
-void ldmatrix(unsigned* reg, const void* row, const std::source_location& where) {
+void ldmatrix(unsigned* reg, const void* row, const CallSite& where) {
     MatrixOperands mine{reg, {}};
     if (lane() < 8 * Count) {  // the addresses of the other lanes are not used
         check_aligned(row, kMatrixRowBytes);

@@ -32,7 +32,7 @@ template <class T>
 struct ShuffleOperands { T value; int source; T result; };
 
 template <class T>
-T shuffle(unsigned mask, T value, int source, Wait wait, const std::source_location& where) {
+T shuffle(unsigned mask, T value, int source, Wait wait, const CallSite& where) {
     if (!running.scheduler) {
         if (source != 0) fault_lane_outside_mask(0, source, 1);
         return value;
@@ -55,7 +55,7 @@ inline int segment_begin(int lane, int width) {
 }
 
 template <class Operation, class T>
-T reduce(unsigned mask, T value, Wait wait, const std::source_location& where) {
+T reduce(unsigned mask, T value, Wait wait, const CallSite& where) {
     if (!running.scheduler) return value;
     T mine = value;
     running.scheduler->wait_warp(mask, {wait, where}, &mine, [](void* const* operands, unsigned mask) {
@@ -77,7 +77,7 @@ struct Xor { template <class T> T operator()(T a, T b) const { return a ^ b; } }
 
 }  // namespace simt
 
-#define SIMT_HERE const std::source_location& where = std::source_location::current()
+#define SIMT_HERE const simt::CallSite& where = simt::CallSite::current()
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_HERE) {
     if (simt::running.scheduler)

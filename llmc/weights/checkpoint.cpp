@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <ranges>
 
 #include "kernels/base/error.h"
 #include "llmc/weights/config_json.h"
@@ -254,7 +253,9 @@ NewestModel newest_model(const fs::path& path) {
     NewestModel newest{path, {}};
     std::error_code none;
     if (!fs::is_directory(path, none) || fs::exists(path / "config.json", none)) return newest;
-    for (const fs::path& folder : step_folders(path) | std::views::values | std::views::reverse) {
+    const auto folders = step_folders(path);
+    for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
+        const fs::path& folder = entry->second;
         try {
             const Checkpoint opens(folder);
             newest.path = folder;

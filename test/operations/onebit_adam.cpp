@@ -77,8 +77,12 @@ struct OnebitAdam : Onebit {
         using N = typename V::Number;
         const auto z = values[compensated], e = values[error], p = values[master], first = values[m],
                    second = values[v], most = values[largest];
+        const auto stored = [&] {
+            if constexpr (sizeof(T) == 2) return values[*parameter];
+            else return values[master];
+        }();
         const auto sent = values[messages], got = values[replies], mask = values[active];
-        values.each(tiles.size(), [=, this, &values](std::size_t t) {
+        values.each(tiles.size(), [=, this](std::size_t t) {
             const OnebitTile& tile = tiles[t];
             const std::int64_t header = tile.chunk * layout.message_words(), chunk = tile.chunk * layout.chunk;
             const float a = scale(sent[std::size_t(header)]), b = scale(got[std::size_t(header + tile.group)]);
@@ -99,7 +103,7 @@ struct OnebitAdam : Onebit {
                 first[i] = mean;
                 const N weight = N(p[i]);
                 p[i] = weight - move - N(step.learning_rate) * N(decays ? kDecay : 0.0f) * weight;
-                if constexpr (sizeof(T) == 2) values[*parameter][i] = N(p[i]);
+                if constexpr (sizeof(T) == 2) stored[i] = N(p[i]);
             }
             most[t] = moved;
         });

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <iostream>
-#include <ranges>
 
 #include "llmc/base/clock.h"
 #include "llmc/base/staged_file.h"
@@ -183,7 +182,9 @@ void CheckpointWriter::publish(const Manifest& all) {
 void CheckpointWriter::delete_older() const {
     if (settings_.keep_checkpoints == 0 || begun_->beside) return;
     std::int64_t newer = 0;
-    for (const auto& [step, folder] : step_folders(settings_.output_dir) | std::views::reverse) {
+    const auto folders = step_folders(settings_.output_dir);
+    for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
+        const auto& [step, folder] = *entry;
         if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
         if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
         if (!fs::exists(folder / kManifestName)) continue;  // not a checkpoint of this program

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <ranges>
 
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
@@ -34,7 +33,9 @@ void check_and_show(const fs::path& folder) {
 // The newest complete checkpoint; empty: there is none.
 fs::path newest_complete(const Options& options, ResumeSearch& search) {
     fs::path complete;
-    for (const fs::path& folder : step_folders(options.output_dir) | std::views::values | std::views::reverse) {
+    const auto folders = step_folders(options.output_dir);
+    for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
+        const fs::path& folder = entry->second;
         try {
             check_and_show(folder);
             complete = folder;

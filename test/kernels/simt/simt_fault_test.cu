@@ -62,7 +62,11 @@ __global__ void early_exit() {
 
 TEST_CASE("threads that exit before a barrier are reported", "[simt]") {
     const auto message = fault_of<early_exit<float, 40>>({.grid = dim3(1, 4), .block = 64});
+#ifdef __clang__  // version 14 names functions without their template arguments
+    CHECK_THAT(message, Contains("kernel early_exit") && Contains(", block (0, 2, 0) of 64 threads"));
+#else
     CHECK_THAT(message, Contains("kernel early_exit<float, 40>, block (0, 2, 0) of 64 threads"));
+#endif
     CHECK_THAT(message, Contains("threads 0-39 wait in __syncthreads at ") && Contains(at(kEarlyExitLine)));
     CHECK_THAT(message, Contains("threads 40-63 have exited"));
 }

@@ -41,12 +41,13 @@ TEST_CASE("moments of any number of ranks and stage can be read in any ranges", 
             CHECK(std::equal(some_first.begin(), some_first.end(), first.begin() + std::ptrdiff_t(from)));
             CHECK(std::equal(some_second.begin(), some_second.end(), second.begin() + std::ptrdiff_t(from)));
         }
-        CHECK_THAT(error_of([&] { MomentFiles(folder, ranks, table.elements() + 64); }),
+        CHECK_THAT(error_of([&, ranks = ranks] { MomentFiles(folder, ranks, table.elements() + 64); }),
                    Contains("the number of parameters"));
         if (ranks == 1) continue;
         std::filesystem::copy_file(folder / moment_file_name(0, ranks), folder / moment_file_name(1, ranks),
                                    std::filesystem::copy_options::overwrite_existing);
-        CHECK_THAT(error_of([&] { MomentFiles(folder, ranks, table.elements()); }), Contains("each element once"));
+        CHECK_THAT(error_of([&, ranks = ranks] { MomentFiles(folder, ranks, table.elements()); }),
+                   Contains("each element once"));
     }
 }
 

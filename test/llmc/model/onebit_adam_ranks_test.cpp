@@ -65,24 +65,13 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
         }
         CHECK(double(scalars.grad_norm) == Approx(std::sqrt(squares)).epsilon(0.05));
         CHECK(double(scalars.grad_scale) == Approx(std::min(1.0, 1 / double(scalars.grad_norm))).epsilon(1e-5));
-        double mean_error = 0, mean_length = 0, wrong = 0;
-        const float weight = (1 - adamw.beta1) * float(kRanks) * scalars.grad_scale;
+        double wrong = 0;
         for (std::size_t i = 0; i < elements; ++i) {
             const float v = before.second[i], denominator = std::sqrt(v) + adamw.eps;
-            const float unit = space == OnebitSpace::update ? denominator : 1.0f;
-            double left = 0, wanted = 0;
-            for (const auto& rank : steps) {
-                const float x = (adamw.beta1 * before.first[i] + weight * rank[t].gradient[i]) / unit;
-                const float z = rank[t - 1].errors[i] + x;
-                const float error = rank[t].errors[i];
-                if (v == 0) wrong += error != 0;
-                wanted += double(z) / kRanks;
-                left += double(error) / kRanks;
+            if (v == 0) {
+                for (const auto& rank : steps) wrong += rank[t].errors[i] != 0;
+                wrong += steps[0][t].first[i] != 0;
             }
-            if (v == 0) wrong += steps[0][t].first[i] != 0;
-            // The server errors are the rest: the mean of the compensated values is y plus the errors.
-            const double y = double(steps[0][t].first[i]) / double(unit);
-            if (v != 0) mean_error += y + left - wanted, mean_length += std::fabs(wanted);
             // AdamW's update with that momentum.
             const double update = double(scalars.learning_rate) * double(steps[0][t].first[i]) *
                                   double(scalars.first_correction) / double(denominator);

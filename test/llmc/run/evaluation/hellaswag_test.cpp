@@ -83,8 +83,9 @@ TEST_CASE("a model's HellaSwag scores equal those of its fp64 logits on any numb
     const HellaSwagScore want = score_of(file, nats), off_by_one = score_of(file, shifted);
     REQUIRE((want.right != off_by_one.right && want.right_norm != off_by_one.right_norm));
     REQUIRE(want.right != want.right_norm);
-    const auto [ranks, micro_batch, stage] =
-        GENERATE(Catch::Generators::table<int, int, int>({{1, 1, 0}, {2, 3, 1}, {3, 1, 2}, {8, 16, 0}}));
+    struct Case { int ranks, micro_batch, stage; };
+    const Case given = GENERATE(Case{1, 1, 0}, Case{2, 3, 1}, Case{3, 1, 2}, Case{8, 16, 0});
+    const int ranks = given.ranks, micro_batch = given.micro_batch, stage = given.stage;
     CAPTURE(ranks, micro_batch, stage);
     std::vector<HellaSwagScore> scores(static_cast<std::size_t>(ranks));
     run_ranks(ranks, [&](Communicator& communicator) {
