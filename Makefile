@@ -119,7 +119,7 @@ TOOLS     := $(patsubst dev/%.cpp,%,$(wildcard dev/*.cpp))
 EXPECTED  := $(addprefix test/support/,reference_model.cpp communicator_suite.cpp collective_results.cpp)
 OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
-             $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/main.cpp.o
+             $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/$(MACHINE)/main.cpp.o
 # Test cases. test/*.cu are for the executor. NAME_ranks_test.cpp runs ranks as threads; rank_tests, a small program for
 # SANITIZE=thread, has these files alone.
 TESTS     ?= test
@@ -204,7 +204,7 @@ $(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp $(MA
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
 # Catch2 itself takes longer to compile than any test: once, for all builds, and never checked by a sanitizer.
-build/test/main.cpp.o: test/main.cpp $(MAKE_FILES)
+build/test/$(MACHINE)/main.cpp.o: test/main.cpp $(MAKE_FILES)
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O0 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
 
@@ -294,4 +294,4 @@ clean:
 	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 $(LINKED) compile_commands.json
 
 .PHONY: all tools tests test help tidy clean train_gpt2 $(LINKED) ALWAYS
--include $(shell find build -name '*.d' 2>/dev/null)
+-include $(shell find build -name '*.cpp.d' -o -name '*.cu.d' 2>/dev/null)

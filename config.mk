@@ -121,8 +121,8 @@ CATCH2    := $(shell $(CXX) -std=c++20 $(BUNDLED:%=-isystem %) -include catch2/c
 # these instructions the processor lacks. On aarch64 -march=native does not tune for the processor; -mcpu=native does
 # both.
 MARCH     ?= native
-ISA       := $(if $(and $(filter native,$(MARCH)),$(filter aarch64%,$(shell $(CXX) -dumpmachine))),-mcpu=native,\
-               -march=$(MARCH))
+MACHINE   := $(shell $(CXX) -dumpmachine)
+ISA       := $(if $(and $(filter native,$(MARCH)),$(filter aarch64%,$(MACHINE))),-mcpu=native,-march=$(MARCH))
 BUILD_ISA := $(shell echo | $(CXX) $(ISA) -dM -E -x c++ - 2>/dev/null | \
                sed -nE -e 's/^\#define __(AVX2|FMA|AVX512[A-Z0-9]*|F16C|BMI2)__ 1$$/-DBUILT_WITH_\1/p' \
                  -e 's/^\#define __ARM_FEATURE_([A-Z0-9_]+) 1$$/-DBUILT_WITH_\1/p')

@@ -3,6 +3,9 @@
 //
 // Compiled for the baseline of the architecture (see the Makefile) and run before everything else.
 #include <unistd.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include <cstddef>
 
@@ -14,8 +17,8 @@ struct Missing {
     char names[256] = "";
     int length = 0;
     void add(const char* name) {
-        while (*name && length < int(sizeof names) - 2) names[length++] = *name++;
-        names[length++] = ' ';
+        if (length < int(sizeof names) - 1) names[length++] = ' ';
+        while (*name && length < int(sizeof names) - 1) names[length++] = *name++;
         names[length] = 0;
     }
 };
@@ -57,6 +60,48 @@ Missing find_missing() {
     NEED("avx512bf16", "AVX512-BF16");
 #endif
 #undef NEED
+#elif defined(__aarch64__)
+    const unsigned long capabilities = getauxval(AT_HWCAP), capabilities2 = getauxval(AT_HWCAP2);
+#define NEED(has, text) \
+    if (!(has)) missing.add(text)
+#if defined(BUILT_WITH_ATOMICS)
+    NEED(capabilities & HWCAP_ATOMICS, "LSE");
+#endif
+#if defined(BUILT_WITH_CRC32)
+    NEED(capabilities & HWCAP_CRC32, "CRC32");
+#endif
+#if defined(BUILT_WITH_QRDMX)
+    NEED(capabilities & HWCAP_ASIMDRDM, "RDM");
+#endif
+#if defined(BUILT_WITH_FP16_VECTOR_ARITHMETIC)
+    NEED(capabilities & HWCAP_ASIMDHP, "FP16");
+#endif
+#if defined(BUILT_WITH_DOTPROD)
+    NEED(capabilities & HWCAP_ASIMDDP, "DotProd");
+#endif
+#if defined(BUILT_WITH_COMPLEX)
+    NEED(capabilities & HWCAP_FCMA, "FCMA");
+#endif
+#if defined(BUILT_WITH_RCPC)
+    NEED(capabilities & HWCAP_LRCPC, "RCpc");
+#endif
+#if defined(BUILT_WITH_FRINT)
+    NEED(capabilities2 & HWCAP2_FRINT, "FRINTTS");
+#endif
+#if defined(BUILT_WITH_MATMUL_INT8)
+    NEED(capabilities2 & HWCAP2_I8MM, "I8MM");
+#endif
+#if defined(BUILT_WITH_BF16_VECTOR_ARITHMETIC)
+    NEED(capabilities2 & HWCAP2_BF16, "BF16");
+#endif
+#if defined(BUILT_WITH_SVE)
+    NEED(capabilities & HWCAP_SVE, "SVE");
+#endif
+#if defined(BUILT_WITH_SVE2)
+    NEED(capabilities2 & HWCAP2_SVE2, "SVE2");
+#endif
+#undef NEED
+    static_cast<void>(capabilities), static_cast<void>(capabilities2);  // the baseline needs none of them
 #endif
     return missing;
 }
@@ -70,9 +115,13 @@ Missing find_missing() {
         while (text[length]) ++length;
         if (write(STDERR_FILENO, text, std::size_t(length)) < 0) _exit(2);
     };
-    say("error: this processor lacks instructions that the program was built with: ");
+    say("error: this processor lacks instructions that the program was built with:");
     say(missing.names);
+#if defined(__aarch64__)
+    say("; build it on this machine, or with make MARCH=armv8-a\n");
+#else
     say("; build it on this machine, or with make MARCH=x86-64-v3\n");
+#endif
     _exit(2);
 }
 

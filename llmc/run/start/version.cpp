@@ -21,6 +21,14 @@ const char* instruction_set() {
     return "AVX-512";
 #elif defined(__AVX2__)
     return "AVX2";
+#elif defined(__ARM_FEATURE_SVE2)
+    return "SVE2";
+#elif defined(__ARM_FEATURE_SVE)
+    return "SVE";
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return "NEON with BF16";
+#elif defined(__ARM_NEON)
+    return "NEON";
 #else
     return "the architecture's baseline";
 #endif

@@ -4,17 +4,18 @@
 #include <string>
 
 #include "kernels/matmul/matmul.h"
+#include "kernels/tuning/tuned_algorithms.h"
 #include "test/support/catch.h"
 
 using kernels::Bf16Arithmetic;
 using kernels::DType;
 using kernels::Matmul;
 
-#if defined(__x86_64__)
 namespace {
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 }  // namespace
 
+#if defined(__x86_64__)
 // scripts/test.sh runs this with different limits on the library's instruction set, which it reads only once.
 TEST_CASE("bf16 is multiplied natively if that is faster, and widened if it would be emulated", "[matmul]") {
     const std::string said = Matmul().describe(DType::bf16),
@@ -46,5 +47,15 @@ TEST_CASE("bf16 is multiplied natively if that is faster, and widened if it woul
     const bool possible = !contains(said, "has no bf16 products");
     CHECK(contains(asked, possible ? "; bf16 multiplied natively as requested"
                                           : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
+}
+#else
+TEST_CASE("on another architecture no instruction set of x86-64 is named, nor decides on bf16", "[matmul]") {
+    kernels::TunedAlgorithms tuned;
+    tuned.timing = false;
+    const std::string said = Matmul({.tuned = &tuned}).describe(DType::bf16);
+    CAPTURE(said);
+    CHECK_FALSE(contains(said, "AVX"));
+    CHECK_FALSE(contains(said, "AMX"));
+    CHECK(contains(said, "; bf16 widened to fp32"));
 }
 #endif

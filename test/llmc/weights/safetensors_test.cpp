@@ -100,11 +100,12 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
     const auto half = read_all(file, file.tensors()[0]), brain = read_all(file, file.tensors()[1]);
     std::size_t wrong = 0;
     for (unsigned bits = 0; bits < 65536; ++bits) {
-        // The compiler's half type, and the definition of bfloat16: the upper half of a float.
-        _Float16 h;
-        const std::uint16_t word = std::uint16_t(bits);
-        std::memcpy(&h, &word, 2);
-        const float expected = float(h), upper = std::bit_cast<float>(bits << 16);
+        // The definitions. binary16: sign, 5 bits of exponent, 10 of fraction; bfloat16: the upper half of a float.
+        const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+        const float size = exponent == 31 ? (fraction == 0 ? INFINITY : NAN)
+                           : exponent == 0 ? std::ldexp(float(fraction), -24)
+                                           : std::ldexp(float(1024 + fraction), exponent - 25);
+        const float expected = bits >> 15 ? -size : size, upper = std::bit_cast<float>(bits << 16);
         wrong += std::isnan(expected)
                      ? !std::isnan(half[bits])
                      : std::bit_cast<std::uint32_t>(half[bits]) != std::bit_cast<std::uint32_t>(expected);
