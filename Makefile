@@ -101,10 +101,14 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 UNITE     ?= llmc
 APART     := %/processor_check.cpp %/commit.cpp %/fingerprint.cpp test/support/% test/operations/% test/main% \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
+# GROUP:FOLDER: these folders of llmc/run are compiled with the files of another one, as most of the time of each goes to
+# the JSON library (16 s of CPU time instead of 25 for all of llmc/run).
+TOGETHER  := llmc/run/start/:llmc/run/checkpoint/ $(patsubst %,llmc/run/log/:llmc/run/%/,control evaluation options)
+group      = $(or $(patsubst %:$(dir $(1)),%,$(filter %:$(dir $(1)),$(TOGETHER))),$(dir $(1)))
 EXECUTOR_ONE := $(if $(UNITE),kernels/simt/%.cpp)
 is_united  = $(strip $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1))) \
                $(filter-out %/races/%,$(filter $(EXECUTOR_ONE),$(1))))
-united     = $(dir $(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
+united     = $(call group,$(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
                %_test.cu,$(1)),_test)$(suffix $(1))
 # $(call objects,FOLDER,SOURCES)
 objects    = $(sort $(foreach file,$(2),$(1)/$(if $(call is_united,$(file)),$(call united,$(file)),$(file)).o))

@@ -15,7 +15,7 @@ whole_numbers "$@"
 cd "$(dirname "$0")/.."
 bin=${BIN:-build/cpu/train_gpt2} dir=${DIR:-runs}
 every=${1:-12} saves=${2:-8}
-[ -x "$bin" ] || { echo "error: no $bin; run make DEVICE=cpu first" >&2; exit 2; }
+[ -x "$bin" ] || { echo "error: no $bin; run make DEVICE=cpu all tools first" >&2; exit 2; }
 mkdir -p "$dir"
 work=$(mktemp -d "$dir/checkpoint_cost.XXXXXX")
 trap 'rm -rf "$work"' EXIT

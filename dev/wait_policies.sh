@@ -15,8 +15,11 @@ whole_numbers "$@"
 cd "$(dirname "$0")/.."
 bin=${BIN:-build/cpu/train_gpt2}
 steps=${1:-30} rounds=${2:-3}
-for need in "$bin" data/bible/bible_train_000000.bin; do
-    [ -e "$need" ] || { echo "error: no $need; run DEVICE=cpu scripts/quickstart.sh first" >&2; exit 2; }
+for need in "$bin" build/cpu/random_shard data/bible/bible_train_000000.bin; do
+    [ -e "$need" ] || {
+        echo "error: no $need; run DEVICE=cpu scripts/quickstart.sh and make DEVICE=cpu tools first" >&2
+        exit 2
+    }
 done
 work=$(mktemp -d)
 busy=()
