@@ -26,8 +26,8 @@ template <auto Kernel, class... Args>
 std::string race_of(const simt::LaunchConfig& config, Args... args) {
     try {
         simt::launch<Kernel>(config, args...);
-    } catch (const Error& error) {
-        CHECK(error.blame() == Blame::runtime);
+    } catch (const base::Error& error) {
+        CHECK(error.blame() == base::Blame::runtime);
         CHECK_THAT(error.what(), Contains(": a race: ") && !Contains("\n"));
         return error.what();
     }
