@@ -99,18 +99,24 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
     const SafetensorsFile file(folder.path() / "x");
     const auto half = read_all(file, file.tensors()[0]), brain = read_all(file, file.tensors()[1]);
     std::size_t wrong = 0;
-    for (unsigned bits = 0; bits < 65536; ++bits) {
-        // The definitions. binary16: sign, 5 bits of exponent, 10 of fraction; bfloat16: the upper half of a float.
-        const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-        const float size = exponent == 31 ? (fraction == 0 ? INFINITY : NAN)
-                           : exponent == 0 ? std::ldexp(float(fraction), -24)
-                                           : std::ldexp(float(1024 + fraction), exponent - 25);
-        const float expected = bits >> 15 ? -size : size, upper = std::bit_cast<float>(bits << 16);
-        wrong += std::isnan(expected)
-                     ? !std::isnan(half[bits])
-                     : std::bit_cast<std::uint32_t>(half[bits]) != std::bit_cast<std::uint32_t>(expected);
-        wrong += std::bit_cast<std::uint32_t>(brain[bits]) != std::bit_cast<std::uint32_t>(upper);
+    const auto check = [&](float read, float expected) {
+        wrong += std::bit_cast<std::uint32_t>(read) != std::bit_cast<std::uint32_t>(expected);
+    };
+    // Positive F16 values ascend in steps of 2^-24, which double at every power of two from 2^-13 on.
+    float value = 0, step = 0x1p-24f;
+    for (unsigned bits = 0; bits < 0x7c00; ++bits, value += step) {
+        if (bits >= 2048 && bits % 1024 == 0) step *= 2;
+        check(half[bits], value);
+        check(half[bits | 0x8000], -value);
     }
+    check(half[0x3c00], 1);
+    check(value, 65536);
+    check(half[0x7c00], INFINITY);
+    check(half[0xfc00], -INFINITY);
+    for (unsigned bits = 0x7c01; bits < 0x8000; ++bits)
+        wrong += !std::isnan(half[bits]) + !std::isnan(half[bits | 0x8000]);
+    // BF16 is the upper half of a float.
+    for (unsigned bits = 0; bits < 65536; ++bits) check(brain[bits], std::bit_cast<float>(bits << 16));
     CHECK(wrong == 0);
 }
 
