@@ -128,8 +128,8 @@ TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run]
     const Result excluded = attempt("excluded", {"--onebit-exclude", "wpe"});
     CHECK(excluded.exit_code == 2);
     CHECK_THAT(excluded.output,
-                Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", as in the checkpoint, because the second moments "
-                         "are frozen"));
+                Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", as in the checkpoint, because the second "
+                         "moments are frozen"));
     const Result later = attempt("later", {"--onebit-exclude", "ln_", "--onebit-freeze-step", "9"});
     CHECK(later.exit_code == 2);
     CHECK_THAT(later.output, Contains("--onebit-freeze-step is \"9\"; expected \"4\", because the second moment "
