@@ -79,7 +79,7 @@ launcher=$!
 for ((i = 0; i < 300; ++i)); do grep -qs '^step 3/' "$work/killed.txt" && break; sleep 0.1; done
 ranks_on() {
     for process in $(ip netns pids "$1"); do
-        [ "$(readlink "/proc/$process/exe")" = "$program" ] && echo "$process"
+        [ "/proc/$process/exe" -ef "$program" ] && echo "$process"
     done
     true
 }
