@@ -101,8 +101,8 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 UNITE     ?= llmc
 APART     := %/processor_check.cpp %/commit.cpp %/fingerprint.cpp test/support/% test/operations/% test/main% \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
-# GROUP:FOLDER: these folders of llmc/run are compiled with the files of another one, as most of the time of each goes to
-# the JSON library (16 s of CPU time instead of 25 for all of llmc/run).
+# GROUP:FOLDER: these folders of llmc/run are compiled with the files of another one, because most of the time of each
+# goes to the JSON library (16 s of CPU time instead of 25 for all of llmc/run).
 TOGETHER  := llmc/run/start/:llmc/run/checkpoint/ $(patsubst %,llmc/run/log/:llmc/run/%/,control evaluation options)
 group      = $(or $(patsubst %:$(dir $(1)),%,$(filter %:$(dir $(1)),$(TOGETHER))),$(dir $(1)))
 EXECUTOR_ONE := $(if $(UNITE),kernels/simt/%.cpp)
