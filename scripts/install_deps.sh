@@ -6,8 +6,8 @@
 # (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
 # header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
 # disassembler for dev/kernel_sass.py is downloaded to build/deps/bin if the toolkit lacks it. `tests`: also installs
-# xz, clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without the last two the
-# tests skip the fuzz targets and the Parquet tests.
+# xz, iproute2, procps, clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without
+# the last two the tests skip the fuzz targets and the Parquet tests.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -30,8 +30,8 @@ commands=(
     "bible-kjv bible"
     "python3 python3"
 )
-# The test of the GPU check packs a build.
-[ -z "${1:-}" ] || commands+=("xz-utils xz")
+# The test of the GPU check packs a build; tests of two hosts connect network namespaces; dev/chaos.sh finds ranks.
+[ -z "${1:-}" ] || commands+=("xz-utils xz" "iproute2 ip" "procps pgrep")
 # Python packages provide pyarrow, and parts that the CUDA toolkit may lack.
 [ -z "$nvcc${1:-}" ] || commands+=("python3-pip pip3")
 probed=build/probes  # compiler output of each probe that does not compile

@@ -69,6 +69,7 @@ git clone -q --no-hardlinks . "$system/root/train_gpt2"
 run_inside() {
     set -euo pipefail
     local path failed=0 nvidia
+    mount --bind "$system" "$system"  # "ip netns exec" needs a mount point as /
     mount -t proc proc "$system/proc"
     for path in /sys /dev; do mount --rbind "$path" "$system$path"; done
     cp --remove-destination -L /etc/resolv.conf "$system/etc/resolv.conf"

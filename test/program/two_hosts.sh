@@ -40,7 +40,7 @@ compare -z 1
 status=0
 on_first_host env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 \
     mpirun --mca plm_rsh_agent "$work/agent" --bind-to none --mca btl tcp,self --mca btl_tcp_if_include veth0 \
-    --mca oob_tcp_if_include veth0 --host 10.98.0.1,10.98.0.2 -np 2 \
+    --mca oob_tcp_if_include veth0 --hostfile "$HOSTFILE" --map-by slot -np 2 \
     bash -c 'exec "$@" --seed $((OMPI_COMM_WORLD_RANK + 1))' seeds "$program" "${flags[@]}" \
     >"$work/refused.txt" 2>&1 || status=$?
 refusal='error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks with the same flags'
@@ -79,7 +79,7 @@ launcher=$!
 for ((i = 0; i < 300; ++i)); do grep -qs '^step 3/' "$work/killed.txt" && break; sleep 0.1; done
 ranks_on() {
     for process in $(ip netns pids "$1"); do
-        [ "$(readlink "/proc/$process/exe")" = "$program" ] && echo "$process"
+        [ "/proc/$process/exe" -ef "$program" ] && echo "$process"
     done
     true
 }
