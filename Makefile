@@ -96,17 +96,24 @@ LEFT_OUT  := $(call with_end,$(HAS_NOT) $(HAS:%=%_absent))
 sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
 # Unity build: for each folder below those in UNITE all files are compiled as one translation unit, so that headers are
 # compiled once per folder: llmc takes 93 s of CPU time instead of 207, measured before its headers stopped including
-# the JSON library. UNITE="llmc test" is for tests that are built once. Files that have flags of their own, or are not
-# for every device, or define the same name differently are compiled separately.
-UNITE     ?= llmc
-APART     := %/processor_check.cpp %/commit.cpp %/fingerprint.cpp test/support/% test/operations/% test/main% \
+# the JSON library. UNITE="kernels llmc test" is for tests that are built once. Files that have flags of their own, or
+# are not for every device, or define the same name differently are compiled separately; so is a kernel, except in the
+# CPU build, where it takes as long as its headers.
+UNITE     ?= kernels llmc
+APART     := %/processor_check.cpp %/commit.cpp test/support/% test/operations/% test/main% \
+             kernels/simt/races/% $(if $(filter cpu,$(DEVICE)),,kernels/%.cu) \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
-# GROUP:FOLDER: these folders of llmc/run are compiled with the files of another one, because most of the time of each
-# goes to the JSON library (16 s of CPU time instead of 25 for all of llmc/run).
-TOGETHER  := llmc/run/start/:llmc/run/checkpoint/ $(patsubst %,llmc/run/log/:llmc/run/%/,control evaluation options)
-group      = $(or $(patsubst %:$(dir $(1)),%,$(filter %:$(dir $(1)),$(TOGETHER))),$(dir $(1)))
-EXECUTOR_ONE := $(if $(UNITE),kernels/simt/%.cpp)
-is_united  = $(strip $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1))) \
+# GROUP:FOLDER: these folders are compiled with the files of another one, because most of the time of each goes to
+# headers and their templates (base, comm, data and weights: 11 s of CPU time instead of 17). INNER_LOOPS: files whose
+# loops take much of the time of a start, a checkpoint or a tokenizer: the only ones of llmc that need an optimiser.
+TOGETHER  := llmc/base/:llmc/data/ llmc/base/:llmc/weights/ llmc/model/:llmc/comm/ \
+             llmc/run/start/:llmc/run/checkpoint/ $(patsubst %,llmc/run/log/:llmc/run/%/,control evaluation options) \
+             $(patsubst %,kernels/:kernels/%/,attention device matmul tuning)
+INNER_LOOPS := llmc/base/fingerprint.cpp llmc/data/bpe_encoder.cpp llmc/data/bpe_split.cpp llmc/weights/parameters.cpp
+group      = $(if $(filter $(INNER_LOOPS),$(1)),llmc/inner_loops/,$(or $(patsubst %:$(dir $(1)),%,$(filter \
+               %:$(dir $(1)),$(TOGETHER))),$(dir $(1))))
+EXECUTOR_ONE := $(if $(filter kernels,$(UNITE)),kernels/simt/%.cpp)
+is_united  = $(sort $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1))) \
                $(filter-out %/races/%,$(filter $(EXECUTOR_ONE),$(1))))
 united     = $(call group,$(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
                %_test.cu,$(1)),_test)$(suffix $(1))
@@ -224,15 +231,14 @@ $(if $(SANITIZE),$(filter-out $(PLAINBUILD)/%,$(CASES))): private CXXFLAGS += -O
 ifneq ($(and $(SANITIZE),$(if $(RACES),,host)),)
 $(HOSTBUILD)/llmc/%.o: private CXXFLAGS += -O0
 endif
-# Most of the time of host code goes to the optimiser, although nothing waits for JSON, files and messages. Code that
-# runs once per step or checkpoint has -Og; code that also computes has -O1, with the fused multiply-adds of -O3; text
-# and collectives have -O2, checksums -O3.
+# Most of the time of host code goes to the optimiser, although nothing waits for JSON, files and messages: -Og, with the
+# fused multiply-adds of -O3. -O3 remains for INNER_LOOPS and attention's softmax on a CPU, -O1 for the loops beside
+# oneDNN's products.
 ifeq ($(if $(RACES),,$(SANITIZE)),)
-$(HOSTBUILD)/train_gpt2.cu.o $(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK:%=-Og)
-$(HOSTBUILD)/dev/bench%.o: private CXXFLAGS += $(QUICK)  # its loops are the ceilings, which -Og does not vectorise
-$(filter-out %/fingerprint.cpp.o,$(filter $(foreach folder,base model weights,$(HOSTBUILD)/llmc/$(folder)/%),\
-  $(LIBRARY))): private CXXFLAGS += $(QUICK:%=% $(FUSED))
-$(HOSTBUILD)/llmc/comm/%.o $(HOSTBUILD)/llmc/data/%.o: private CXXFLAGS += $(QUICK:%=-O2)
+UNHURRIED := $(filter-out $(foreach file,$(INNER_LOOPS) llmc/inner_loops/united.cpp \
+               kernels/attention/attention_cpu.cpp,$(HOSTBUILD)/$(file).o),$(filter $(HOSTBUILD)/%,$(LIBRARY)))
+$(UNHURRIED) $(HOSTBUILD)/train_gpt2.cu.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK:%=-Og $(FUSED))
+$(HOSTBUILD)/kernels/matmul/matmul_onednn.cpp.o $(HOSTBUILD)/dev/bench%.o: private CXXFLAGS += $(QUICK:%=% $(FUSED))
 endif
 # cuDNN's frontend is templates that only build plans, and takes longest of all: 154 s with -O3, 90 s with -O1, 52 s
 # without the JSON in which it could write plans (user time on a shared machine).
@@ -280,7 +286,7 @@ unite      = $(foreach one,$(sort $(foreach file,$(call is_united,$(2)),$(call u
                united,$(file))),$(file))))))
 $(call unite,$(HOSTBUILD),$(HOST_SRC))
 $(call unite,$(CASEBUILD),$(TEST_CPP))
-$(call unite,$(BUILD),$(TEST_CU) $(EXECUTOR))
+$(call unite,$(BUILD),$(KERNEL_CU) $(TEST_CU) $(EXECUTOR))
 
 # ---- for developers
 

@@ -13,8 +13,8 @@ export OMP_WAIT_POLICY=passive
 limit=${TIMEOUT:-300}
 fibers=build/fibers/tests races=build/fibers-thread/tests
 # The same builds as in scripts/test.sh.
-make -j"$(nproc)" DEVICE=fibers UNITE="llmc test" $fibers >/dev/null || exit 1
-make -j"$(nproc)" DEVICE=fibers UNITE="llmc test" SANITIZE=thread TESTS=test/kernels $races >/dev/null || exit 1
+make -j"$(nproc)" DEVICE=fibers UNITE="kernels llmc test" $fibers >/dev/null || exit 1
+make -j"$(nproc)" DEVICE=fibers UNITE="kernels llmc test" SANITIZE=thread TESTS=test/kernels $races >/dev/null || exit 1
 
 # run CHECK TAG: runs the tests of this tag that scripts/test.sh runs with this check
 run() {

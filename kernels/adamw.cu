@@ -11,28 +11,28 @@
 namespace kernels {
 namespace {
 
-constexpr int kElementsMultiple = 16;
+constexpr int kAdamWMultiple = 16;
 
-// A thread loads and stores `kSize` adjacent elements at a time (on a GPU 16 bytes of each array), and a block
+// A thread loads and stores `kAdamWSize` adjacent elements at a time (on a GPU 16 bytes of each array), and a block
 // processes one tile. The GPU values are not measured yet.
-constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 16,
-              kTile = simt::gpu_geometry ? 4096 : 16384;
-static_assert(kElementsMultiple % kSize == 0 && kTile % (kThreads * kSize) == 0);
-constexpr int kBytes = kSize * sizeof(float);
+constexpr int kAdamWThreads = simt::gpu_geometry ? 256 : 1, kAdamWSize = simt::gpu_geometry ? 4 : 16,
+              kAdamWTile = simt::gpu_geometry ? 4096 : 16384;
+static_assert(kAdamWMultiple % kAdamWSize == 0 && kAdamWTile % (kAdamWThreads * kAdamWSize) == 0);
+constexpr int kBytes = kAdamWSize * sizeof(float);
 using Floats = Pack<float, kBytes>;
 
-// The packs of this thread start at begin, begin + kThreads * kSize, ... below end.
+// The packs of this thread start at begin, begin + kAdamWThreads * kAdamWSize, ... below end.
 struct ThreadRange {
     std::int64_t begin, end;
 };
 __device__ inline ThreadRange thread_range(std::int64_t elements) {
-    const std::int64_t tile = std::int64_t(blockIdx.x) * kTile;
-    return {tile + threadIdx.x * kSize, tile + kTile < elements ? tile + kTile : elements};
+    const std::int64_t tile = std::int64_t(blockIdx.x) * kAdamWTile;
+    return {tile + threadIdx.x * kAdamWSize, tile + kAdamWTile < elements ? tile + kAdamWTile : elements};
 }
 
 // Segments end at multiples of 16, hence never within a pack.
 template <class T, bool Stochastic, bool Frozen>
-__global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
+__global__ void __launch_bounds__(kAdamWThreads) adamw_kernel(AdamW<T> op) {
     const StepScalars& step = op.scalars[0];
     if (step.skip != kNoSkip) return;
     const float lr = step.learning_rate, grad_scale = step.grad_scale;
@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
     const auto [begin, end] = thread_range(op.master.size());
     if (begin >= end) return;
     int segment = find_segment(op.segments, begin);
-    Rounder<T, Stochastic, kSize, kThreads> rounder(op.rounding, step.adam_step);
-    for (std::int64_t i = begin; i < end; i += kThreads * kSize) {
+    Rounder<T, Stochastic, kAdamWSize, kAdamWThreads> rounder(op.rounding, step.adam_step);
+    for (std::int64_t i = begin; i < end; i += kAdamWThreads * kAdamWSize) {
         while (op.segments[segment].end <= i) ++segment;
         const float decay = op.segments[segment].decays ? op.weight_decay : 0.0f;
         const Floats grad = load<kBytes>(&op.grad[i]);
         Floats m = load<kBytes>(&op.m[i]), v = load<kBytes>(&op.v[i]), master = load<kBytes>(&op.master[i]);
-        for (int k = 0; k < kSize; ++k) {
+        for (int k = 0; k < kAdamWSize; ++k) {
             const float g = grad[k] * grad_scale;
             m[k] = op.beta1 * m[k] + (1.0f - op.beta1) * g;
             if constexpr (Frozen) m[k] = v[k] == 0.0f ? 0.0f : m[k];
@@ -65,23 +65,23 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
 }
 
 template <bool Stochastic>
-__global__ void __launch_bounds__(kThreads) round_parameters_kernel(RoundParameters op) {
+__global__ void __launch_bounds__(kAdamWThreads) round_parameters_kernel(RoundParameters op) {
     const auto [begin, end] = thread_range(op.master.size());
-    Rounder<bf16, Stochastic, kSize, kThreads> rounder(op.rounding, op.scalars[0].adam_step);
-    for (std::int64_t i = begin; i < end; i += kThreads * kSize)
+    Rounder<bf16, Stochastic, kAdamWSize, kAdamWThreads> rounder(op.rounding, op.scalars[0].adam_step);
+    for (std::int64_t i = begin; i < end; i += kAdamWThreads * kAdamWSize)
         store(&op.parameter[i], rounder.round(load<kBytes>(&op.master[i]).element, i));
 }
 
 template <auto Kernel, class Op>
 void launch_tiles(const Op& op, StreamRef stream) {
-    simt::launch<Kernel>({.grid = unsigned((op.master.size() + kTile - 1) / kTile), .block = kThreads,
+    simt::launch<Kernel>({.grid = unsigned((op.master.size() + kAdamWTile - 1) / kAdamWTile), .block = kAdamWThreads,
                           .stream = stream}, op);
 }
 
 void check_elements(std::size_t elements, const Rounding& rounding) {
-    require(elements % kElementsMultiple == 0, "number of elements", elements, "a multiple of 16");
+    require(elements % kAdamWMultiple == 0, "number of elements", elements, "a multiple of 16");
     const std::int64_t first = rounding.first_element;
-    require(first >= 0 && first % kElementsMultiple == 0, "index of the first element", first, "a multiple of 16");
+    require(first >= 0 && first % kAdamWMultiple == 0, "index of the first element", first, "a multiple of 16");
 }
 
 }  // namespace

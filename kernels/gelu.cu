@@ -55,7 +55,7 @@ __global__ void gelu_backward_kernel(GeluBackward<T> op, int tile_packs) {
 // Four packs per thread on a GPU: not measured yet. Tiles of 16 KiB on a CPU: 4 KiB took up to 10 % longer, and 64 KiB
 // was not faster.
 template <auto Kernel, int PackBytes, class Op>
-void launch_tiles(const Op& op, std::size_t bytes, StreamRef stream) {
+void launch_packs(const Op& op, std::size_t bytes, StreamRef stream) {
     constexpr int kThreads = simt::gpu_geometry ? 256 : 1,
                   kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / PackBytes;
     const std::size_t packs = bytes / PackBytes;
@@ -72,10 +72,10 @@ void gelu_forward(const GeluForward<T>& op, StreamRef stream) {
     require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(),
             "elements of a multiple of 16 bytes");
     if constexpr (simt::gpu_geometry)
-        launch_tiles<gelu_forward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
+        launch_packs<gelu_forward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
     else if (op.in.size_bytes() % kCpuPackBytes == 0)
-        launch_tiles<gelu_forward_kernel<T, kCpuPackBytes>, kCpuPackBytes>(op, op.in.size_bytes(), stream);
-    else launch_tiles<gelu_forward_kernel<T, 16>, 16>(op, op.in.size_bytes(), stream);
+        launch_packs<gelu_forward_kernel<T, kCpuPackBytes>, kCpuPackBytes>(op, op.in.size_bytes(), stream);
+    else launch_packs<gelu_forward_kernel<T, 16>, 16>(op, op.in.size_bytes(), stream);
 }
 
 template <class T>
@@ -86,10 +86,10 @@ void gelu_backward(const GeluBackward<T>& op, StreamRef stream) {
     require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(),
             "elements of a multiple of 16 bytes");
     if constexpr (simt::gpu_geometry)
-        launch_tiles<gelu_backward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
+        launch_packs<gelu_backward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
     else if (op.in.size_bytes() % kCpuPackBytes == 0)
-        launch_tiles<gelu_backward_kernel<T, kCpuPackBytes>, kCpuPackBytes>(op, op.in.size_bytes(), stream);
-    else launch_tiles<gelu_backward_kernel<T, 16>, 16>(op, op.in.size_bytes(), stream);
+        launch_packs<gelu_backward_kernel<T, kCpuPackBytes>, kCpuPackBytes>(op, op.in.size_bytes(), stream);
+    else launch_packs<gelu_backward_kernel<T, 16>, 16>(op, op.in.size_bytes(), stream);
 }
 
 template void gelu_forward(const GeluForward<float>&, StreamRef);

@@ -12,7 +12,7 @@
 namespace kernels {
 namespace {
 
-constexpr std::int64_t kTile = 16384;
+constexpr std::int64_t kNormTile = 16384;
 
 // Number of squares summed in float before the sum continues in double: at most 17 roundings, a relative error of 1e-6
 // in the sum of squares and half of that in the norm.
@@ -150,13 +150,13 @@ RankSumsView<Header, Double> view(std::span<Double> row, std::size_t modules) {
 }
 
 // 256 threads on a GPU: not measured yet.
-constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
+constexpr int kNormThreads = simt::gpu_geometry ? 256 : 1;
 
 }  // namespace
 
 void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t size) {
-    for (const std::int64_t end = first + size; first < end; first += kTile)
-        tiles.push_back({first, std::min(kTile, end - first)});
+    for (const std::int64_t end = first + size; first < end; first += kNormTile)
+        tiles.push_back({first, std::min(kNormTile, end - first)});
 }
 
 void squared_norms(const SquaredNorms& op, StreamRef stream) {
@@ -165,16 +165,16 @@ void squared_norms(const SquaredNorms& op, StreamRef stream) {
             "the size of values, or 0");
     if (op.tiles.empty()) return;
     constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
-    const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream};
-    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kThreads, kPackBytes, Copy::none>>(config, op);
-    else simt::launch<squared_norms_kernel<kThreads, kPackBytes, Copy::rounded>>(config, op);
+    const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kNormThreads, .stream = stream};
+    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, Copy::none>>(config, op);
+    else simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, Copy::rounded>>(config, op);
 }
 
 void module_sums(const ModuleSums& op, StreamRef stream) {
     require(op.module_start.size() == op.sums.size() + 1, "size of module_start", op.module_start.size(),
             "the number of modules + 1");
     if (op.sums.empty()) return;
-    simt::launch<module_sums_kernel<kThreads>>({.grid = unsigned(op.sums.size()), .block = kThreads,
+    simt::launch<module_sums_kernel<kNormThreads>>({.grid = unsigned(op.sums.size()), .block = kNormThreads,
                                                 .stream = stream}, op);
 }
 
@@ -195,7 +195,7 @@ void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",
             op.rank_sums.size(), "one row per rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
-    simt::launch<step_scalars_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, op,
+    simt::launch<step_scalars_kernel<kNormThreads>>({.grid = 1, .block = kNormThreads, .stream = stream}, op,
                                              rank_sums(op.totals, op.modules));
 }
 

@@ -7,12 +7,12 @@
 namespace kernels {
 namespace {
 
-constexpr int kElementsMultiple = 16;
+constexpr int kCopyMultiple = 16;
 
 // A block processes a tile of neighbouring elements, a thread `Size` of them at a time.
 template <class Out, class In, int Threads, int Size, int Tile>
 __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out, In> op) {
-    static_assert(kElementsMultiple % Size == 0 && Tile % (Threads * Size) == 0);
+    static_assert(kCopyMultiple % Size == 0 && Tile % (Threads * Size) == 0);
     const std::int64_t elements = op.in.size(), first = std::int64_t(blockIdx.x) * Tile,
                        end = first + Tile < elements ? first + Tile : elements;
     const bool accumulate = sizeof(Out) == sizeof(float) && op.accumulate;  // false at compile time in bf16
@@ -47,7 +47,7 @@ void launch_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
 template <class Out, class In>
 void gradient_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
     require(op.out.size() == op.in.size(), "the size of a gradient's copy", op.out.size(), "the size of the gradient");
-    require(op.in.size() % kElementsMultiple == 0, "the size of a gradient to copy", op.in.size(), "a multiple of 16");
+    require(op.in.size() % kCopyMultiple == 0, "the size of a gradient to copy", op.in.size(), "a multiple of 16");
     require(!op.accumulate || sizeof(Out) == sizeof(float), "the type of a gradient copy to accumulate into", "bf16",
             "fp32: bf16 would round each sum");
     if (op.in.empty()) return;

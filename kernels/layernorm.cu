@@ -20,7 +20,7 @@ namespace {
 
 // ---- rows in registers
 
-constexpr int kWarp = 32, kMaxRowWarps = 16;
+constexpr int kMaxRowWarps = 16;
 enum class Pass { forward, backward };
 
 // The layout of rows in registers: a thread holds packs lane, lane + lanes, ... of its row, at most `Packs`. A row is

@@ -5,6 +5,7 @@
 
 namespace kernels {
 
+inline constexpr int kWarp = 32;  // lanes
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 // One running sum per element of a pack: independent additions, which a GPU overlaps and a CPU compiler vectorises.

@@ -13,10 +13,10 @@ namespace {
 // 64 blocks of 256 buckets times 32 runs give a GPU 2048 blocks (not measured); their sums take 2 MB, written and read
 // once.
 constexpr int kRuns = 32;
-constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
+constexpr int kSketchThreads = simt::gpu_geometry ? 256 : 1;
 // neighbouring buckets per thread: one on a GPU, for coalesced loads; a few registers' worth on a CPU
 constexpr int kBuckets = simt::gpu_geometry ? 1 : 64;
-constexpr int kBlocksPerRun = (kSketchBuckets + kThreads * kBuckets - 1) / (kThreads * kBuckets);
+constexpr int kBlocksPerRun = (kSketchBuckets + kSketchThreads * kBuckets - 1) / (kSketchThreads * kBuckets);
 
 __device__ __forceinline__ std::uint32_t mix(std::uint32_t x) {
     x = (x ^ x >> 16) * 0x85ebca6bu;
@@ -25,7 +25,7 @@ __device__ __forceinline__ std::uint32_t mix(std::uint32_t x) {
 }
 
 __device__ __forceinline__ int first_bucket() {
-    return (blockIdx.x % kBlocksPerRun * kThreads + threadIdx.x) * kBuckets;
+    return (blockIdx.x % kBlocksPerRun * kSketchThreads + threadIdx.x) * kBuckets;
 }
 
 // A GPU thread sums one bucket over the rows of a run. It issues the loads of kRowsAtOnce rows before it uses the
@@ -53,7 +53,7 @@ __device__ __forceinline__ int first_bucket() {
 
 // Rows are not aligned (the number of buckets is prime), so lanes load single elements, neighbouring lanes from
 // neighbouring addresses.
-__global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::int64_t rows_per_run) {
+__global__ void __launch_bounds__(kSketchThreads) sketch_runs_kernel(Sketch op, std::int64_t rows_per_run) {
     const std::int64_t size = op.values.size(), run = blockIdx.x / kBlocksPerRun;
     const int first = first_bucket();
     if (first >= kSketchBuckets) return;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::i
     for (int bucket = 0; bucket < buckets; ++bucket) op.scratch[run * kSketchBuckets + first + bucket] = sum[bucket];
 }
 
-__global__ void __launch_bounds__(kThreads) sketch_sum_kernel(Sketch op) {
+__global__ void __launch_bounds__(kSketchThreads) sketch_sum_kernel(Sketch op) {
     for (int bucket = first_bucket(), i = 0; i < kBuckets && bucket < kSketchBuckets; ++i, ++bucket) {
         float sum = 0.0f;
         for (int run = 0; run < kRuns; ++run) sum += op.scratch[std::size_t(run) * kSketchBuckets + bucket];
@@ -100,9 +100,9 @@ void sketch(const Sketch& op, StreamRef stream) {
     require(op.scratch.size() >= sketch_scratch(), "the size of a sketch's scratch", op.scratch.size(),
             "at least sketch_scratch()");
     const std::int64_t rows = (std::int64_t(op.values.size()) + kSketchBuckets - 1) / kSketchBuckets;
-    simt::launch<sketch_runs_kernel>({.grid = kBlocksPerRun * kRuns, .block = kThreads,
+    simt::launch<sketch_runs_kernel>({.grid = kBlocksPerRun * kRuns, .block = kSketchThreads,
                                       .stream = stream}, op, (rows + kRuns - 1) / kRuns);
-    simt::launch<sketch_sum_kernel>({.grid = kBlocksPerRun, .block = kThreads, .stream = stream}, op);
+    simt::launch<sketch_sum_kernel>({.grid = kBlocksPerRun, .block = kSketchThreads, .stream = stream}, op);
 }
 
 }  // namespace kernels

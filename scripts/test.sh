@@ -56,7 +56,7 @@ build_all() {
         eval "set -- $line"
         name=$1 began=$SECONDS
         shift
-        if nice make -j"$jobs" UNITE="llmc test" "$@" >"$logs/builds/$name.log" 2>&1; then
+        if nice make -j"$jobs" UNITE="kernels llmc test" "$@" >"$logs/builds/$name.log" 2>&1; then
             echo "built $name ($((SECONDS - began)) s)"
             touch "$logs/builds/$name.done"
         else
@@ -117,9 +117,9 @@ run_cases() {
     local out=$logs/tests/$number
     shift 2
     "$@" --durations yes >"$out" 2>&1 || status=$?
-    grep -E '^[0-9.]+ s: ' "$out" | sed 's/^/    /' >"$out.times"
+    grep -aE '^[0-9.]+ s: ' "$out" | sed 's/^/    /' >"$out.times"
     sed "s|\$| ($name)|" "$out.times" >>"$logs/times"
-    summary=$(grep -E '^(All tests passed|test cases:)' "$out" | tail -n 1)
+    summary=$(grep -aE '^(All tests passed|test cases:)' "$out" | tail -n 1)
     if [[ $summary =~ in\ ([0-9]+)\ test\ case ]]; then
         passed=${BASH_REMATCH[1]}
     elif [[ $summary =~ test\ cases:\ *([0-9]+) ]]; then
@@ -130,7 +130,7 @@ run_cases() {
     {
         cat "$out.times"
         if [ $status -ne 0 ] || [ -z "$summary" ]; then
-            grep -vE '^[0-9.]+ s: ' "$out" | tail -n 80
+            grep -avE '^[0-9.]+ s: ' "$out" | tail -n 80
             [ "$failed" -gt 0 ] || failed=1  # a crash, or no matching test
         fi
         echo "$name: ${summary:-no summary, exit status $status} ($((SECONDS - began)) s)"

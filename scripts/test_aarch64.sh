@@ -67,12 +67,12 @@ make_system() {
 
 cross() {
     nice make -j"$(nproc)" CXX="aarch64-linux-gnu-g++ --sysroot=$system" MARCH="${MARCH:-armv8.2-a+dotprod}" \
-        SUFFIX=-aarch64 UNITE="llmc test" MPI_ROOT="$system/usr/lib/aarch64-linux-gnu/openmpi" "$@"
+        SUFFIX=-aarch64 UNITE="kernels llmc test" MPI_ROOT="$system/usr/lib/aarch64-linux-gnu/openmpi" "$@"
 }
 cpu=build/cpu-aarch64 fibers=build/fibers-aarch64 native=build/cpu
 step "cross-compilation, CPU" cross DEVICE=cpu $cpu/{train_gpt2,random_shard,tests}
 step "cross-compilation, fibers" cross DEVICE=fibers $fibers/tests
-step "compilation for x86-64" nice make -j"$(nproc)" DEVICE=cpu UNITE="llmc test" $native/{train_gpt2,random_shard}
+step "compilation for x86-64" nice make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" $native/{train_gpt2,random_shard}
 
 # emulate [-cpu NAME] PROGRAM ARGUMENTS...
 emulate() { timeout 1200 qemu-aarch64-static -L "$system" "$@"; }

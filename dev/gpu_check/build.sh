@@ -26,12 +26,12 @@ build() {
     if [ -e build/deps/env.sh ]; then . build/deps/env.sh; fi
     if ! { is_current && find_libraries; }; then
         # One translation unit per folder, as for the tests on CPUs.
-        step build $limit "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" CUDA_ARCHS=all UNITE="llmc test" \
+        step build $limit "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" CUDA_ARCHS=all UNITE="kernels llmc test" \
             build/cuda/train_gpt2 tools tests
         if [ -z "$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$sources" >$stamp; fi
     fi
     if $rehearse; then
-        step build_cpu $limit "" make -j"$(nproc)" DEVICE=cpu UNITE="llmc test" build/cpu/train_gpt2 tools tests
+        step build_cpu $limit "" make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" build/cpu/train_gpt2 tools tests
     fi
     deadline=$SECONDS limits=0
     say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"

@@ -16,7 +16,7 @@ scripts/bundle_deps.sh
 # shellcheck source=/dev/null
 . build/deps/env.sh
 sources=$(dev/gpu_check/sources.sh)
-make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" UNITE="llmc test" \
+make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" UNITE="kernels llmc test" \
     build/cuda/train_gpt2 tools tests >/dev/null
 echo "$sources" >build/cuda/gpu_check.sources
 mkdir -p build/gpu_check_text

@@ -22,7 +22,7 @@
 namespace kernels {
 namespace {
 
-constexpr int kWarp = 32, kMaxHeadSize = 256;
+constexpr int kMaxHeadSize = 256;
 constexpr int kStatistics = 2;  // the maximum, and the sum
 
 // Lanes: lanes per team. Packs: maximum packs per lane; Exact: every lane has exactly Packs. Keys: keys that a team

@@ -71,7 +71,7 @@ std::string machine() {
     return host_name() + ' ' + boot;
 }
 
-std::string text_of(const std::vector<int>& numbers) {
+std::string listed(const std::vector<int>& numbers) {
     std::ostringstream text;
     for (const int number : numbers) text << number << ' ';
     return text.str();
@@ -93,7 +93,7 @@ void share_cores(Communicator& communicator, int threads) {
     }
     if (communicator.size() == 1) return;
     const auto machines = communicator.host_gather(machine());
-    const auto affinities = communicator.host_gather(text_of(affinity()));
+    const auto affinities = communicator.host_gather(listed(affinity()));
     std::vector<std::vector<int>> usable;
     int local_rank = 0;
     for (int rank = 0; rank < communicator.size(); ++rank) {

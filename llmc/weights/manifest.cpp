@@ -13,12 +13,16 @@
 
 namespace llmc {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FileFingerprint, bytes, xxh3)
-
-namespace {
-
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+void to_json(json& out, const FileFingerprint& file) { out = {{"bytes", file.bytes}, {"xxh3", file.xxh3}}; }
+void from_json(const json& in, FileFingerprint& file) {
+    in.at("bytes").get_to(file.bytes);
+    in.at("xxh3").get_to(file.xxh3);
+}
+
+namespace {
 
 constexpr const char* kRestore = "restore it, or resume from another checkpoint";
 

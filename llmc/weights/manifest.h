@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,10 @@ namespace llmc {
 using Manifest = std::map<std::string, FileFingerprint>;  // by name within the folder
 
 inline constexpr const char* kManifestName = "manifest.json";
+
+// Declared where a map of fingerprints is known to be JSON: the library decides once per translation unit.
+void to_json(nlohmann::json& out, const FileFingerprint& file);
+void from_json(const nlohmann::json& in, FileFingerprint& file);
 
 // As JSON on one line, to send to other ranks, and back.
 std::string text_of(const Manifest& manifest);

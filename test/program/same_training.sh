@@ -44,8 +44,8 @@ fault() {
     shift 4
     echo "---- $name"
     object=build/$([[ $source == *.cu ]] && echo $device || echo host)/$source.o
-    compile=$(make -n -W "$source" DEVICE=$device UNITE="llmc test" "$object" | grep -F -- " -c $source ")
-    link=$(make -n "${from[@]}" -W "$object" DEVICE=$device UNITE="llmc test" $program | grep -F -- " -o $program ")
+    compile=$(make -n -W "$source" DEVICE=$device UNITE="kernels llmc test" "$object" | grep -F -- " -c $source ")
+    link=$(make -n "${from[@]}" -W "$object" DEVICE=$device UNITE="kernels llmc test" $program | grep -F -- " -o $program ")
     # The compiler searches the folder of the including file first.
     mkdir -p "$copy/$(dirname "$changed")"
     cp "$source" "$copy/"

@@ -16,7 +16,7 @@ constexpr ProductShape kWeight{.product = Product::backward_weight, .dtype = DTy
                                .accumulate = true};
 const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
 
-// Algorithms of one byte, their run time in units of 0.3 ms; 0 cannot run. They sleep, because on a busy machine a
+// Algorithms of one byte, their run time in ms; 0 cannot run. They sleep, because on a busy machine a
 // thread that computes may wait for a core for longer than any of them runs.
 struct FakeLibrary {
     AlgorithmBytes fused, bare;
@@ -46,7 +46,7 @@ struct FakeLibrary {
                     [this](const ChosenAlgorithm& chosen) {
                         if (!has_room) throw Error("cannot allocate 9 bytes", Blame::runtime);
                         if (chosen.algorithm[0] == 0) throw Error("no such kernel", Blame::runtime);
-                        std::this_thread::sleep_for(std::chrono::microseconds(300 * chosen.algorithm[0]));
+                        std::this_thread::sleep_for(std::chrono::milliseconds(chosen.algorithm[0]));
                     },
                 .repeats = [this](const ChosenAlgorithm& chosen) {
                     return !unsteady.contains(chosen.algorithm[0]);

@@ -1,5 +1,6 @@
 // simt_race_test.cu - races that the executor must report, with kernel, block, threads and source lines, in every
 // thread order; and correct kernels, which it must accept. Only in builds with race detection (simt_race.h)
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ std::string race_of(const simt::LaunchConfig& config, Args... args) {
     } catch (const base::Error& error) {
         CHECK(error.blame() == base::Blame::runtime);
         CHECK_THAT(error.what(), Contains(": a race: ") && !Contains("\n"));
-        return error.what();
+        // GCC 14 inlines some kernels into the launch.
+        return std::regex_replace(error.what(), std::regex(", called " + at(0).substr(0, at(0).size() - 1) + "[0-9]+"), "");
     }
     return {};
 }
