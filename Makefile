@@ -231,9 +231,9 @@ $(if $(SANITIZE),$(filter-out $(PLAINBUILD)/%,$(CASES))): private CXXFLAGS += -O
 ifneq ($(and $(SANITIZE),$(if $(RACES),,host)),)
 $(HOSTBUILD)/llmc/%.o: private CXXFLAGS += -O0
 endif
-# Most of the time of host code goes to the optimiser, although nothing waits for JSON, files and messages: -Og, with the
-# fused multiply-adds of -O3. -O3 remains for INNER_LOOPS and attention's softmax on a CPU, -O1 for the loops beside
-# oneDNN's products.
+# Most of the time of host code goes to the optimiser, although nothing waits for JSON, files and messages: -Og, with
+# the fused multiply-adds of -O3. -O3 remains for INNER_LOOPS and attention's softmax on a CPU, -O1 for the loops
+# beside oneDNN's products.
 ifeq ($(if $(RACES),,$(SANITIZE)),)
 UNHURRIED := $(filter-out $(foreach file,$(INNER_LOOPS) llmc/inner_loops/united.cpp \
                kernels/attention/attention_cpu.cpp,$(HOSTBUILD)/$(file).o),$(filter $(HOSTBUILD)/%,$(LIBRARY)))

@@ -51,12 +51,14 @@ compiles() {
 all_compile() {
     local probe compiler=$CXX
     ! command -v mpicxx >/dev/null || { compiler=mpicxx; export OMPI_CXX=$CXX MPICH_CXX=$CXX; }
-    for probe; do printf '#define main main_of_%s\n#include "scripts/probes/%s.cpp"\n#undef main\n' $probe $probe; done \
-        >$probed/all.cpp
+    for probe; do
+        printf '#define main main_of_%s\n#include "scripts/probes/%s.cpp"\n#undef main\n' "$probe" "$probe"
+    done >$probed/all.cpp
     # shellcheck disable=SC2046,SC2086
     $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only $probed/all.cpp >$probed/all 2>&1 &&
         echo 'int main() {}' | $compiler -x c++ - -o $probed/all.out \
-            $([ ! -e build/deps/lib ] || echo -Lbuild/deps/lib) $(for probe; do of_probe $probe link; done) >>$probed/all 2>&1
+            $([ ! -e build/deps/lib ] || echo -Lbuild/deps/lib) $(for probe; do of_probe "$probe" link; done) \
+            >>$probed/all 2>&1
 }
 # Prints the given probes that do not compile.
 fails_to_compile() {

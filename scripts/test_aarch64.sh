@@ -72,7 +72,8 @@ cross() {
 cpu=build/cpu-aarch64 fibers=build/fibers-aarch64 native=build/cpu
 step "cross-compilation, CPU" cross DEVICE=cpu $cpu/{train_gpt2,random_shard,tests}
 step "cross-compilation, fibers" cross DEVICE=fibers $fibers/tests
-step "compilation for x86-64" nice make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" $native/{train_gpt2,random_shard}
+step "compilation for x86-64" nice make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" \
+    $native/{train_gpt2,random_shard}
 
 # emulate [-cpu NAME] PROGRAM ARGUMENTS...
 emulate() { timeout 1200 qemu-aarch64-static -L "$system" "$@"; }

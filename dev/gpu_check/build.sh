@@ -26,7 +26,8 @@ build() {
     if [ -e build/deps/env.sh ]; then . build/deps/env.sh; fi
     if ! { is_current && find_libraries; }; then
         # One translation unit per folder, as for the tests on CPUs.
-        step build $limit "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" CUDA_ARCHS=all UNITE="kernels llmc test" \
+        step build $limit "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" CUDA_ARCHS=all \
+            UNITE="kernels llmc test" \
             build/cuda/train_gpt2 tools tests
         if [ -z "$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$sources" >$stamp; fi
     fi

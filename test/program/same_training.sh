@@ -40,19 +40,23 @@ cat "$scratch/out"
 # that these runs differ from PyTorch's
 faults=0
 fault() {
-    local name=$1 source=$2 changed=$3 original=$3 change=$4 copy=$scratch/$((++faults)) object compile link run
+    local name=$1 source=$2 changed=$3 original=$3 change=$4 copy=$scratch/$((++faults)) compile link run
     shift 4
     echo "---- $name"
-    object=build/$([[ $source == *.cu ]] && echo $device || echo host)/$source.o
-    compile=$(make -n -W "$source" DEVICE=$device UNITE="kernels llmc test" "$object" | grep -F -- " -c $source ")
-    link=$(make -n "${from[@]}" -W "$object" DEVICE=$device UNITE="kernels llmc test" $program | grep -F -- " -o $program ")
+    local unit=$source object=build/host/$source.o
+    # make compiles the kernels of the CPU build as one file, which includes them all.
+    if [[ $source == *.cu ]]; then unit=build/cpu/kernels/united.cu object=build/cpu/kernels/united.cu.o; fi
+    compile=$(make -n -W "$source" DEVICE=$device UNITE="kernels llmc test" "$object" | grep -F -- " -c $unit ")
+    link=$(make -n "${from[@]}" -W "$object" DEVICE=$device UNITE="kernels llmc test" $program |
+        grep -F -- " -o $program ")
     # The compiler searches the folder of the including file first.
     mkdir -p "$copy/$(dirname "$changed")"
     cp "$source" "$copy/"
+    [ "$unit" = "$source" ] || sed "s|\"$source\"|\"$copy/$(basename "$source")\"|" "$unit" >"$copy/$(basename "$unit")"
     [ "$changed" != "$source" ] || changed=$(basename "$source")
     sed "$change" "$original" >"$copy/$changed"
     ! cmp -s "$original" "$copy/$changed" || wrong "$name: the change changes nothing in $original"
-    compile=${compile//" -c $source "/" -c $copy/$(basename "$source") "}
+    compile=${compile//" -c $unit "/" -c $copy/$(basename "$unit") "}
     compile=${compile//" -o $object"/" -o $copy/object.o"}
     link=${link//" $object "/" $copy/object.o "}
     link=${link//" -o $program "/" -o $copy/train_gpt2 "}
