@@ -5,8 +5,8 @@
 #   tools                  every program of dev/, benchmarks included
 #   tests                  the test program, build/<device>/tests; `make test` also runs it
 #   compile_commands.json  for clangd and clang-tidy
-#   tidy                   clang-tidy over TIDY="FILES..."
-#   clean                  removes what make built
+#   tidy                   clang-tidy over TIDY="FILES..." (default: llmc/base)
+#   clean                  removes what make built; downloads in build/ stay
 #
 # Variables:
 #   DEVICE=cuda            kernels compiled by nvcc; the default if nvcc and a GPU are found
@@ -16,15 +16,27 @@
 #   MARCH=x86-64-v3        instruction set of the CPU; default: that of this machine
 #   OPTIMISE=-O3           EXTRA=FLAGS  for every compiler of host code
 #   UNITE=                 no unity build: every file separately, so that a change of one file recompiles only that file
+#                          (the first time it compiles all of them)
 #   SANITIZE=CHECKS        thread, address, undefined or address,undefined; DEVICE=cpu or fibers
 #   TESTS=FILES            test files or folders to compile; default: test
 #   SUFFIX=-mine           separate build folders, for two concurrent builds
+#   CXX=clang++            compiler of host code; default: g++
 #   NVCC= CUBLAS_ROOT= CUDNN_ROOT= NCCL_ROOT= CUDNN_FRONTEND= MPI_ROOT=  locations of libraries (config.mk)
 #
 # Objects of host code are the same for every device, and shared: build/host. Objects of kernels and programs are in
-# build/<device>; ./train_gpt2 and dev/NAME are links to the programs built last. A changed flag recompiles the objects
-# that use it.
+# build/<device>; ./train_gpt2, dev/tokenize, dev/generate and dev/export_llmc are links to the programs built last. A
+# changed flag recompiles the objects that use it. Use make -j"$(nproc)".
 
+ifeq ($(MAKECMDGOALS),help)
+override DEVICE := cpu
+endif
+VARIABLES := DEVICE CUDA_ARCHS MARCH OPTIMISE EXTRA UNITE SANITIZE TESTS SUFFIX TIDY CXX NVCC CUDA_HOME MPI_ROOT \
+             CUBLAS_ROOT CUDNN_ROOT CUDNN_FRONTEND NCCL_ROOT PYTHON BUNDLED
+UNKNOWN   := $(filter-out $(VARIABLES) -% MAKE%,$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword \
+               $(origin $(name)))),$(name))))
+ifneq ($(UNKNOWN),)
+  $(error there is no variable $(UNKNOWN); expected $(VARIABLES))
+endif
 include config.mk
 
 # ---- flags
@@ -295,14 +307,16 @@ help:
 # Every file separately, with the commands that make would run.
 COMPILATION := "^(?<command>\\S+ .* -c (?<file>\\S+) -o \\S+)"
 compile_commands.json: ALWAYS
+	@command -v jq >/dev/null || { echo "error: jq is missing; run: apt-get install jq"; exit 2; } >&2
 	@$(MAKE) --no-print-directory --always-make --dry-run DEVICE=$(DEVICE) UNITE= all tools tests | jq -nR \
 	  --arg directory '$(CURDIR)' '[inputs | capture($(COMPILATION)) | {$$directory, file, command}]' >$@
 # TIDY: the files that clang-tidy reads, by default as many as take 30 s. .clang-tidy has the checks.
 TIDY      ?= $(filter-out llmc/base/json_%,$(filter llmc/base/%.cpp,$(HOST_SRC)))
 tidy: compile_commands.json
-	clang-tidy --quiet -p . $(TIDY)
+	@mkdir -p build
+	clang-tidy --quiet -p . $(TIDY) 2>build/tidy.log || { cat build/tidy.log >&2; exit 1; }
 clean:
-	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 $(LINKED) compile_commands.json
+	rm -rf $(filter-out build/deps build/python build/aarch64,$(wildcard build/*)) train_gpt2 $(LINKED) compile_commands.json
 
 .PHONY: all tools tests test help tidy clean train_gpt2 $(LINKED) ALWAYS
 -include $(shell find build -name '*.cpp.d' -o -name '*.cu.d' 2>/dev/null)

@@ -4,7 +4,7 @@
 # and a short training, whose losses must equal those of this machine's build within rounding
 #
 #   FOLDER=build/aarch64/root     Debian's libraries for arm64, 700 MB; made by debootstrap if they are not there
-#   SUITE=bookworm                release of Debian, not older than this machine's aarch64-linux-gnu-g++
+#   SUITE=bookworm                release of Debian; default: that of the version of aarch64-linux-gnu-g++
 #   MARCH=armv8.2-a+dotprod       instruction set that is compiled for
 #
 # Needs g++-aarch64-linux-gnu, qemu-user-static, jq and, to make FOLDER, debootstrap and root. Tests that start other
@@ -49,12 +49,15 @@ step() {
 # Packages of another architecture cannot be configured here; headers and libraries need only be unpacked.
 make_system() {
     local packages=libc6-dev,libgomp1,libdnnl-dev,libopenmpi-dev,catch2,libcxxopts-dev,nlohmann-json3-dev package
-    local new=$system.partial
+    local new=$system.partial suite=trixie
+    # Libraries older than the compiler's own lack symbols; newer ones do not.
+    [ "$(aarch64-linux-gnu-g++ -dumpversion | cut -d. -f1)" -gt 12 ] || suite=bookworm
+    suite=${SUITE:-$suite}
     [ "$(id -u)" = 0 ] || { echo "debootstrap needs root"; return 1; }
     command -v debootstrap || { echo "debootstrap is missing; run: apt-get install debootstrap"; return 1; }
     rm -rf --one-file-system "$new"
     debootstrap --foreign --arch=arm64 --variant=minbase \
-        --include=$packages,libpcre2-dev,zlib1g-dev,libzstd-dev,libxxhash-dev "${SUITE:-bookworm}" "$new" || return
+        --include=$packages,libpcre2-dev,zlib1g-dev,libzstd-dev,libxxhash-dev "$suite" "$new" || return
     for package in "$new"/var/cache/apt/archives/*.deb; do dpkg-deb -x "$package" "$new" || return; done
     if [ ! -L "$new/lib" ]; then  # dpkg-deb -x replaces the link by a folder
         cp -a "$new/lib/." "$new/usr/lib/" && rm -r "${new:?}/lib" && ln -s usr/lib "$new/lib" || return

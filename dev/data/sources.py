@@ -64,7 +64,7 @@ def library(name):
         return importlib.import_module(name)
     except ImportError as error:
         return fail(name.split('.')[0], f'not installed ({error})', 'the package that reads Parquet',
-                    'python3 -m pip install pyarrow')
+                    'python3 -m pip install --target build/python pyarrow; export PYTHONPATH=build/python')
 
 
 def parquet_texts(path):

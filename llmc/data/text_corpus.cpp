@@ -37,7 +37,7 @@ void check(const TextCorpusOptions& options) {
         options.hold_out >= 2 || options.hold_out == 0, "--hold-out", options.hold_out,
         "N >= 2: every N-th document is held out for validation, the others are for training; or 0: none");
     require(options.threads >= 0 && options.threads <= 1024, "--threads", options.threads,
-            "0 to 1024; 0: one per core");
+            "0 to 1024; 0: one per hardware thread");
     require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
             "--shard-tokens", options.shard_tokens, "2 to 2147483647");
     const bool any_jsonl = std::any_of(options.files.begin(), options.files.end(),

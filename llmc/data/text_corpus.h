@@ -37,7 +37,7 @@ struct TextCorpusOptions {
     TextFormat format =
         TextFormat::automatic;   // jsonl if the name, without .gz or .zst, ends with .jsonl or .ndjson
     std::string field = "text";  // for jsonl
-    int threads = 0;             // 0: one per core
+    int threads = 0;             // 0: one per hardware thread
     // Called frequently on the caller's thread, also when a signal interrupts a read. If it throws, the work ends and
     // no shard remains.
     std::function<void(const TextCorpusProgress&)> progress{};

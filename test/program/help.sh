@@ -5,6 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build/cpu}
+unset MAKEFLAGS
 failed=0
 fail() {
     echo "$1"
@@ -54,5 +55,8 @@ for tool in plot watch export_runs.py data/prepare; do
 done
 answers train_gpt2 "$root/$build/train_gpt2" --help
 refuses train_gpt2 "$root/$build/train_gpt2" --word
+make -s help DEVICE=tpu | grep -q "^Targets:" || fail "make help depends on other variables"
+said=$(make -n DEVCIE=cpu 2>&1) && fail "make accepts an unknown variable"
+grep -q "there is no variable DEVCIE; expected DEVICE " <<<"$said" || fail "make with an unknown variable: $said"
 [ $failed = 0 ] && echo "every program prints --help and refuses unknown arguments"
 exit $failed

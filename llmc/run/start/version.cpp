@@ -13,6 +13,11 @@ namespace llmc {
 namespace {
 
 constexpr const char* kVersion = "0.2.0";
+#ifdef __clang__
+constexpr const char* kCompiler = "clang++ " __clang_version__;
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
 
 const char* instruction_set() {
 #if defined(__AVX512BF16__)
@@ -38,7 +43,7 @@ const char* instruction_set() {
 
 nlohmann::ordered_json version_json() {
     nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"commit", nullptr},
-                                   {"compiler", std::string("g++ ") + __VERSION__},
+                                   {"compiler", kCompiler},
                                    {"instructions", instruction_set()}};
     if (commit()) json["commit"] = commit();
     json["device"] = device::is_gpu() ? "cuda" : "cpu";
