@@ -316,7 +316,8 @@ tidy: compile_commands.json
 	@mkdir -p build
 	clang-tidy --quiet -p . $(TIDY) 2>build/tidy.log || { cat build/tidy.log >&2; exit 1; }
 clean:
-	rm -rf $(filter-out build/deps build/python build/aarch64,$(wildcard build/*)) train_gpt2 $(LINKED) compile_commands.json
+	rm -rf $(filter-out build/deps build/python build/aarch64,$(wildcard build/*)) train_gpt2 $(LINKED) \
+	  compile_commands.json
 
 .PHONY: all tools tests test help tidy clean train_gpt2 $(LINKED) ALWAYS
 -include $(shell find build -name '*.cpp.d' -o -name '*.cu.d' 2>/dev/null)
