@@ -16,13 +16,18 @@ bool is_model_name(const std::string& init) {
 }
 
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
-    StartingPoint start;
+    StartingPoint start{.path = init};
     require_model_path(init);
     if (!is_model_name(init)) {
-        start.checkpoint.emplace(init);
+        const NewestModel newest = newest_model(init);
+        start.path = newest.path;
+        for (const auto& [folder, why] : newest.skipped) start.notes.push_back("skips " + folder.string() + ": " + why);
+        if (newest.path != init)
+            start.notes.push_back("--init " + init + " is a run: starts from " + newest.path.string());
+        start.checkpoint.emplace(newest.path);
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();
-        if (!dropout.empty()) start.note = "dropout is not applied: config.json of --init has " + dropout;
+        if (!dropout.empty()) start.notes.push_back("dropout is not applied: config.json of --init has " + dropout);
     } else {
         start.config = model_by_name(init, vocabulary.size).config;
     }

@@ -1,6 +1,8 @@
 // starting_point.h - the model that --init names or contains, and the initial weights
 #pragma once
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "llmc/data/shard.h"
@@ -10,9 +12,10 @@
 namespace llmc {
 
 struct StartingPoint {
-    ModelConfig config;
-    std::optional<Checkpoint> checkpoint;  // empty: random weights
-    std::string note{};                    // what of the checkpoint's config is not applied; empty: nothing
+    std::filesystem::path path;              // of the checkpoint; or the name of a model
+    ModelConfig config{};
+    std::optional<Checkpoint> checkpoint{};  // empty: random weights
+    std::vector<std::string> notes{};         // which checkpoint of a run it is, and what of its config is not applied
 };
 
 // Whether --init is the name of a model, such as d12; otherwise it is a path.
