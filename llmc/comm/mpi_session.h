@@ -5,17 +5,16 @@
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "kernels/device/checked.h"
 #include "kernels/device/memory.h"
+#include "llmc/base/ignored_signals.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
 
@@ -36,35 +35,13 @@ inline std::string fault_of(int status) {
 // ignore the variable.
 inline void enable_full_duplex_tcp() { setenv("OMPI_MCA_btl_tcp_flags", "send", 0); }
 
-// Signals that are ignored now, as SIGHUP is under nohup, are ignored again at the end: UCX, which Open MPI 5 loads,
-// handles SIGHUP, and a run would end at logout.
-class IgnoredSignals {
-public:
-    IgnoredSignals() {
-        for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) {
-            struct sigaction action {};
-            if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) ignored_.push_back(signal);
-        }
-    }
-    ~IgnoredSignals() {
-        for (const int signal : ignored_) std::signal(signal, SIG_IGN);
-    }
-    IgnoredSignals(const IgnoredSignals&) = delete;
-    IgnoredSignals& operator=(const IgnoredSignals&) = delete;
-
-private:
-    std::vector<int> ignored_;
-};
-
 // Initializes MPI and finalizes it.
 struct MpiSession {
     explicit MpiSession(const Launch& launch) {
         enable_full_duplex_tcp();
         int provided = 0;
-        {
-            const IgnoredSignals ignored;
-            CHECKED(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
-        }
+        CHECKED(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
+        ignore_signals_again();
         CHECKED(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
         CHECKED(MPI_Comm_size(MPI_COMM_WORLD, &size));
         CHECKED(MPI_Comm_rank(MPI_COMM_WORLD, &rank));

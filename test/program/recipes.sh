@@ -134,7 +134,7 @@ for flag in -b --lr; do
     refused "a forgotten value of $flag" "is missing an argument" $script -e d6 "${out[@]}" $flag
 done
 says "a forgotten value, and a warm-up chosen here" "$($script "${tiny[@]}" -b 2>&1)" "note: -u 2 instead of 700" \
-    "micro-batch. is missing an argument"
+    "is missing an argument"
 # Brackets in the name of a folder are not a pattern.
 cp -r "$DATA" "$scratch/data [a] {b}"
 plan=$(DATA="$scratch/data [a] {b}" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1) || fail "brackets: $plan"
@@ -209,7 +209,7 @@ for flag in --dry-run=true "--dry-run 1"; do
 done
 says "finetuning on other shards" "$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" "${bytes[@]}" \
     --dry-run 2>&1)" "memory plan" "$scratch/bytes/b_train_"
-refused "finetuning with a forgotten value" "max-steps. is missing an argument" \
+refused "finetuning with a forgotten value" "is missing an argument" \
     $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" -x
 [ ! -e "$scratch/fish3" ] || fail "a plan, or what was refused, has left $(ls "$scratch/fish3")"
 refused "finetuning no model" "has no config.json" $finetune "$scratch" "$scratch/fish.txt"
