@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "llmc/base/ignored_signals.h"
+
 namespace llmc {
 
 // Iterations of the spin loop of a waiting thread, 20 to 50 ns each on current processors. With 2000, a step of 124M
@@ -20,6 +22,7 @@ void reexec_with_short_omp_spin(char** argv) {
     // the real path: the name of the link would become the name of the process
     const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
     if (unknown || setenv(kSetting, kSpinCount, 1) != 0) return;
+    ignore_signals_again();
     execv(program.c_str(), argv);
     unsetenv(kSetting);
 }

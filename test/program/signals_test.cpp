@@ -1,5 +1,7 @@
 // signals_test.cpp - signals to the real program and its script: which of them end a run, early but in order; a
 // checkpoint on demand; output without a reader
+#include <fstream>
+#include <cstdlib>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -131,7 +133,14 @@ TEST_CASE("only a second Ctrl-C, a second later, ends the run without saving, an
 
 TEST_CASE("a signal that was ignored when the program started stays ignored", "[run]") {
     const LongRun run;
-    Flags all{"sh", "-c", "trap '' HUP INT USR1; exec \"$@\"", "sh", program("train_gpt2")};
+    std::string preload;
+    if (GENERATE(false, true)) {  // a library that handles SIGHUP from its load on, as UCX does
+        std::ofstream(run.path("library.cpp")) << "#include <csignal>\nvoid note(int) {}\n"
+                                                  "[[gnu::constructor]] void load() { std::signal(SIGHUP, note); }\n";
+        preload = run.path("library.so");
+        REQUIRE(std::system(("c++ -shared -fPIC -o " + preload + ' ' + run.path("library.cpp")).c_str()) == 0);
+    }
+    Flags all{"sh", "-c", "trap '' HUP INT USR1; LD_PRELOAD=" + preload + " exec \"$@\"", "sh", program("train_gpt2")};
     const Flags flags = run.flags_with({});
     all.insert(all.end(), flags.begin(), flags.end());
     Process process(all, run.path("output.txt"));

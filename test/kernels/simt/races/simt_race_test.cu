@@ -30,11 +30,14 @@ std::string race_of(const simt::LaunchConfig& config, Args... args) {
     } catch (const base::Error& error) {
         CHECK(error.blame() == base::Blame::runtime);
         CHECK_THAT(error.what(), Contains(": a race: ") && !Contains("\n"));
-        // GCC 14 inlines some kernels into the launch.
-        const std::regex launch(", called at test/kernels/simt/races/simt_race_test.cu:[0-9]+");
-        return std::regex_replace(error.what(), launch, "");
+        return error.what();
     }
     return {};
+}
+
+// Without the places of launches: GCC 14 inlines some kernels into them.
+std::string without_calls(const std::string& message) {
+    return std::regex_replace(message, std::regex(", called at [^,;]+"), "");
 }
 
 // ---- __syncthreads and __syncwarp
@@ -52,7 +55,7 @@ TEST_CASE("a missing barrier between write and read of shared memory is a race",
     const simt::UseOrder forward{simt::Order{}};
     std::vector<float> out(64);
     // Descending threads read stale values, ascending ones the right values: the race is reported in both orders.
-    CHECK(race_of<reads_neighbour<-1, false>>({.grid = 1, .block = 64}, out.data()) ==
+    CHECK(without_calls(race_of<reads_neighbour<-1, false>>({.grid = 1, .block = 64}, out.data())) ==
           "kernel reads_neighbour<-1, false>, block (0, 0, 0) of 64 threads: a race: thread 1 reads 4 bytes at byte 0 "
           "of shared array line "
           "(256 bytes) " +
