@@ -1,10 +1,10 @@
 // signals_test.cpp - signals to the real program and its script: which of them end a run, early but in order; a
 // checkpoint on demand; output without a reader
-#include <fstream>
-#include <cstdlib>
 #include <sys/stat.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "test/support/catch.h"
