@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# help.sh - every program and script prints --help without doing anything else, and refuses unknown arguments
+# help.sh - every program and script prints --help without doing anything else, and refuses unknown arguments; so does
+# make, which also reports a missing tool and keeps in `make clean` what is slow to make again
 #
 #   test/program/help.sh [BUILD]     with the tools in BUILD (build/cpu)
 set -uo pipefail
@@ -54,5 +55,37 @@ for tool in plot watch export_runs.py data/prepare; do
 done
 answers train_gpt2 "$root/$build/train_gpt2" --help
 refuses train_gpt2 "$root/$build/train_gpt2" --word
-[ $failed = 0 ] && echo "every program prints --help and refuses unknown arguments"
+
+# ---- make, in a tree without sources
+
+tree=$empty/tree bin=$empty/bin
+mkdir -p "$tree"/build/{deps,python,aarch64/root,aarch64/root.partial,cpu} \
+    "$tree"/{kernels,llmc,dev,test} "$bin"
+cp Makefile config.mk "$tree"
+ln -s /usr/bin/* "$bin"
+rm "$bin/jq" "$bin/clang-tidy" 2>/dev/null
+# makes STATUS EXPECTED ARGUMENTS...: the exit status of make with these arguments; its output contains EXPECTED
+makes() {
+    local want=$1 expected=$2 said status=0
+    shift 2
+    said=$(PATH=${tools:-$PATH} make -C "$tree" --no-print-directory "$@" 2>&1) || status=$?
+    [ $status = "$want" ] && grep -qF -- "$expected" <<<"$said" ||
+        fail "make $*: exit code $status, not $want, or no \"$expected\": $said"
+}
+makes 0 "Targets:" help
+makes 0 "Targets:" help DEVICE=foo SANITIZE=foo NAME=foo
+makes 2 'DEVICE is "foo"' DEVICE=foo clean
+makes 2 "DEVCIE: unknown on make's command line; expected CUBLAS_ROOT CUDA_ARCHS CUDA_HOME" DEVCIE=cpu clean
+makes 2 "CFLAGS: unknown on make's command line" DEVICE=cpu CFLAGS="-O3 -g" clean
+tools=$bin makes 2 "jq is missing; run: apt-get install jq" DEVICE=cpu compile_commands.json
+[ ! -e "$tree/compile_commands.json" ] || fail "make compile_commands.json without jq leaves a file"
+printf '#!/bin/sh\necho "3 warnings generated." >&2; echo a finding; exit 3\n' >"$bin/clang-tidy"
+printf '#!/bin/sh\ncat\n' >"$bin/jq"
+chmod +x "$bin/clang-tidy" "$bin/jq"
+tools=$bin makes 2 "a finding" DEVICE=cpu TIDY=any tidy
+! PATH=$bin make -s -C "$tree" DEVICE=cpu TIDY=any tidy 2>&1 | grep "generated" || fail "make tidy prints counts"
+makes 0 "rm -rf" DEVICE=cpu EXTRA="-g -O1" clean
+kept=$(cd "$tree/build" && find . -mindepth 1 | sort | tr '\n' ' ')
+[ "$kept" = "./aarch64 ./aarch64/root ./deps ./python " ] || fail "make clean leaves $kept"
+[ $failed = 0 ] && echo "every program prints --help and refuses unknown arguments; make clean keeps what is slow to make"
 exit $failed
