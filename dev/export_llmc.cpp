@@ -18,8 +18,9 @@ using kernels::DType;
 cxxopts::Options command_line() {
     cxxopts::Options options("dev/export_llmc", "Writes a saved model in llm.c's format, model_XXXXXXXX.bin.\n");
     options.custom_help("--checkpoint PATH --output FILE [OPTION...]").positional_help("");
-    options.add_options()("checkpoint",
-                          "a saved model: its folder (also transformers'), a .safetensors file or llm.c's .bin file",
+    options.add_options()("e,checkpoint",
+                          "a saved model: its folder (also transformers'), a .safetensors file or llm.c's .bin "
+                          "file; or the folder of a run, for its newest checkpoint",
                           cxxopts::value<std::string>(), "PATH")(
         "o,output", "file to write; its folder is created if missing", cxxopts::value<std::string>(), "FILE")(
         "dtype", "fp32 (version 3 of the format) or bf16 (version 5; round to nearest)",
@@ -48,14 +49,16 @@ void run(const cxxopts::ParseResult& given) {
     require(!replaces || given.count("overwrite") > 0, "--output", output.string() + ", which already exists",
             "a new file", "choose another name, or pass --overwrite to replace it");
 
-    const llmc::Checkpoint checkpoint(given["checkpoint"].as<std::string>());
+    const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
+    for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
+    const llmc::Checkpoint checkpoint(newest.path);
     const llmc::ParameterTable table(checkpoint.config());
     std::vector<float> weights(std::size_t(table.elements()));
     checkpoint.read(table, weights);
     llmc::write_llmc_file(output, table, weights, dtype);
     std::cout << output.string() << (replaces ? " (replaced): " : ": ") << llmc::describe(table.config())
               << ", padded to " << table.config().padded_vocabulary() << ", " << given["dtype"].as<std::string>()
-              << ", " << std::filesystem::file_size(output) << " bytes\n";
+              << ", " << std::filesystem::file_size(output) << " bytes, from " << newest.path.string() << '\n';
 }
 
 }  // namespace

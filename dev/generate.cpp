@@ -346,8 +346,7 @@ void run(const cxxopts::ParseResult& given) {
 
     const llmc::Interrupt interrupt;  // before anything starts a thread
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
-    for (const auto& [folder, why] : newest.skipped)
-        std::cerr << "note: skips " << folder.string() << ": " << why << '\n';
+    for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
     const llmc::Checkpoint checkpoint(newest.path);
     const auto tokenizer = tokenizer_of(checkpoint, newest.path);
     settings.window = checkpoint.config().max_seq_len;

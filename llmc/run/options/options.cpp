@@ -61,7 +61,7 @@ std::vector<Option> option_table(Options& o) {
     entry("e,init", o.init,
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
           "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
-          "llm.c's .bin file");
+          "llm.c's .bin file; or the folder of a run, for its newest checkpoint");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written");
     group("Batch and length");
     entry("b,micro-batch", o.micro_batch, "micro-batch size: sequences in one forward and backward pass of a rank",

@@ -2,6 +2,7 @@
 #include "llmc/run/start/starting_point.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
@@ -19,10 +20,14 @@ StartingPoint starting_point(const std::string& init, const Options& options, Vo
     StartingPoint start;
     require_model_path(init);
     if (!is_model_name(init)) {
-        start.checkpoint.emplace(init);
+        NewestModel newest = newest_model(init);
+        start.path = newest.path;
+        start.notes = std::move(newest.notes);
+        if (start.path != init) start.notes.push_back("starts from the newest checkpoint, " + start.path.string());
+        start.checkpoint.emplace(start.path);
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();
-        if (!dropout.empty()) start.note = "dropout is not applied: config.json of --init has " + dropout;
+        if (!dropout.empty()) start.notes.push_back("dropout is not applied: config.json of --init has " + dropout);
     } else {
         start.config = model_by_name(init, vocabulary.size).config;
     }

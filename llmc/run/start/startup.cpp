@@ -29,7 +29,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint&
     std::vector<std::string> notes;
     const std::string& why_not_cudnn = context.attention.plan(attention_problem(plan.setup)).why_not_cudnn;
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
-    if (!start.note.empty()) notes.push_back(start.note);
+    notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
     if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
                                                     onebit->freeze_after <= onebit->lr_warmup_steps)

@@ -14,6 +14,13 @@ namespace {
 
 constexpr const char* kVersion = "0.2.0";
 
+// Clang's __VERSION__ names the compiler and its distributor; GCC's is a number.
+#if defined(__clang__)
+constexpr const char* kCompiler = __VERSION__;
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
+
 const char* instruction_set() {
 #if defined(__AVX512BF16__)
     return "AVX-512 with BF16";
@@ -38,7 +45,7 @@ const char* instruction_set() {
 
 nlohmann::ordered_json version_json() {
     nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"commit", nullptr},
-                                   {"compiler", std::string("g++ ") + __VERSION__},
+                                   {"compiler", kCompiler},
                                    {"instructions", instruction_set()}};
     if (commit()) json["commit"] = commit();
     json["device"] = device::is_gpu() ? "cuda" : "cpu";
