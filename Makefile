@@ -15,8 +15,8 @@
 #   CUDA_ARCHS="80 90a"    GPUs to compile for; default: those of this machine; all: 80 and 90a, for packages
 #   MARCH=x86-64-v3        instruction set of the CPU; default: that of this machine
 #   OPTIMISE=-O3           EXTRA=FLAGS  for every compiler of host code
-#   UNITE=                 no unity build: every file separately, so that a change of one file recompiles only that file;
-#                          the first build after a change of UNITE compiles nearly everything again
+#   UNITE=                 no unity build: every file separately, so that a change of one file recompiles only that
+#                          file; the first build after a change of UNITE compiles nearly everything again
 #   SANITIZE=CHECKS        thread, address, undefined or address,undefined; DEVICE=cpu or fibers
 #   TESTS=FILES            test files or folders to compile; default: test
 #   SUFFIX=-mine           separate build folders, for two concurrent builds
@@ -304,7 +304,8 @@ COMPILATION := "^(?<command>\\S+ .* -c (?<file>\\S+) -o \\S+)"
 compile_commands.json: ALWAYS
 	@command -v jq >/dev/null || { echo "error: jq is missing; run: apt-get install jq" >&2; exit 1; }
 	@$(MAKE) --no-print-directory --always-make --dry-run DEVICE=$(DEVICE) UNITE= all tools tests | jq -nR \
-	  --arg directory '$(CURDIR)' '[inputs | capture($(COMPILATION)) | {$$directory, file, command}]' >$@ || { rm -f $@; exit 1; }
+	  --arg directory '$(CURDIR)' '[inputs | capture($(COMPILATION)) | {$$directory, file, command}]' >$@ || \
+	  { rm -f $@; exit 1; }
 # TIDY: the files that clang-tidy reads, by default as many as take 30 s. .clang-tidy has the checks.
 TIDY      ?= $(filter-out llmc/base/json_%,$(filter llmc/base/%.cpp,$(HOST_SRC)))
 tidy: compile_commands.json

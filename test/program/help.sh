@@ -31,7 +31,7 @@ refuses() {
     [ "$(wc -l <<<"$said")" = 1 ] || fail "$name with an unknown argument prints more than one line: $said"
 }
 root=$PWD
-for script in scripts/*.sh dev/*.sh; do
+for script in scripts/*.sh dev/*.sh dev/gpu_check/{pack,planted_faults,text}.sh; do
     case $script in
         scripts/help.sh | scripts/progress.sh | scripts/launch.sh | scripts/recipe.sh) continue ;;  # to source
         dev/limited_link.sh) continue ;;
@@ -40,6 +40,7 @@ for script in scripts/*.sh dev/*.sh; do
     case $script in  # accept any argument, as a file or a flag of train_gpt2
         scripts/quickstart.sh | scripts/run_*) ;;
         dev/mutate_*) ;;  # names of the lines to remove
+        dev/gpu_check/planted_faults.sh) ;;  # arguments of compute-sanitizer
         dev/bench_onebit.sh) refuses "$script" bash "$root/$script" --word ;;
         *) refuses "$script" bash "$root/$script" 1 2 3 4 5 ;;
     esac
@@ -87,5 +88,5 @@ tools=$bin makes 2 "a finding" DEVICE=cpu TIDY=any tidy
 makes 0 "rm -rf" DEVICE=cpu EXTRA="-g -O1" clean
 kept=$(cd "$tree/build" && find . -mindepth 1 | sort | tr '\n' ' ')
 [ "$kept" = "./aarch64 ./aarch64/root ./deps ./python " ] || fail "make clean leaves $kept"
-[ $failed = 0 ] && echo "every program prints --help and refuses unknown arguments; make clean keeps what is slow to make"
+[ $failed = 0 ] && echo "every program and make print help and refuse unknown arguments"
 exit $failed
