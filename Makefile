@@ -1,12 +1,12 @@
-# make [DEVICE=cuda|cpu|fibers] [TARGET...]
+# make -j"$(nproc)" [DEVICE=cuda|cpu|fibers] [TARGET...]
 #
 # Targets:
 #   all                    train_gpt2, dev/tokenize, dev/generate and dev/export_llmc (default)
 #   tools                  every program of dev/, benchmarks included
 #   tests                  the test program, build/<device>/tests; `make test` also runs it
 #   compile_commands.json  for clangd and clang-tidy
-#   tidy                   clang-tidy over TIDY="FILES..." (default: llmc/base)
-#   clean                  removes what make built; downloads in build/ stay
+#   tidy                   clang-tidy over TIDY="FILES..."; default: llmc/base without the JSON files, about 30 s
+#   clean                  removes what make built; keeps build/deps, build/python and build/aarch64/root
 #
 # Variables:
 #   DEVICE=cuda            kernels compiled by nvcc; the default if nvcc and a GPU are found
@@ -15,28 +15,29 @@
 #   CUDA_ARCHS="80 90a"    GPUs to compile for; default: those of this machine; all: 80 and 90a, for packages
 #   MARCH=x86-64-v3        instruction set of the CPU; default: that of this machine
 #   OPTIMISE=-O3           EXTRA=FLAGS  for every compiler of host code
-#   UNITE=                 no unity build: every file separately, so that a change of one file recompiles only that file
-#                          (the first time it compiles all of them)
+#   UNITE=                 no unity build: every file separately, so that a change of one file recompiles only that
+#                          file; the first build after a change of UNITE compiles nearly everything again
 #   SANITIZE=CHECKS        thread, address, undefined or address,undefined; DEVICE=cpu or fibers
 #   TESTS=FILES            test files or folders to compile; default: test
 #   SUFFIX=-mine           separate build folders, for two concurrent builds
 #   CXX=clang++            compiler of host code; default: g++
-#   NVCC= CUBLAS_ROOT= CUDNN_ROOT= NCCL_ROOT= CUDNN_FRONTEND= MPI_ROOT=  locations of libraries (config.mk)
+#   NVCC= CUDA_HOME= CUBLAS_ROOT= CUDNN_ROOT= NCCL_ROOT= CUDNN_FRONTEND= MPI_ROOT=  locations (config.mk)
 #
 # Objects of host code are the same for every device, and shared: build/host. Objects of kernels and programs are in
 # build/<device>; ./train_gpt2, dev/tokenize, dev/generate and dev/export_llmc are links to the programs built last. A
-# changed flag recompiles the objects that use it. Use make -j"$(nproc)".
+# changed flag recompiles the objects that use it.
 
-ifeq ($(MAKECMDGOALS),help)
+# Variables on the command line must be listed above or be set by system_folders.sh; `make help` accepts all.
+ifneq ($(filter help,$(MAKECMDGOALS)),)
 override DEVICE := cpu
+override SANITIZE :=
+else
+KNOWN     := $(sort $(shell sed '/^$$/q' Makefile | grep -oE '\<[A-Z_]+=' | tr -d =))
+UNKNOWN   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN   := $(filter-out $(KNOWN) NVRTC_ROOT BUNDLED PYTHON MAKEFLAGS SHELL,$(UNKNOWN))
+$(if $(UNKNOWN),$(error $(UNKNOWN): unknown on make's command line; expected $(KNOWN); see make help))
 endif
-VARIABLES := DEVICE CUDA_ARCHS MARCH OPTIMISE EXTRA UNITE SANITIZE TESTS SUFFIX TIDY CXX NVCC CUDA_HOME MPI_ROOT \
-             CUBLAS_ROOT CUDNN_ROOT CUDNN_FRONTEND NCCL_ROOT PYTHON BUNDLED
-UNKNOWN   := $(filter-out $(VARIABLES) -% MAKE%,$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword \
-               $(origin $(name)))),$(name))))
-ifneq ($(UNKNOWN),)
-  $(error there is no variable $(UNKNOWN); expected $(VARIABLES))
-endif
+
 include config.mk
 
 # ---- flags
@@ -307,17 +308,19 @@ help:
 # Every file separately, with the commands that make would run.
 COMPILATION := "^(?<command>\\S+ .* -c (?<file>\\S+) -o \\S+)"
 compile_commands.json: ALWAYS
-	@command -v jq >/dev/null || { echo "error: jq is missing; run: apt-get install jq"; exit 2; } >&2
+	@command -v jq >/dev/null || { echo "error: jq is missing; run: apt-get install jq" >&2; exit 1; }
 	@$(MAKE) --no-print-directory --always-make --dry-run DEVICE=$(DEVICE) UNITE= all tools tests | jq -nR \
-	  --arg directory '$(CURDIR)' '[inputs | capture($(COMPILATION)) | {$$directory, file, command}]' >$@
+	  --arg directory '$(CURDIR)' '[inputs | capture($(COMPILATION)) | {$$directory, file, command}]' >$@ || \
+	  { rm -f $@; exit 1; }
 # TIDY: the files that clang-tidy reads, by default as many as take 30 s. .clang-tidy has the checks.
 TIDY      ?= $(filter-out llmc/base/json_%,$(filter llmc/base/%.cpp,$(HOST_SRC)))
 tidy: compile_commands.json
-	@mkdir -p build
-	clang-tidy --quiet -p . $(TIDY) 2>build/tidy.log || { cat build/tidy.log >&2; exit 1; }
+	clang-tidy --quiet -p . $(TIDY) 2>&1 | sed -E '/^[0-9]+ warnings? generated\.$$/d'; exit $${PIPESTATUS[0]}
+tidy: SHELL := bash
+# build/deps, build/python and build/aarch64/root are slow to make again.
 clean:
-	rm -rf $(filter-out build/deps build/python build/aarch64,$(wildcard build/*)) train_gpt2 $(LINKED) \
-	  compile_commands.json
+	rm -rf $(filter-out build/deps build/python build/aarch64,$(wildcard build/*)) \
+	  $(filter-out build/aarch64/root,$(wildcard build/aarch64/*)) train_gpt2 $(LINKED) compile_commands.json
 
 .PHONY: all tools tests test help tidy clean train_gpt2 $(LINKED) ALWAYS
 -include $(shell find build -name '*.cpp.d' -o -name '*.cu.d' 2>/dev/null)

@@ -46,8 +46,8 @@ cxxopts::Options command_line() {
              ->default_value("bucket"), "NAME")
         ("onebit-space", "what to compress: update or momentum", cxxopts::value<std::string>()
              ->default_value("update"), "NAME")
-        ("threads", "CPU threads per rank; 0: one for each of its cores", cxxopts::value<int>()->default_value("0"),
-         "N")
+        ("threads", "CPU threads per rank; 0: all hardware threads of its cores",
+         cxxopts::value<int>()->default_value("0"), "N")
         ("json", "print one JSON object instead of the table")
         ("h,help", "print this help and exit; `bench onebit` times each kernel alone");
     return options;

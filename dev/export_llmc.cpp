@@ -18,7 +18,7 @@ using kernels::DType;
 cxxopts::Options command_line() {
     cxxopts::Options options("dev/export_llmc", "Writes a saved model in llm.c's format, model_XXXXXXXX.bin.\n");
     options.custom_help("--checkpoint PATH --output FILE [OPTION...]").positional_help("");
-    options.add_options()("checkpoint",
+    options.add_options()("e,checkpoint",
                           "a saved model: its folder (also transformers'), a .safetensors file or llm.c's .bin "
                           "file; or the folder of a run, for its newest checkpoint",
                           cxxopts::value<std::string>(), "PATH")(
@@ -50,8 +50,7 @@ void run(const cxxopts::ParseResult& given) {
             "a new file", "choose another name, or pass --overwrite to replace it");
 
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
-    for (const auto& [folder, why] : newest.skipped)
-        std::cerr << "note: skips " << folder.string() << ": " << why << '\n';
+    for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
     const llmc::Checkpoint checkpoint(newest.path);
     const llmc::ParameterTable table(checkpoint.config());
     std::vector<float> weights(std::size_t(table.elements()));
@@ -59,7 +58,7 @@ void run(const cxxopts::ParseResult& given) {
     llmc::write_llmc_file(output, table, weights, dtype);
     std::cout << output.string() << (replaces ? " (replaced): " : ": ") << llmc::describe(table.config())
               << ", padded to " << table.config().padded_vocabulary() << ", " << given["dtype"].as<std::string>()
-              << ", " << std::filesystem::file_size(output) << " bytes\n";
+              << ", " << std::filesystem::file_size(output) << " bytes, from " << newest.path.string() << '\n';
 }
 
 }  // namespace

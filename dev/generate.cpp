@@ -51,7 +51,7 @@ cxxopts::Options command_line() {
         "file; or the folder of a run, for its newest checkpoint",
         text(), "PATH")("dtype", "fp32, or bf16: half the memory traffic, and faster",
                         text()->default_value("fp32"), "TYPE")(
-        "threads", "CPU threads; 0: one per core", text()->default_value("0"), "N");
+        "threads", "CPU threads; 0: one per hardware thread", text()->default_value("0"), "N");
     options.add_options("Prompt")(
         "prompt", "text to continue; \"\": the start of a document (default: each line of standard input is a prompt)",
         text(), "TEXT")(
@@ -346,8 +346,7 @@ void run(const cxxopts::ParseResult& given) {
 
     const llmc::Interrupt interrupt;  // before anything starts a thread
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
-    for (const auto& [folder, why] : newest.skipped)
-        std::cerr << "note: skips " << folder.string() << ": " << why << '\n';
+    for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
     const llmc::Checkpoint checkpoint(newest.path);
     const auto tokenizer = tokenizer_of(checkpoint, newest.path);
     settings.window = checkpoint.config().max_seq_len;

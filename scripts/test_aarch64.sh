@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# test_aarch64.sh - cross-compiles train_gpt2 for aarch64 and tests it on this x86-64 machine in QEMU's user-mode
+# test_aarch64.sh [root] - cross-compiles train_gpt2 for aarch64 and tests it on this x86-64 machine in QEMU's user-mode
 # emulation: kernels and host code of the CPU build, kernels and models on fibers, the refusal of an older processor,
 # and a short training, whose losses must equal those of this machine's build within rounding
 #
+#   root                          only makes FOLDER
 #   FOLDER=build/aarch64/root     Debian's libraries for arm64, 700 MB; made by debootstrap if they are not there
-#   SUITE=bookworm                release of Debian; default: that of the version of aarch64-linux-gnu-g++
+#   SUITE=CODENAME                release of Debian, not older than this machine's aarch64-linux-gnu-g++ (default: this
+#                                 machine's release; on other systems trixie if that compiler is 13 or later, otherwise
+#                                 bookworm)
 #   MARCH=armv8.2-a+dotprod       instruction set that is compiled for
 #
 # Needs g++-aarch64-linux-gnu, qemu-user-static, jq and, to make FOLDER, debootstrap and root. Tests that start other
@@ -13,12 +16,13 @@
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
-most_words 0 "$@"
+most_words 1 "$@"
 cd "$(dirname "$0")/.." || exit
 refuse() {
     echo "error: $*" >&2
     exit 2
 }
+case ${1:-} in '' | root) ;; *) refuse "unknown argument \"$1\"; expected root, or none" ;; esac
 for tool in aarch64-linux-gnu-g++ qemu-aarch64-static jq; do
     command -v $tool >/dev/null ||
         refuse "$tool is missing; run: apt-get install g++-aarch64-linux-gnu qemu-user-static jq"
@@ -46,18 +50,27 @@ step() {
     fi
 }
 
+default_suite() {
+    # shellcheck source=/dev/null
+    . "${OS_RELEASE:-/etc/os-release}"  # OS_RELEASE: for tests
+    if [ "${ID:-}" = debian ] && [ -n "${VERSION_CODENAME:-}" ]; then
+        echo "$VERSION_CODENAME"
+    elif [ "$(aarch64-linux-gnu-g++ -dumpversion | cut -d . -f 1)" -ge 13 ]; then
+        echo trixie
+    else
+        echo bookworm
+    fi
+}
 # Packages of another architecture cannot be configured here; headers and libraries need only be unpacked.
 make_system() {
     local packages=libc6-dev,libgomp1,libdnnl-dev,libopenmpi-dev,catch2,libcxxopts-dev,nlohmann-json3-dev package
-    local new=$system.partial suite=trixie
-    # Libraries older than the compiler's own lack symbols; newer ones do not.
-    [ "$(aarch64-linux-gnu-g++ -dumpversion | cut -d. -f1)" -gt 12 ] || suite=bookworm
-    suite=${SUITE:-$suite}
+    local new=$system.partial
     [ "$(id -u)" = 0 ] || { echo "debootstrap needs root"; return 1; }
     command -v debootstrap || { echo "debootstrap is missing; run: apt-get install debootstrap"; return 1; }
     rm -rf --one-file-system "$new"
     debootstrap --foreign --arch=arm64 --variant=minbase \
-        --include=$packages,libpcre2-dev,zlib1g-dev,libzstd-dev,libxxhash-dev "$suite" "$new" || return
+        --include=$packages,libpcre2-dev,zlib1g-dev,libzstd-dev,libxxhash-dev "${SUITE:-$(default_suite)}" "$new" ||
+        return
     for package in "$new"/var/cache/apt/archives/*.deb; do dpkg-deb -x "$package" "$new" || return; done
     if [ ! -L "$new/lib" ]; then  # dpkg-deb -x replaces the link by a folder
         cp -a "$new/lib/." "$new/usr/lib/" && rm -r "${new:?}/lib" && ln -s usr/lib "$new/lib" || return
@@ -67,6 +80,7 @@ make_system() {
 }
 [ -e "$system/usr/include" ] || step "Debian's libraries for arm64" make_system
 [ $failed = 0 ] || exit 1
+[ "${1:-}" != root ] || exit 0
 
 cross() {
     nice make -j"$(nproc)" CXX="aarch64-linux-gnu-g++ --sysroot=$system" MARCH="${MARCH:-armv8.2-a+dotprod}" \

@@ -64,7 +64,8 @@ def library(name):
         return importlib.import_module(name)
     except ImportError as error:
         return fail(name.split('.')[0], f'not installed ({error})', 'the package that reads Parquet',
-                    'python3 -m pip install --target build/python pyarrow; export PYTHONPATH=build/python')
+                    'python3 -m venv ~/venv && ~/venv/bin/pip install pyarrow, then start '
+                    '~/venv/bin/python dev/data/prepare')
 
 
 def parquet_texts(path):

@@ -2,6 +2,8 @@
 # planted_faults.sh PROGRAM SANITIZER ARGUMENTS... - checks that each of compute-sanitizer's tools, with these
 # arguments, finds its fault in planted_faults.cu
 set -uo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 program=$1
 shift
 missed=0

@@ -4,6 +4,9 @@
 #
 # Exit code 77, with a line that says why: the shard cannot be made here.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
+most_words 2 "$@"
 bin=$(realpath "$1") folder=$(realpath -m "$2")
 cd "$(dirname "$0")/../.."
 compgen -G "$folder/*.bin" >/dev/null && exit 0

@@ -261,7 +261,7 @@ NewestModel newest_model(const fs::path& path) {
             newest.path = folder;
             return newest;
         } catch (const Error& error) {
-            newest.skipped.emplace(folder, error.what());
+            newest.notes.push_back("skips " + folder.string() + ": " + error.what());
         }
     }
     return newest;

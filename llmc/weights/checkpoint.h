@@ -59,10 +59,10 @@ std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::
 std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
 
 // The model that a path names. For a folder without config.json: its newest checkpoint whose files can be opened, if
-// there is one; otherwise the path itself. `skipped`: newer checkpoints that cannot be opened, and why.
+// there is one; otherwise the path itself. `notes`: one line for each newer checkpoint that cannot be opened.
 struct NewestModel {
     std::filesystem::path path;
-    std::map<std::filesystem::path, std::string> skipped;
+    std::vector<std::string> notes;
 };
 NewestModel newest_model(const std::filesystem::path& path);
 

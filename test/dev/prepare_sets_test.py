@@ -67,7 +67,7 @@ class Sets(Prepares):
     def test_fineweb_without_pyarrow(self):
         with mock.patch('importlib.import_module', side_effect=ImportError('none')):
             said = self.not_made('fineweb', '--from', self.folder)
-        self.assertIn('python3 -m pip install pyarrow', said)
+        self.assertIn('python3 -m venv ~/venv && ~/venv/bin/pip install pyarrow', said)
 
     def test_tinystories(self):
         folder, train, val = self.folder / 'stories', documents(40, 1), ['Once.\n\nTwice.', 'a<|endoftex', 'ä']

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # install_deps.sh - scripts/install_deps.sh reports a library that is too old, its version and the one required. Headers
-# of old versions come before the system's in the search path, and an apt-get that installs nothing comes before apt-get
+# of old versions come before the system's in the search path, and an apt-get that installs nothing before apt-get.
+# scripts/test_aarch64.sh installs the libraries of a Debian release that fits the machine
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d)
@@ -37,5 +38,29 @@ old oneapi/dnnl/dnnl.hpp "oneDNN is 1.8.0; expected version 2.6, Debian's and Ub
 #define DNNL_VERSION_PATCH 0
 namespace dnnl { class memory; }'
 old zstd.h "zstd is missing; expected version 1.3, Debian's and Ubuntu's packages: libzstd-dev" '#include <not/there.h>'
+
+for tool in qemu-aarch64-static jq; do cp "$work/apt-get" "$work/$tool"; done
+printf '#!/bin/sh\necho 0\n' >"$work/id"
+printf '#!/bin/sh\necho "debootstrap $*"\nexit 1\n' >"$work/debootstrap"
+chmod +x "$work/id" "$work/debootstrap"
+# suite EXPECTED COMPILER OS-RELEASE [VARIABLE]: the release that debootstrap gets
+suite() {
+    local said
+    printf '#!/bin/sh\necho %s\n' "$2" >"$work/aarch64-linux-gnu-g++"
+    chmod +x "$work/aarch64-linux-gnu-g++"
+    printf '%b' "$3" >"$work/os-release"
+    said=$(env PATH="$work:$PATH" OS_RELEASE="$work/os-release" FOLDER="$work/root" ${4:+"$4"} \
+        scripts/test_aarch64.sh 2>&1)
+    if ! grep -q "^debootstrap .* $1 $work/root.partial\$" <<<"$said"; then
+        echo "g++ $2, $3 $4: the release is not $1: $said"
+        failed=1
+    fi
+}
+suite bookworm 12 'ID=debian\nVERSION_CODENAME=bookworm\n' ""
+suite trixie 14 'ID=debian\nVERSION_CODENAME=trixie\n' ""
+suite trixie 13 'ID=ubuntu\nVERSION_CODENAME=noble\n' ""
+suite trixie 14.2.0 'ID=debian\n' ""
+suite bookworm 12.3.0 'ID=linuxmint\nVERSION_CODENAME=virginia\n' ""
+suite forky 12 'ID=debian\nVERSION_CODENAME=bookworm\n' SUITE=forky
 [ $failed = 0 ] && echo "old libraries are reported with their version and the one required"
 exit $failed

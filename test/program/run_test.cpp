@@ -73,10 +73,11 @@ TEST_CASE("a repeated command is bit-identical", "[run]") {
 
 TEST_CASE("a run starts from another run's model", "[run]") {
     const TrainingFolder folder;
-    REQUIRE(folder.run(folder.flags({"-x", "20", "-o", folder.path("first")})).exit_code == 0);
+    REQUIRE(folder.run(folder.flags({"-x", "20", "-n", "10", "-o", folder.path("first")})).exit_code == 0);
     const double saved = folder.log("first", "val").back()["loss"];
     auto flags = folder.flags({"-x", "1", "-o", folder.path("second")});
-    flags[5] = folder.path(GENERATE("first/step_00000020", "first/step_00000020/model.safetensors"));
+    const std::string init = GENERATE("first", "first/step_00000020", "first/step_00000020/model.safetensors");
+    flags[5] = folder.path(init);
     const auto result = folder.run(flags);
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
@@ -84,6 +85,16 @@ TEST_CASE("a run starts from another run's model", "[run]") {
     flags.insert(flags.end(), {"--eval-only", "-o", folder.path("third")});
     REQUIRE(folder.run(flags).exit_code == 0);
     CHECK(folder.log("third", "val").front()["loss"].get<double>() == saved);
+    const std::string note = "note: starts from the newest checkpoint, ", run = folder.path("first/step_000000");
+    CHECK((result.output.find(note + run + "20\n") != std::string::npos) == (init == "first"));
+    if (init != "first") return;
+    fs::resize_file(run + "20/model.safetensors", 1000);
+    CHECK_THAT(folder.run(folder.flags({"-e", folder.path("first"), "--dry-run"})).output,
+               Contains("note: skips " + run + "20: ") && Contains(note + run + "10\n"));
+    for (const char* const step : {"10", "20"}) fs::remove_all(run + step);
+    const auto empty = folder.run(folder.flags({"-e", folder.path("first"), "--dry-run"}));
+    CHECK(empty.exit_code == 2);
+    CHECK(empty.lines() == 1);
 }
 
 TEST_CASE("one note says that dropout of another program's model is not applied", "[run]") {

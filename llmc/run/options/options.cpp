@@ -60,8 +60,8 @@ std::vector<Option> option_table(Options& o) {
     entry("j,val-data", o.val_data, "validation shards: a glob pattern, in quotes");
     entry("e,init", o.init,
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
-          "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, "
-          "llm.c's .bin file, or the folder of a run, for its newest checkpoint");
+          "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
+          "llm.c's .bin file; or the folder of a run, for its newest checkpoint");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written");
     group("Batch and length");
     entry("b,micro-batch", o.micro_batch, "micro-batch size: sequences in one forward and backward pass of a rank",
@@ -206,7 +206,7 @@ std::vector<Option> option_table(Options& o) {
     entry("tune-file", o.tune_file,
           "file for autotuning results; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or in ~/.cache");
     entry("deterministic", o.deterministic, "on a GPU: use only deterministic kernels, even if others are faster");
-    entry("threads", o.threads, "CPU threads per rank; 0: one per hardware thread of the rank", Whole{0, 1024});
+    entry("threads", o.threads, "CPU threads per rank; 0: one per hardware thread of the rank's cores", Whole{0, 1024});
     entry("device", o.device, "index of the first GPU; the ranks of a host use this one and the following ones",
           Whole{0, 1023});
     entry("log-gpu", o.log_gpu,

@@ -99,7 +99,7 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
     const int rank = context.communicator->rank(), ranks = context.communicator->size();
     const Vocabulary vocabulary = data.vocabulary();
     RunPlan plan{.table = ParameterTable(start.config)};
-    choose_tokenizer(plan, o, vocabulary, resumption ? resumption->folder : start.path, rank);
+    choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);
     plan.setup = {.config = start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes),
                   .shape = {int(o.micro_batch), int(o.seq_len)},
                   .recompute = value_by_name("--recompute", o.recompute, kRecomputeLevels), .training = !o.eval_only,

@@ -2,6 +2,7 @@
 #include "llmc/run/start/starting_point.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
@@ -16,15 +17,14 @@ bool is_model_name(const std::string& init) {
 }
 
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
-    StartingPoint start{.path = init};
+    StartingPoint start;
     require_model_path(init);
     if (!is_model_name(init)) {
-        const NewestModel newest = newest_model(init);
+        NewestModel newest = newest_model(init);
         start.path = newest.path;
-        for (const auto& [folder, why] : newest.skipped) start.notes.push_back("skips " + folder.string() + ": " + why);
-        if (newest.path != init)
-            start.notes.push_back("--init " + init + " is a run: starts from " + newest.path.string());
-        start.checkpoint.emplace(newest.path);
+        start.notes = std::move(newest.notes);
+        if (start.path != init) start.notes.push_back("starts from the newest checkpoint, " + start.path.string());
+        start.checkpoint.emplace(start.path);
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();
         if (!dropout.empty()) start.notes.push_back("dropout is not applied: config.json of --init has " + dropout);

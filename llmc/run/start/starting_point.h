@@ -12,17 +12,18 @@
 namespace llmc {
 
 struct StartingPoint {
-    std::filesystem::path path;              // of the checkpoint; or the name of a model
-    ModelConfig config{};
-    std::optional<Checkpoint> checkpoint{};  // empty: random weights
-    std::vector<std::string> notes{};         // which checkpoint of a run it is, and what of its config is not applied
+    ModelConfig config;
+    std::optional<Checkpoint> checkpoint;  // empty: random weights
+    std::filesystem::path path{};          // the checkpoint's
+    std::vector<std::string> notes{};      // which checkpoint of a run is used; what of its config is not applied
 };
 
 // Whether --init is the name of a model, such as d12; otherwise it is a path.
 bool is_model_name(const std::string& init);
 
-// `init`: --init, or the folder for --resume. Throws Error if there is no such model, if its vocabulary differs from
-// the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than --seq-len.
+// `init`: --init, or the folder for --resume; the folder of a run stands for its newest checkpoint. Throws Error if
+// there is no such model, if its vocabulary differs from the shards' (it may be larger with --allow-larger-vocabulary),
+// or if it has fewer positions than --seq-len.
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary);
 
 // table.elements() floats: from the checkpoint, or random from the seed.

@@ -13,8 +13,10 @@ namespace llmc {
 namespace {
 
 constexpr const char* kVersion = "0.2.0";
-#ifdef __clang__
-constexpr const char* kCompiler = "clang++ " __clang_version__;
+
+// Clang's __VERSION__ names the compiler and its distributor; GCC's is a number.
+#if defined(__clang__)
+constexpr const char* kCompiler = __VERSION__;
 #else
 constexpr const char* kCompiler = "g++ " __VERSION__;
 #endif

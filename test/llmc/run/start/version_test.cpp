@@ -22,6 +22,15 @@ TEST_CASE("the version has the git commit, or null", "[version]") {
         CHECK(std::regex_match(version["commit"].get<std::string>(), std::regex("[0-9a-f]{12,40}(-dirty)?")));
 }
 
+TEST_CASE("the version names the compiler", "[version]") {
+    const std::string compiler = version_json()["compiler"];
+#if defined(__clang__)
+    CHECK_THAT(compiler, Contains("lang ") && !Contains("g++"));
+#else
+    CHECK(compiler == std::string("g++ ") + __VERSION__);
+#endif
+}
+
 TEST_CASE("the version line omits unknown values", "[version]") {
     CHECK(version_text({{"train_gpt2", "1.2"}, {"commit", "abc-dirty"}, {"device", "cpu"}}) ==
           "train_gpt2 1.2, commit abc-dirty, device cpu\n");
