@@ -8,6 +8,7 @@
 
 #include "kernels/device/range.h"
 #include "llmc/base/clock.h"
+#include "llmc/base/ignored_signals.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/waiting_threads.h"
 #include "llmc/comm/agreement.h"
@@ -133,6 +134,7 @@ int abort_job(Communicator* communicator, const std::string& why, int exit_code)
 int main(int argc, char** argv) {
     if (device::memory_is_host_memory()) reexec_with_short_omp_spin(argv);  // GOMP_SPINCOUNT is read at load time
     secure_standard_streams();
+    ignore_signals_again();
     std::optional<Interrupt> interrupt;
     std::shared_ptr<Communicator> communicator;  // shared with the context
     try {

@@ -12,7 +12,6 @@
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
-#include "llmc/base/ignored_signals.h"
 #include "llmc/base/names.h"
 #include "llmc/base/terminal.h"
 #include "llmc/data/bpe_tokenizer.h"
@@ -143,7 +142,6 @@ void take_signal(int number) {
 struct Interrupted {};
 
 void end_on_signals() {
-    llmc::ignore_signals_again();
     struct sigaction note {};
     note.sa_handler = take_signal;  // without SA_RESTART: a blocked read returns
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
+#include "llmc/base/ignored_signals.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 
@@ -49,6 +50,7 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
               const std::vector<std::string>& groups = {""}) {
     const auto report = [&](const std::string& why) { std::cerr << name << ": error: " << why << '\n'; };
     llmc::secure_standard_streams();
+    llmc::ignore_signals_again();
     try {
         options.allow_unrecognised_options();
         llmc::set_help_width(options, llmc::terminal_columns());

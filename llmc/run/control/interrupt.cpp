@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "llmc/base/ignored_signals.h"
-
 namespace llmc {
 namespace {
 
@@ -33,7 +31,6 @@ bool is_ignored(int signal) {
 }  // namespace
 
 Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-    ignore_signals_again();
     // sigwaitinfo() would return an ignored signal that is blocked, so ignored signals are in neither set.
     sigemptyset(&awaited_);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
