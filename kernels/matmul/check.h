@@ -56,4 +56,24 @@ void check(const LinearBackwardWeight<T>& op) {
     room("in", op.in.size(), op.rows, op.in_channels);
 }
 
+template <class T>
+void check(const ScaledProduct<T>& op) {
+    constexpr int kMultiple = 16 / sizeof(T);
+    require(op.batch > 0, "batch of a matrix product", op.batch, "at least 1");
+    const auto extent = [](const char* name, int size) {
+        require(size > 0 && size % kMultiple == 0, std::string(name) + " of a matrix product", size,
+                "a positive multiple of " + std::to_string(kMultiple));
+    };
+    extent("m", op.m);
+    extent("n", op.n);
+    extent("k", op.k);
+    const auto rows = [&](int of_one) { return std::size_t(op.batch) * std::size_t(of_one); };
+    room("out", op.out.size(), rows(op.m), std::size_t(op.n));
+    room("left", op.left.size(), rows(op.m), std::size_t(op.k));
+    room("right", op.right.size(), rows(op.k), std::size_t(op.n));
+    if (op.beta != 0) room("addend", op.addend.size(), rows(op.m), std::size_t(op.n));
+    const auto is_out = [&](std::span<const T> factor) { return factor.data() == op.out.data(); };
+    require(!is_out(op.left) && !is_out(op.right), "out of a matrix product", "one of its factors", "other memory");
+}
+
 }  // namespace kernels::matmul_check

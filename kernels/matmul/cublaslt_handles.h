@@ -43,6 +43,15 @@ inline Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t c
     CHECKED(cublasLtMatrixLayoutCreate(&handle, type, rows, columns, rows));
     return Layout(handle);
 }
+// `count` such matrices, which follow each other.
+inline Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int32_t count) {
+    Layout layout = make_layout(type, rows, columns);
+    const std::int64_t stride = rows * columns;
+    CHECKED(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    CHECKED(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                             sizeof stride));
+    return layout;
+}
 inline Preference make_preference() {
     cublasLtMatmulPreference_t handle = nullptr;
     CHECKED(cublasLtMatmulPreferenceCreate(&handle));

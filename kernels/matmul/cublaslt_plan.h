@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "kernels/matmul/cublaslt_handles.h"
@@ -93,16 +94,16 @@ inline Plan describe(const ProductShape& shape, const Operands& operands, const 
     return plan;
 }
 
-// The library's algorithms for this form, in its order; empty if it has none.
-inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
-                                         const ProductShape& shape, int most, bool compared) {
+// The library's algorithms for this plan, in its order; empty if it has none. `alignment`: of all matrices, in bytes.
+inline std::vector<Algorithm> search(const Library& library, std::size_t workspace_bytes, const Plan& plan,
+                                     std::uint32_t reductions, std::uintptr_t alignment, int most) {
     const Preference preference = make_preference();
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions_of(shape, compared));
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-        set(preference, attribute, std::uint32_t(shape.alignment));
+        set(preference, attribute, std::uint32_t(alignment));
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -116,6 +117,32 @@ inline std::vector<Algorithm> algorithms(const Library& library, std::size_t wor
     for (const auto& result : std::span(results).first(std::size_t(found)))
         if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back(result.algo);
     return usable;
+}
+inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
+                                         const ProductShape& shape, int most, bool compared) {
+    return search(library, workspace_bytes, plan, reductions_of(shape, compared), shape.alignment, most);
+}
+
+// A ScaledProduct.
+struct ScaledShape {
+    DType dtype;
+    int m, n, k, batch;
+    bool left_transposed, right_transposed, tf32;
+    std::uintptr_t alignment;  // of all matrices, in bytes
+    auto operator<=>(const ScaledShape&) const = default;
+};
+// Column-major, the row-major product out = left right is out^T = right^T left^T: A is `right`, B is `left`.
+inline Plan describe(const ScaledShape& shape) {
+    Plan plan;
+    const cudaDataType_t type = shape.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const auto [m, n, k] = std::tuple(shape.m, shape.n, shape.k);
+    plan.description = make_description(shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+    plan.a = shape.right_transposed ? make_layout(type, k, n, shape.batch) : make_layout(type, n, k, shape.batch);
+    plan.b = shape.left_transposed ? make_layout(type, m, k, shape.batch) : make_layout(type, k, m, shape.batch);
+    plan.d = make_layout(type, n, m, shape.batch);
+    if (shape.right_transposed) set(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (shape.left_transposed) set(plan.description, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_T);
+    return plan;
 }
 
 // Whether this library can run the algorithm on this GPU, within the workspace and with an allowed reduction scheme.

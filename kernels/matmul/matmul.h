@@ -1,4 +1,5 @@
-// matmul.h - the matrix products of a linear layer, by the vendor's library: cuBLASLt on a GPU, oneDNN on a CPU
+// matmul.h - the matrix products of a linear layer, and general ones, by the vendor's library: cuBLASLt on a GPU,
+// oneDNN on a CPU
 //
 //   forward:          out = in weight^T + bias;   with GELU: pre = in weight^T + bias, out = gelu(pre)
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre),
@@ -51,6 +52,18 @@ struct LinearBackwardWeight {
     bool accumulate;          // false: the gradients are overwritten, true: added to
 };
 
+// out = alpha left right + beta addend, for `batch` products of the same shape, whose matrices follow each other.
+template <class T>
+struct ScaledProduct {
+    std::span<T> out;             // (batch, m, n)
+    std::span<const T> left;      // (batch, m, k), or if transposed (batch, k, m)
+    std::span<const T> right;     // (batch, k, n), or if transposed (batch, n, k)
+    std::span<const T> addend{};  // (batch, m, n), or `out` itself; empty if beta is 0. Neither factor may be `out`
+    int m, n, k, batch = 1;
+    bool left_transposed = false, right_transposed = false;
+    float alpha = 1, beta = 0;
+};
+
 // How bf16 tensors are multiplied on a CPU: by bf16 instructions, or widened to float in tiles that stay in the cache.
 enum class Bf16Arithmetic { measure, native, widen };
 
@@ -90,6 +103,9 @@ public:
     template <class T> void forward(const LinearForward<T>& op, StreamRef stream);
     template <class T> void backward_input(const LinearBackwardInput<T>& op, StreamRef stream);
     template <class T> void backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream);
+    // The sum over k is in float and rounded to T once, after the addition. m, n and k must be multiples of
+    // 16 / sizeof(T). Not autotuned.
+    template <class T> void multiply(const ScaledProduct<T>& op, StreamRef stream);
 
     // Whether to sum the bias gradient of a pair in backward_input of the second layer instead of backward_weight of
     // the first: by the times of all four products; false if one is unknown.

@@ -62,7 +62,7 @@ void run_plain(const ProductShape& shape, const Operands& operands, StreamRef st
     const auto result = [&]<class Out>(Out* d, std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> left,
                                        MatrixView<T> right, const void* bias) {
         plain_product<T, Out>({{d, std::size_t(m * n)}, left, right, static_cast<const T*>(bias), int(m), int(n),
-                               int(k), shape.accumulate}, stream);
+                               int(k), 1, shape.accumulate ? 1.0f : 0.0f, shape.accumulate ? d : nullptr}, stream);
     };
     switch (shape.product) {
         case Product::forward:  // in weight^T
@@ -81,6 +81,7 @@ struct Matmul::State {
     Library library = make_library();
     const std::size_t workspace_bytes = max_workspace_bytes();
     std::map<ProductShape, Plan> plans{};
+    std::map<ScaledShape, Plan> scaled_plans{};
     BiasSums bias_sums{options.tuned, name()};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
@@ -238,6 +239,46 @@ struct Matmul::State {
                                  stream);
     }
 
+    const Plan& plan_for(const ScaledShape& shape) {
+        if (const auto known = scaled_plans.find(shape); known != scaled_plans.end()) return known->second;
+        workspace.at_least(workspace_bytes);
+        Plan plan = cublaslt::describe(shape);
+        const auto found = search(library, workspace.bytes(), plan, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+                                  shape.alignment, 1);
+        if (found.empty()) plan.by_library = false;
+        else plan.algorithm = found.front();
+        return scaled_plans.emplace(shape, std::move(plan)).first->second;
+    }
+
+    template <class T> void multiply(const ScaledProduct<T>& op, StreamRef stream) {
+        const Operands operands{op.right.data(), op.left.data(), op.out.data(), nullptr,
+                                op.beta != 0 ? op.addend.data() : nullptr};
+        const Plan& plan = plan_for({dtype_of<T>, op.m, op.n, op.k, op.batch, op.left_transposed, op.right_transposed,
+                                     tf32(dtype_of<T>), operands.alignment()});
+        if (!plan.by_library) return multiply_plainly(op, stream);
+        const void* const addend = op.beta != 0 ? static_cast<const void*>(op.addend.data()) : op.out.data();
+        const cublasStatus_t status = cublasLtMatmul(library.get(), plan.description.get(), &op.alpha, operands.a,
+                                                     plan.a.get(), operands.b, plan.b.get(), &op.beta, addend,
+                                                     plan.d.get(), operands.d, plan.d.get(), &plan.algorithm,
+                                                     workspace.data(), workspace.bytes(), stream);
+        if (status != CUBLAS_STATUS_SUCCESS)
+            throw Error("cublasLtMatmul failed for " + std::to_string(op.batch) + " products of " +
+                            std::to_string(op.m) + " x " + std::to_string(op.k) + " x " + std::to_string(op.n) + ": " +
+                            fault_of(status), Blame::runtime);
+    }
+
+    template <class T> static void multiply_plainly(const ScaledProduct<T>& op, StreamRef stream) {
+        const std::int64_t m = op.m, n = op.n, k = op.k;
+        for (int i = 0; i < op.batch; ++i) {
+            const T *const left = op.left.data() + i * m * k, *const right = op.right.data() + i * k * n;
+            plain_product<T, T>({op.out.subspan(std::size_t(i * m * n), std::size_t(m * n)),
+                                 op.left_transposed ? MatrixView<T>{left, 1, m} : MatrixView<T>{left, k, 1},
+                                 op.right_transposed ? MatrixView<T>{right, 1, k} : MatrixView<T>{right, n, 1},
+                                 nullptr, op.m, op.n, op.k, op.alpha, op.beta,
+                                 op.beta != 0 ? op.addend.data() + i * m * n : nullptr}, stream);
+        }
+    }
+
     template <class Op>
     void plan_and_execute(ProductShape shape, const Op& op, StreamRef stream) {
         shape.alignment = operands_of(op).alignment();
@@ -274,6 +315,12 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
                               !op.dbias.empty(), false, op.accumulate, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
+template <class T>
+void Matmul::multiply(const ScaledProduct<T>& op, StreamRef stream) {
+    matmul_check::check(op);
+    state_->multiply(op, stream);
+}
+
 bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, state_->tf32(dtype), pair);
 }
@@ -304,5 +351,7 @@ template void Matmul::backward_input(const LinearBackwardInput<float>&, StreamRe
 template void Matmul::backward_input(const LinearBackwardInput<bf16>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<float>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<bf16>&, StreamRef);
+template void Matmul::multiply(const ScaledProduct<float>&, StreamRef);
+template void Matmul::multiply(const ScaledProduct<bf16>&, StreamRef);
 
 }  // namespace kernels

@@ -106,6 +106,7 @@ struct Matmul::State {
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
     std::map<Shape, Plan> plans;
+    std::map<ScaledShape, Plan> scaled_plans;
     BiasSums bias_sums{options.tuned, library_name()};
     device::Workspace workspace;
     std::optional<Bf16Choice> bf16_choice;  // made by the first bf16 product
@@ -115,16 +116,19 @@ struct Matmul::State {
         return found != plans.end() ? found->second : plans.emplace(shape, make_plan(shape, engine)).first->second;
     }
 
+    void execute(Plan& plan, void* source, void* weights, void* result) {
+        plan.source.set_data_handle(source);
+        plan.weights.set_data_handle(weights);
+        plan.result.set_data_handle(result);
+        plan.scratch.set_data_handle(workspace.at_least(plan.scratch_bytes));
+        plan.primitive.execute(stream, plan.arguments);
+        stream.wait();
+    }
     void run(const Shape& shape, void* source, void* weights, void* bias, void* result) {
         try {
             Plan& plan = plan_for(shape);
-            plan.source.set_data_handle(source);
-            plan.weights.set_data_handle(weights);
-            plan.result.set_data_handle(result);
             if (shape.biased) plan.bias.set_data_handle(bias);
-            plan.scratch.set_data_handle(workspace.at_least(plan.scratch_bytes));
-            plan.primitive.execute(stream, plan.arguments);
-            stream.wait();
+            execute(plan, source, weights, result);
         } catch (const dnnl::error& error) {
             fail_in_library(shape.call(), error.message, error.status);
         }
@@ -211,6 +215,58 @@ struct Matmul::State {
         if (status != dnnl_success)
             fail_in_library(std::string("sgemm for ") + name_of(product), dimensions(rows, in_channels, out_channels),
                             status);
+    }
+
+    template <class T> void multiply(const ScaledProduct<T>& op) {
+        const std::size_t size = std::size_t(op.m) * std::size_t(op.n), all = size * std::size_t(op.batch);
+        const bool widen = widens<T>();
+        if (op.beta != 0 && !widen && op.addend.data() != op.out.data())
+            std::copy_n(op.addend.begin(), all, op.out.begin());
+        if constexpr (dtype_of<T> == DType::bf16) {
+            if (widen) return multiply_widened(op);
+            const ScaledShape shape{op.m, op.n, op.k, op.batch, op.left_transposed, op.right_transposed, op.alpha,
+                                    op.beta, omp_get_max_threads()};
+            try {
+                auto plan = scaled_plans.find(shape);
+                if (plan == scaled_plans.end()) plan = scaled_plans.emplace(shape, make_plan(shape, engine)).first;
+                execute(plan->second, address(op.left), address(op.right), address(op.out));
+            } catch (const dnnl::error& error) {
+                fail_in_library("a scaled product", described(op), error.status);
+            }
+        } else {
+            for (int i = 0; i < op.batch; ++i) {
+                const std::int64_t k = op.k;
+                const dnnl_status_t status = dnnl_sgemm(
+                    op.left_transposed ? 'T' : 'N', op.right_transposed ? 'T' : 'N', op.m, op.n, k, op.alpha,
+                    op.left.data() + i * op.m * k, op.left_transposed ? op.m : k, op.right.data() + i * k * op.n,
+                    op.right_transposed ? k : op.n, op.beta, op.out.data() + std::size_t(i) * size, op.n);
+                if (status != dnnl_success) fail_in_library("sgemm", described(op), status);
+            }
+        }
+    }
+    void multiply_widened(const ScaledProduct<bf16>& op) {
+        const std::size_t size = std::size_t(op.m) * std::size_t(op.n);
+        const auto scratch = reinterpret_cast<float*>(
+            workspace.at_least((widened::kScratchFloats + size) * sizeof(float)));
+        float* const sums = scratch + widened::kScratchFloats;
+        for (int i = 0; i < op.batch; ++i) {
+            const std::int64_t m = op.m, n = op.n, k = op.k;
+            const dnnl_status_t status = widened::multiply(
+                {.rows = m, .columns = n, .inner = k,
+                 .left = {op.left.data() + i * m * k, op.left_transposed ? m : k, op.left_transposed},
+                 .right = {op.right.data() + i * k * n, op.right_transposed ? k : n, op.right_transposed},
+                 .out_float = sums}, scratch);
+            if (status != dnnl_success) fail_in_library("sgemm", described(op), status);
+            bf16* const out = op.out.data() + std::size_t(i) * size;
+            const bf16* const addend = op.beta != 0 ? op.addend.data() + std::size_t(i) * size : nullptr;
+#pragma omp parallel for
+            for (std::size_t j = 0; j < size; ++j)
+                out[j] = bf16_from_float(op.alpha * sums[j] + (addend ? op.beta * bf16_to_float(addend[j]) : 0.0f));
+        }
+    }
+    template <class T> static std::string described(const ScaledProduct<T>& op) {
+        return std::to_string(op.batch) + " of " + std::to_string(op.m) + " x " + std::to_string(op.k) + " x " +
+               std::to_string(op.n);
     }
 
     // The stored choice for this processor and library; otherwise times both if that is allowed.
@@ -316,6 +372,12 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     state_->sum_bias<T>(op.dbias, op.dout, op.rows, op.out_channels, op.accumulate, stream);
 }
 
+template <class T>
+void Matmul::multiply(const ScaledProduct<T>& op, StreamRef) {
+    matmul_check::check(op);
+    state_->multiply(op);
+}
+
 // Never timed on a CPU: in both places the sums are the same pass over dout, and bit-identical.
 bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, false, pair);
@@ -347,5 +409,7 @@ template void Matmul::backward_input(const LinearBackwardInput<float>&, StreamRe
 template void Matmul::backward_input(const LinearBackwardInput<bf16>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<float>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<bf16>&, StreamRef);
+template void Matmul::multiply(const ScaledProduct<float>&, StreamRef);
+template void Matmul::multiply(const ScaledProduct<bf16>&, StreamRef);
 
 }  // namespace kernels

@@ -1,5 +1,5 @@
-// onednn_operation.h - a matmul operation of oneDNN, whose implementations can be listed: the only difference between
-// versions 2 and 3 that concerns this project
+// onednn_operation.h - a matmul operation of oneDNN, whose implementations can be listed, and a factor of its result:
+// what differs between versions 2 and 3 and concerns this project
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -37,5 +37,14 @@ private:
     dnnl::matmul::desc desc_;
 #endif
 };
+
+// Multiplies the result so far by `factor`.
+inline void append_factor(dnnl::post_ops& operations, float factor) {
+#if DNNL_VERSION_MAJOR >= 3
+    operations.append_eltwise(dnnl::algorithm::eltwise_linear, factor, 0.0f);
+#else
+    operations.append_eltwise(1.0f, dnnl::algorithm::eltwise_linear, factor, 0.0f);
+#endif
+}
 
 }  // namespace kernels::onednn

@@ -105,4 +105,42 @@ inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     return plan;
 }
 
+// A ScaledProduct in bf16, whose addend is in `out` already. alpha and beta are part of the primitive.
+struct ScaledShape {
+    int m, n, k, batch;
+    bool left_transposed, right_transposed;
+    float alpha, beta;
+    int threads;
+    auto operator<=>(const ScaledShape&) const = default;
+};
+
+inline Plan make_plan(const ScaledShape& shape, const dnnl::engine& engine) {
+    const std::int64_t m = shape.m, n = shape.n, k = shape.k, batch = shape.batch;
+    const auto matrices = [&](std::int64_t rows, std::int64_t columns, bool transposed) {
+        const memory::dims strides = transposed ? memory::dims{rows * columns, 1, rows}
+                                                : memory::dims{rows * columns, columns, 1};
+        return memory::desc({batch, rows, columns}, memory::data_type::bf16, strides);
+    };
+    const memory::desc left = matrices(m, k, shape.left_transposed), right = matrices(k, n, shape.right_transposed),
+                       out = matrices(m, n, false);
+    dnnl::post_ops scaling;
+    if (shape.alpha != 1) append_factor(scaling, shape.alpha);
+    if (shape.beta != 0) scaling.append_sum(shape.beta);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    attributes.set_post_ops(scaling);
+    const Operation operation(left, right, memory::desc(), out);
+    const Operation::Implementation found = operation.first(engine, attributes);
+    Plan plan;
+    plan.primitive = dnnl::matmul(found);
+    plan.source = memory(left, engine, nullptr);
+    plan.weights = memory(right, engine, nullptr);
+    plan.result = memory(out, engine, nullptr);
+    plan.scratch = memory(found.scratchpad_desc(), engine, nullptr);
+    plan.scratch_bytes = found.scratchpad_desc().get_size();
+    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result},
+                      {DNNL_ARG_SCRATCHPAD, plan.scratch}};
+    return plan;
+}
+
 }  // namespace kernels::onednn

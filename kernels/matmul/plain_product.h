@@ -1,6 +1,6 @@
 // plain_product.h - a matrix product of any shape, for the few shapes for which a library has no algorithm
 //
-//   out[i, j] (+)= bias[j] + sum over k of a[i, k] b[k, j]
+//   out[i, j] = alpha * (sum over k of a[i, k] b[k, j]) + bias[j] + beta * addend[i, j]
 //
 // Sums in float, in the order of k. Reads each factor once for every row or column of the other one: simple, not fast.
 #pragma once
@@ -21,7 +21,8 @@ struct PlainProduct {
     MatrixView<T> a, b;     // (m, k), (k, n)
     const T* bias;          // n, or nullptr
     int m, n, k;
-    bool accumulate;
+    float alpha = 1, beta = 0;
+    const Out* addend = nullptr;  // (m, n), or out itself; nullptr: beta is 0
 };
 
 // Spans are device memory. Enqueues on `stream`. Throws Error if `out` is too small or a size is not positive.

@@ -16,9 +16,10 @@ __global__ void plain_product_kernel(PlainProduct<T, Out> op) {
     float sum = 0.0f;
     for (std::int64_t k = 0; k < op.k; ++k)
         sum += to_float(op.a.at[i * op.a.row + k * op.a.column]) * to_float(op.b.at[k * op.b.row + j * op.b.column]);
+    sum *= op.alpha;
     if (op.bias) sum += to_float(op.bias[j]);
-    Out& out = op.out[std::size_t(element)];
-    out = round_to<Out>(op.accumulate ? to_float(out) + sum : sum);
+    if (op.addend) sum += op.beta * to_float(op.addend[element]);
+    op.out[std::size_t(element)] = round_to<Out>(sum);
 }
 
 }  // namespace

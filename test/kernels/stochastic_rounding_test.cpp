@@ -171,14 +171,14 @@ TEST_CASE("a resumed run has the same working parameters", "[adamw][rounding]") 
     };
     const auto nearest = working();
     const auto exchange = llmc::make_gradient_exchange(model->table(), {}, context);
-    llmc::Optimizer optimizer(*model, *exchange, {.rounding_seed = 11}, context);
+    llmc::OptimizerStep optimizer(*model, *exchange, {.rounding_seed = 11}, context);
     optimizer.round_parameters(*model);
     CHECK(working() == Masters(weights).rounded({11, 0}));
     CHECK(working() != nearest);
 
     const auto step = [&](int valid_targets) {
         exchange->begin({.valid_targets = valid_targets});
-        optimizer.step(*model, {.learning_rate = 1e-3f, .positions = 16});
+        optimizer.run(*model, {.learning_rate = 1e-3f, .positions = 16});
         return optimizer.scalars().adam_step;
     };
     const auto gradients = normal<float>(elements, 2, 0.01);

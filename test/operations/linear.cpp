@@ -4,6 +4,7 @@
 #include "kernels/matmul/matmul.h"
 #include "test/operations/gelu.h"
 #include "test/operations/operation.h"
+#include "test/operations/products.h"
 
 namespace operations {
 namespace {
@@ -16,22 +17,6 @@ using kernels::Matmul;
 template <class T> double tanh_error() { return device::is_gpu() && std::is_same_v<T, bf16> ? 0x1p-11 : 4e-7; }
 // cuBLASLt's DGELU_BGRAD may round the bias gradient to the type of its result.
 bool sums_may_be_rounded() { return device::is_gpu(); }
-
-// A sum of products in an order that the library chooses, on tensor cores not rounded to nearest: its error, relative
-// to the sum of the terms' magnitudes, grows with the square root of their number.
-template <class N> struct Products {
-    N sum = 0;
-    void add(N a, N b) { sum += a * b; }
-    N result(int) const { return sum; }
-};
-template <> struct Products<Rounded> {
-    double sum = 0, magnitude = 0;
-    void add(const Rounded& a, const Rounded& b) {
-        sum += a.value * b.value;
-        magnitude += std::fabs(a.value * b.value);
-    }
-    Rounded result(int terms) const { return {sum, square((4 + std::sqrt(terms)) * kUnit * magnitude / kDeviations)}; }
-};
 
 struct LinearSizes {
     int rows, in, out;

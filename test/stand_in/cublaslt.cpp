@@ -126,6 +126,19 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDa
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatrixLayout_t", Layout{type, rows, columns, ld});
 }
+// Header: see set(). Attributes that the program does not set are refused like unknown ones.
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
+    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
+    auto& layout = *reinterpret_cast<Layout*>(handle);
+    switch (attribute) {
+        case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return set(layout.batch, value, bytes);
+        case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return set(layout.stride, value, bytes);
+        default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
 // Header: destroys it. That enqueued products no longer need it is not documented, but holds here, as below.
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
     return destroy<Layout>(__func__, handle, "cublasLtMatrixLayout_t");

@@ -72,9 +72,27 @@ float gelu_slope(float x) {
 
 }  // namespace
 
+static bool compute(const Product& product);
+
 bool compute(std::byte* payload) {
     Product product;
     std::memcpy(static_cast<void*>(&product), payload, sizeof product);
+    const auto advance = [](const void*& data, const Layout& layout) {
+        data = static_cast<const std::byte*>(data) + std::size_t(layout.stride) * layout.element_bytes();
+    };
+    for (std::int32_t i = 0; i < product.d.batch; ++i) {
+        if (!compute(product)) return false;
+        advance(product.a_data, product.a);
+        advance(product.b_data, product.b);
+        if (product.c_data) advance(product.c_data, product.c);
+        const void* d = product.d_data;
+        advance(d, product.d);
+        product.d_data = const_cast<void*>(d);
+    }
+    return true;
+}
+
+bool compute(const Product& product) {
     const Description& description = product.description;
     const Epilogue epilogue = product.epilogue();
     const std::size_t m = product.m(), n = product.n(), k = product.k();

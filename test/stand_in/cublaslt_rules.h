@@ -29,10 +29,15 @@ struct Layout {
     cudaDataType type;
     std::uint64_t rows, columns;
     std::int64_t ld;
+    std::int32_t batch = 1;
+    std::int64_t stride = 0;  // between two matrices of a batch, in elements
     bool operator==(const Layout&) const = default;
 
     std::size_t element_bytes() const { return type == CUDA_R_16BF ? 2 : 4; }
-    std::size_t bytes() const { return ((columns - 1) * std::uint64_t(ld) + rows) * element_bytes(); }
+    std::size_t bytes() const {
+        const std::uint64_t before = std::uint64_t(batch - 1) * std::uint64_t(stride);
+        return (before + (columns - 1) * std::uint64_t(ld) + rows) * element_bytes();
+    }
 };
 struct Description {
     cublasComputeType_t compute;
@@ -112,7 +117,7 @@ struct Product {
     // counters are. The number of bytes is not documented.
     std::size_t workspace_bytes(const Algorithm& chosen) const {
         if (chosen.id == kInPlace) return 1024;
-        return chosen.parts > 1 ? m() * n() * sizeof(float) * std::size_t(chosen.parts) : 0;
+        return chosen.parts > 1 ? m() * n() * sizeof(float) * std::size_t(chosen.parts) * std::size_t(d.batch) : 0;
     }
 };
 
@@ -135,7 +140,7 @@ inline bool types_supported(const Product& product) {
 // Header, CUBLASLT_MATRIX_LAYOUT_LD: large enough that columns do not overlap. Empty matrices are not documented; here
 // they are refused.
 inline bool valid(const Layout& layout) {
-    return layout.rows > 0 && layout.columns > 0 && layout.ld >= std::int64_t(layout.rows);
+    return layout.rows > 0 && layout.columns > 0 && layout.ld >= std::int64_t(layout.rows) && layout.batch > 0;
 }
 
 inline bool sizes_fit(const Product& product) {
@@ -145,7 +150,8 @@ inline bool sizes_fit(const Product& product) {
     // Guide, cublasLtMatmul: the leading dimension of C may be 0, which broadcasts its one column.
     return valid(a) && valid(b) && valid(d) && (valid(c) || c.ld == 0) && c.rows == d.rows && c.columns == d.columns &&
            (plain_a ? a.rows : a.columns) == d.rows && (plain_b ? b.columns : b.rows) == d.columns &&
-           (plain_b ? b.rows : b.columns) == product.k();
+           (plain_b ? b.rows : b.columns) == product.k() && a.batch == d.batch && b.batch == d.batch &&
+           c.batch == d.batch;  // Header, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: of all matrices the same
 }
 
 inline bool is_transpose(std::int32_t value) {
@@ -186,7 +192,9 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!types_supported(product)) return CUBLAS_STATUS_NOT_SUPPORTED;
     const auto epilogue = find_epilogue(described.epilogue);
-    if (!epilogue) return CUBLAS_STATUS_NOT_SUPPORTED;
+    // Batches with epilogues are documented for some only; here for none.
+    if (!epilogue || (product.d.batch > 1 && described.epilogue != CUBLASLT_EPILOGUE_DEFAULT))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (epilogue->has_auxiliary()) {
         // Header, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: for GELU a multiple of 8, and no less than D's rows.
         if (described.auxiliary_ld % 8 != 0 || described.auxiliary_ld < std::int64_t(product.m()))

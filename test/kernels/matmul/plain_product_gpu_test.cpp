@@ -23,7 +23,9 @@ void check(int m, int n, int k, bool a_transposed, bool b_transposed, bool biase
     const MatrixView<T> view_a{device_a.span().data(), a_transposed ? 1 : k, a_transposed ? m : 1};
     const MatrixView<T> view_b{device_b.span().data(), b_transposed ? 1 : n, b_transposed ? k : 1};
     const T* const device_bias_or_none = biased ? device_bias.span().data() : nullptr;
-    kernels::plain_product<T, Out>({out.span(), view_a, view_b, device_bias_or_none, m, n, k, accumulate}, nullptr);
+    PlainProduct<T, Out> product{out.span(), view_a, view_b, device_bias_or_none, m, n, k};
+    if (accumulate) product.beta = 1, product.addend = out.span().data();
+    kernels::plain_product<T, Out>(product, nullptr);
     const auto got = out.download(nullptr);
     for (int i = 0; i < m; ++i)
         for (int j = 0; j < n; ++j) {
@@ -56,7 +58,7 @@ TEST_CASE("a plain product refuses invalid sizes", "[plain_product][one_order]")
     const auto out = on_device(std::vector<float>(6));
     const MatrixView<float> view{out.span().data(), 1, 1};
     const auto run = [&](int m, int n, int k) {
-        kernels::plain_product<float, float>({out.span(), view, view, nullptr, m, n, k, false}, nullptr);
+        kernels::plain_product<float, float>({out.span(), view, view, nullptr, m, n, k}, nullptr);
     };
     CHECK_THROWS_WITH(run(2, 4, 1), Contains("the size of out is 6"));
     CHECK_THROWS_WITH(run(2, 3, 0), Contains("is 0; expected at least 1"));

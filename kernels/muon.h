@@ -1,0 +1,69 @@
+// muon.h - the elementwise passes of Muon over many matrices: momentum and direction, normalization, and the update
+// with the orthogonalized direction (newton_schulz.h)
+//
+//   g = grad * grad_scale;  M = mu M + (1 - mu) g;  U = (1 - mu) g + mu M (Nesterov, with the new M)
+//   U /= max(|U|, 1e-7), the Frobenius norm of each matrix
+//   W = (1 - lr decay) W - lr scale O
+//
+// A skipped step (StepScalars) changes nothing but the directions. The matrices need not be neighbours in the flat
+// array of parameters; their momentum and direction are in arrays of their own, one matrix after the other.
+//
+// Shapes    momentum, direction: (elements of all matrices); grad, parameter, master: flat arrays; tiles: see MuonTile.
+// Numerics  in float; squares and their sums in double, so that no size of U overflows; U is rounded to T before and
+//           after the normalization.
+// Traffic   momentum 12 + sizeof(T) bytes an element, normalization 2 sizeof(T), update 8 + sizeof(T), in bf16 2 more.
+// Source    Jordan et al. 2024, kellerjordan.github.io/posts/muon; scale: Liu et al. 2025, arXiv 2502.16982.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/adamw.h"
+#include "kernels/device/types.h"
+
+namespace kernels {
+
+// Neighbouring elements of one matrix, the work of a block. All but the matrix are multiples of 16.
+struct MuonTile {
+    std::int64_t first;  // in momentum and direction
+    std::int64_t flat;   // in grad, parameter and master
+    std::int32_t size, matrix;
+};
+// Cuts a matrix of `size` elements into tiles, for plans made on the host.
+void append_muon_tiles(std::vector<MuonTile>& tiles, std::int32_t matrix, std::int64_t first, std::int64_t flat,
+                       std::int64_t size);
+
+template <class T>
+struct MuonMomentum {
+    std::span<float> momentum;
+    std::span<T> direction;             // out: U, not normalized
+    std::span<double> partial;          // (tiles), out: the sum of squares of each tile of U; module_sums() adds them
+    std::span<const float> grad;
+    std::span<const MuonTile> tiles;    // on the device
+    std::span<const StepScalars> scalars;  // (1)
+    float mu;
+};
+// All enqueue on `stream`. Throw Error if `partial` or `scalars` is too short.
+template <class T> void muon_momentum(const MuonMomentum<T>& op, StreamRef stream);
+
+template <class T>
+struct MuonNormalize {
+    std::span<T> direction;               // in and out
+    std::span<const double> squared_norm;  // (matrices)
+    std::span<const MuonTile> tiles;
+};
+template <class T> void muon_normalize(const MuonNormalize<T>& op, StreamRef stream);
+
+template <class T>
+struct MuonUpdate {
+    std::span<T> parameter;           // in fp32 the same memory as master
+    std::span<float> master;
+    std::span<const T> direction;     // O
+    std::span<const float> scale;     // (matrices)
+    std::span<const MuonTile> tiles;
+    std::span<const StepScalars> scalars;  // (1)
+    float learning_rate_factor = 1, weight_decay = 0;  // of StepScalars::learning_rate
+    Rounding rounding{};              // first_element: of the flat array
+};
+template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream);
+
+}  // namespace kernels

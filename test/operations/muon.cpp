@@ -1,0 +1,231 @@
+// muon.cpp - the elementwise passes of Muon, and general products, which its orthogonalization consists of
+#include "kernels/muon.h"
+
+#include <cmath>
+#include <optional>
+
+#include "kernels/device/memory.h"
+#include "kernels/grad_norm.h"
+#include "kernels/matmul/matmul.h"
+#include "test/operations/operation.h"
+#include "test/operations/products.h"
+
+namespace operations {
+namespace {
+
+using kernels::MuonTile;
+using kernels::StepScalars;
+
+constexpr float kMu = 0.95f, kWeightDecay = 0.1f, kLearningRateFactor = 1.5f;
+
+// Three matrices of `size` elements, in the flat array at a distance of 16 elements and in reverse order.
+struct Matrices {
+    static constexpr int kCount = 3;
+    std::int64_t size;
+    std::vector<MuonTile> tiles;
+    StepScalars step{.adam_step = 7, .learning_rate = 0.02f, .grad_scale = 0.37f};
+    device::Array<MuonTile> device_tiles;
+    device::Array<StepScalars> device_step;
+
+    explicit Matrices(const Shape& s) : size(s[0]), device_step(1) {
+        if (s.size() > 1 && s[1]) step.skip = kernels::kSkipOutlier;
+        for (int matrix = 0; matrix < kCount; ++matrix)
+            kernels::append_muon_tiles(tiles, matrix, matrix * size, flat_of(matrix), size);
+        device_tiles = device::Array<MuonTile>(tiles, nullptr);
+        device_step.upload({&step, 1}, nullptr);
+        device::sync(nullptr);
+    }
+    std::int64_t flat_of(int matrix) const { return (kCount - 1 - matrix) * (size + 16); }
+    std::int64_t flat() const { return kCount * (size + 16); }
+    std::int64_t elements() const { return kCount * size; }
+    bool skipped() const { return step.skip != kernels::kNoSkip; }
+};
+
+template <class T>
+struct MuonMomentum : Operation {
+    Matrices of;
+    Tensor<float> momentum, grad;
+    Tensor<T> direction;
+    Tensor<double> partial, squared_norm;
+
+    explicit MuonMomentum(const Shape& s)
+        : of(s),
+          momentum(in_out<float>("momentum", of.elements(), {.deviation = 0.01})),
+          grad(input<float>("grad", of.flat(), {.deviation = 0.01})),
+          direction(in_out<T>("direction", of.elements())),
+          partial(scratch<double>("partial", of.tiles.size())),
+          squared_norm(output<double>("squared norm", Matrices::kCount)) {
+        bytes = double(of.elements()) * (12 + sizeof(T));
+    }
+    void run(device::StreamRef stream) override {
+        kernels::muon_momentum<T>({momentum, direction, partial, grad, of.device_tiles.span(), of.device_step.span(),
+                                   kMu}, stream);
+    }
+    void collect() override {  // the contract does not specify which elements a partial sum covers
+        const auto parts = partial.storage().bytes();
+        std::vector<double> norms(Matrices::kCount);
+        for (std::size_t i = 0; i < of.tiles.size(); ++i)
+            norms[std::size_t(of.tiles[i].matrix)] += partial.storage().value(parts, i);
+        device::copy_to_device(squared_norm.span().data(), norms.data(), norms.size() * sizeof norms[0], nullptr);
+        device::sync(nullptr);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto m = v[momentum], g = v[grad];
+        const auto u = v[direction];
+        const auto norm = v[squared_norm];
+        v.each(Matrices::kCount, [&, m, g, u, norm](std::size_t matrix) {
+            typename V::Sum total = 0;
+            for (std::int64_t i = 0; i < of.size && !of.skipped(); ++i) {
+                const std::size_t at = matrix * std::size_t(of.size) + std::size_t(i);
+                const N scaled = N(g[std::size_t(of.flat_of(int(matrix)) + i)]) * N(of.step.grad_scale);
+                m[at] = N(kMu) * N(m[at]) + (N(1) - N(kMu)) * scaled;
+                const N direction = (N(1) - N(kMu)) * scaled + N(kMu) * N(m[at]);
+                u[at] = direction;
+                v.add_in_double(total, direction * direction);
+            }
+            norm[matrix] = N(total);
+        });
+    }
+};
+
+template <class T>
+struct MuonNormalize : Operation {
+    Matrices of;
+    Tensor<T> direction;
+    Tensor<double> squared_norm;
+
+    explicit MuonNormalize(const Shape& s)
+        : of(s), direction(in_out<T>("direction", of.elements())),
+          // one matrix that is not 0 but below the smallest norm
+          squared_norm(input<double>("squared norm", Matrices::kCount, {.first = {2.5e30, 1e-20, 0.75}})) {
+        bytes = double(of.elements()) * 2 * sizeof(T);
+    }
+    void run(device::StreamRef stream) override {
+        kernels::muon_normalize<T>({direction, squared_norm, of.device_tiles.span()}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        v.each(Matrices::kCount, [&, x = v[direction], norm = v[squared_norm]](std::size_t matrix) {
+            const double factor = 1 / std::max(std::sqrt(double(N(norm[matrix]))), 1e-7);
+            for (std::size_t i = matrix * std::size_t(of.size); i < (matrix + 1) * std::size_t(of.size); ++i)
+                x[i] = N(x[i]) * N(1.0f * float(factor));
+        });
+    }
+};
+
+template <class T>
+struct MuonUpdate : Operation {
+    Matrices of;
+    Tensor<float> master, scale;
+    Tensor<T> direction;
+    std::optional<Tensor<T>> parameter;  // empty in fp32, where the parameter is the master weight
+
+    explicit MuonUpdate(const Shape& s)
+        : of(s), master(in_out<float>("master", of.flat(), {.deviation = 0.02})),
+          scale(input<float>("scale", Matrices::kCount, {.first = {5.5, 0.2, 11}})),
+          direction(input<T>("direction", of.elements(), {.deviation = 0.05})) {
+        if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", of.flat());
+        bytes = double(of.elements()) * (sizeof(T) == 2 ? 12 : 12);
+    }
+    void run(device::StreamRef stream) override {
+        std::span<T> parameters;
+        if constexpr (sizeof(T) == 2) parameters = parameter->span();
+        else parameters = master.span();
+        kernels::muon_update<T>({parameters, master, direction, scale, of.device_tiles.span(), of.device_step.span(),
+                                 kLearningRateFactor, kWeightDecay, {}}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        if (of.skipped()) return;
+        v.each(Matrices::kCount, [&, w = v[master], s = v[scale], o = v[direction]](std::size_t matrix) {
+            const N lr = N(of.step.learning_rate) * N(kLearningRateFactor);
+            for (std::int64_t i = 0; i < of.size; ++i) {
+                const std::size_t flat = std::size_t(of.flat_of(int(matrix)) + i);
+                const N direction = o[matrix * std::size_t(of.size) + std::size_t(i)];
+                w[flat] = (N(1) - lr * N(kWeightDecay)) * N(w[flat]) - lr * N(s[matrix]) * direction;
+                if constexpr (sizeof(T) == 2) v[*parameter][flat] = w[flat];
+            }
+        });
+    }
+};
+
+// The sizes of kernels::ScaledProduct, then: bits 1 and 2 transpose left and right, bit 4 adds, bit 8 adds to out.
+template <class T>
+struct ScaledProduct : Operation {
+    int m, n, k, batch;
+    bool left_transposed, right_transposed, adds, in_place;
+    kernels::Matmul matmul;
+    Tensor<T> left, right, addend, out;
+    static constexpr float kAlpha = 0.75f, kBeta = -1.5f;
+
+    explicit ScaledProduct(const Shape& s)
+        : m(s[0]), n(s[1]), k(s[2]), batch(s[3]), left_transposed(s[4] & 1), right_transposed(s[4] & 2),
+          adds(s[4] & 12), in_place(s[4] & 8), matmul({.bf16 = kernels::Bf16Arithmetic(s[5])}),
+          left(input<T>("left", std::size_t(batch) * m * k)),
+          right(input<T>("right", std::size_t(batch) * k * n, {.deviation = 1 / std::sqrt(k)})),
+          addend(input<T>("addend", adds && !in_place ? std::size_t(batch) * m * n : 0)),
+          out(output_or_in_out<T>(in_place, "out", std::size_t(batch) * m * n)) {
+        flops = 2.0 * batch * m * n * k;
+        bytes = double(left.storage().size + right.storage().size + addend.storage().size +
+                       out.storage().size * (1 + in_place)) * sizeof(T);
+    }
+    static bool applies(const Shape& s) {
+        constexpr int kMultiple = 16 / sizeof(T);
+        return s[0] % kMultiple == 0 && s[1] % kMultiple == 0 && s[2] % kMultiple == 0 &&
+               (sizeof(T) == 2 || s[5] == 0);
+    }
+    void run(device::StreamRef stream) override {
+        const std::span<const T> added = in_place ? std::span<const T>(out.span()) : std::span<const T>(addend.span());
+        matmul.multiply<T>({.out = out, .left = left, .right = right, .addend = added, .m = m, .n = n, .k = k,
+                            .batch = batch, .left_transposed = left_transposed, .right_transposed = right_transposed,
+                            .alpha = kAlpha, .beta = adds ? kBeta : 0}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        v.each(std::size_t(batch) * m, [&, a = v[left], b = v[right], c = v[addend], d = v[out]](std::size_t row) {
+            const std::size_t item = row / m, i = row % m;
+            for (std::size_t j = 0; j < std::size_t(n); ++j) {
+                Products<N> products;
+                for (std::size_t x = 0; x < std::size_t(k); ++x) {
+                    const std::size_t at_left = item * m * k + (left_transposed ? x * m + i : i * k + x),
+                                      at_right = item * k * n + (right_transposed ? j * k + x : x * n + j);
+                    products.add(a[at_left], b[at_right]);
+                }
+                const std::size_t at = row * n + j;
+                const N sum = N(kAlpha) * products.result(k);
+                if (!adds) d[at] = sum;
+                else d[at] = sum + N(kBeta) * N(in_place ? N(d[at]) : N(c[at]));
+            }
+        });
+    }
+};
+
+// A part of a pack of threads, whole tiles, and a little more.
+const std::vector<Shape> kSizes = with_each({{16}, {1024}, {1040}, {16384}, {40000}}, {0, 1});
+const Registered momentum({.name = "muon momentum", .tag = "[muon][one_order]",
+                           .dimensions = {"elements of a matrix", "skipped"}, .edges = kSizes,
+                           .small = {{1 << 22, 0}}, .large = {{28311552, 0}}, .make = make<MuonMomentum>});
+const Registered normalize({.name = "muon normalize", .tag = "[muon][one_order]",
+                            .dimensions = {"elements of a matrix"}, .edges = {{16}, {1040}, {16384}, {40000}},
+                            .small = {{1 << 22}}, .large = {{28311552}}, .make = make<MuonNormalize>});
+const Registered update({.name = "muon update", .tag = "[muon][one_order]",
+                         .dimensions = {"elements of a matrix", "skipped"}, .edges = kSizes,
+                         .small = {{1 << 22, 0}}, .large = {{28311552, 0}}, .make = make<MuonUpdate>});
+
+// Transposed factors, additions out of place and in place, a batch; in bf16 also by widening.
+std::vector<Shape> products() {
+    auto shapes = with_each({{8, 16, 24, 1}, {48, 40, 64, 3}, {4, 8, 4, 2}, {136, 72, 520, 1}}, {0, 1, 2, 3, 4, 7, 8});
+    return with_each(shapes, {0, 2});
+}
+// The products of newton_schulz() for a layer of GPT-2 124M: gram, polynomial and update of (768, 768) and (768, 3072).
+std::vector<Shape> newton_schulz() {
+    return {{768, 768, 768, 4, 2, 0}, {768, 768, 768, 4, 4, 0}, {768, 768, 3072, 2, 2, 0}, {768, 3072, 768, 2, 4, 0}};
+}
+const Registered scaled_product({.name = "scaled product", .tag = "[matmul][muon]",
+                                 .dimensions = {"m", "n", "k", "batch", "form", "arithmetic"}, .edges = products(),
+                                 .small = newton_schulz(), .large = newton_schulz(), .make = make<ScaledProduct>,
+                                 .same_on_any_threads = false});
+
+}  // namespace
+}  // namespace operations
