@@ -206,6 +206,7 @@ for most in $caps; do
     is host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
 is run && one cpu "recipes: plans, 20 steps of each, finetuning" test/program/recipes.sh
+is run && one cpu "sweeps: combinations, interrupted and failed runs" test/program/sweep.sh
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh 8
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2

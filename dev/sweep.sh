@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# sweep.sh -o FOLDER [OPTIONS] --vary 'FLAG VALUE...' ... -- PROGRAM FLAGS... - trains a run for every combination of
+# values and every seed, several at once, and prints their last validation losses as a table
+#
+#   dev/sweep.sh -o runs/lr --vary '--lr 3e-3 6e-3' --vary '--weight-decay 0.1 0.3' -- ./train_gpt2 -i ... -x 500
+#
+#   -o FOLDER            every run has a folder in it, with its log and output; and table.md, plot.png
+#   --vary 'FLAG V...'   values of a flag; several --vary: all combinations
+#   --seeds '1 2 3'      seeds of each combination (default)
+#   --jobs N             runs at once; default: one per core. Each gets --threads cores / N, unless that flag is given
+#   --plotted N          combinations in the plot, the best ones (6): validation losses of the first seed
+#
+# An interrupted program writes a checkpoint. So the same command finishes a sweep that was stopped: finished runs are
+# skipped, others resumed. A run that fails, for example because its loss is no longer finite, counts as worst; its
+# output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds. Exit status 1: a run failed;
+# 2: wrong arguments; 130: interrupted.
+set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+refuse() {
+    echo "error: $*; see $(basename "$0") --help" >&2
+    exit 2
+}
+out='' seeds='1 2 3' jobs=$(nproc) plotted=6 varied=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in -o | --vary | --seeds | --jobs | --plotted) ;; *) refuse "unexpected argument \"$1\"" ;; esac
+    [ $# -ge 2 ] && [ "$2" != -- ] || refuse "$1 has no value"
+    case $1 in
+        -o) out=$2 ;;
+        --vary)
+            read -ra words <<<"$2"
+            [ ${#words[@]} -ge 2 ] && [[ ${words[0]} = -* ]] || refuse "--vary is \"$2\"; expected a flag and values"
+            varied+=("$2")
+            ;;
+        --seeds) seeds=$2 ;;
+        --jobs) jobs=$2 ;;
+        --plotted) plotted=$2 ;;
+    esac
+    shift 2
+done
+[ -n "$out" ] || refuse "-o is not given; expected the folder of the sweep"
+[ ${#varied[@]} -gt 0 ] || refuse "--vary is not given; expected a flag and its values"
+[ $# -ge 2 ] || refuse "expected -- and the program with its flags, after the options"
+# shellcheck disable=SC2086
+whole_numbers "$jobs" "$plotted" $seeds
+shift
+command -v "$1" >/dev/null || refuse "\"$1\" is not a program"
+mkdir -p "$out"
+threads=()
+[[ " $* " = *" --threads"[\ =]* ]] || threads=(--threads $(($(nproc) > jobs ? $(nproc) / jobs : 1)))
+
+# Combinations as lines of flags, such as "--lr 3e-3 --weight-decay 0.1".
+combinations=('')
+for one in "${varied[@]}"; do
+    read -ra words <<<"$one"
+    longer=()
+    for before in "${combinations[@]}"; do
+        for value in "${words[@]:1}"; do longer+=("${before:+$before }${words[0]} $value"); done
+    done
+    combinations=("${longer[@]}")
+done
+# name_of FLAGS: "lr=3e-3,weight-decay=0.1"
+name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
+finished() { [ -e "$1/log.jsonl" ] && [ "$(jq -rs 'last | .reason // ""' "$1/log.jsonl")" = "all steps made" ]; }
+
+pids=() stopped=0
+stop() {
+    stopped=130
+    kill -TERM "${pids[@]}" 2>/dev/null || true  # they save; background jobs ignore SIGINT
+}
+trap stop INT TERM
+running() { jobs -rp | wc -l; }
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+for seed in $seeds; do
+    for flags in "${combinations[@]}"; do
+        run=$(name_of "$flags"),seed=$seed
+        ! finished "$out/$run" || continue
+        while [ $stopped = 0 ] && [ "$(running)" -ge "$jobs" ]; do wait -n || true; done
+        [ $stopped = 0 ] || break 2
+        # shellcheck disable=SC2086
+        setsid "$@" "${threads[@]}" $flags --seed "$seed" -o "$out/$run" -y auto >"$out/$run.txt" 2>&1 </dev/null &
+        pids+=($!)
+        echo "started: $run"
+    done
+done
+while [ "$(running)" -gt 0 ]; do wait -n || true; done
+[ $stopped = 0 ] || exit $stopped
+
+# A line per combination: mean, spread, minutes per run, loss of each seed, name.
+failed=0
+rows=$(for flags in "${combinations[@]}"; do
+    losses=() seconds=0
+    for seed in $seeds; do
+        log=$out/$(name_of "$flags"),seed=$seed/log.jsonl
+        loss=failed
+        if finished "$(dirname "$log")"; then
+            loss=$(jq -rs 'map(select(.event == "val")) | last.loss // "failed"' "$log")
+            seconds=$(jq -s --argjson before "$seconds" 'map(select(.event == "end").seconds) | add + $before' "$log")
+        fi
+        losses+=("$loss")
+    done
+    awk -v losses="${losses[*]}" -v seconds="$seconds" -v name="$(name_of "$flags")" 'BEGIN {
+        count = split(losses, loss, " ")
+        low = 1e30; high = -1e30; list = ""
+        for (i = 1; i <= count; i++) {
+            value = loss[i] == "failed" ? "failed" : sprintf("%.4f", loss[i])
+            list = list (i > 1 ? ", " : "") value
+            if (value == "failed") { bad = 1; continue }
+            sum += loss[i]
+            if (loss[i] < low) low = loss[i] + 0
+            if (loss[i] > high) high = loss[i] + 0
+        }
+        printf "%s\t%s\t%s\t%.2f\t%s\t%s\n", bad ? "1e30" : sum / count, bad ? "failed" : sprintf("%.4f", sum / count),
+            bad ? "-" : sprintf("%.4f", high - low), seconds / 60 / count, list, name
+    }'
+done | sort -g)
+{
+    echo "| flags | validation loss | spread | minutes | seeds $seeds |"
+    echo "|---|---|---|---|---|"
+    awk -F '\t' '{ printf "| `%s` | %s | %s | %s | %s |\n", $6, $2, $3, $4, $5 }' <<<"$rows"
+} | tee "$out/table.md"
+! grep -q failed <<<"$rows" || failed=1
+best=()
+while IFS=$'\t' read -r _ mean _ _ _ name; do
+    [ "$mean" = failed ] || best+=("$out/$name,seed=${seeds%% *}")
+done < <(head -n "$plotted" <<<"$rows")
+[ ${#best[@]} = 0 ] || "$(dirname "$(realpath "$0")")/plot" "${best[@]}" --x tokens -o "$out/plot.png" >/dev/null
+exit $failed

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# sweep.sh - dev/sweep.sh trains all combinations, skips finished runs, resumes interrupted ones, and counts failed ones
+#
+#   test/program/sweep.sh [BUILD]     with the programs in BUILD (build/cpu)
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=$PWD/${1:-build/cpu}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+check() {  # WHAT COMMAND...
+    local what=$1
+    shift
+    "$@" || { echo "$what: failed: $*"; failed=1; }
+}
+export OMP_WAIT_POLICY=passive
+"$build/tokenize" -o "$work" --name t --hold-out 2 README.md llmc/README.md scripts/README.md >/dev/null
+train=("$build/train_gpt2" -i "$work/t_train_*.bin" -j "$work/t_val_*.bin" -e custom:l=1,h=2,c=32,t=32 -b 2 -t 32
+    --val-tokens 256 --tune=off --epochs 1000)
+sweep() { dev/sweep.sh -o "$work/sweep" --seeds '1 2' --jobs 2 "$@"; }
+
+small=(--vary '--lr 1e-3 1e-2' --vary '-u 0 5' -- "${train[@]}" -x 20)
+sweep "${small[@]}" >"$work/out" 2>&1
+check "a sweep" test $? = 0
+check "all runs" test "$(grep -c ^started: "$work/out")" = 8
+check "rows" test "$(grep -c '^| `lr=1e-[23],u=[05]` | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]*, [0-9.]* |$' \
+    "$work/sweep/table.md")" = 4
+check "order" sort -C -t '|' -k 3,3 <(grep '`lr' "$work/sweep/table.md")
+check "a plot" test -s "$work/sweep/plot.png"
+# The same run by hand has the same loss, and the table its mean.
+"${train[@]}" -x 20 --lr 1e-2 -u 5 --seed 2 --threads 1 -o "$work/alone" >/dev/null
+loss() { jq -rs 'map(select(.event == "val")) | last.loss' "$1/log.jsonl"; }
+check "the loss by hand" test "$(loss "$work/alone")" = "$(loss "$work/sweep/lr=1e-2,u=5,seed=2")"
+mean=$(awk "BEGIN { printf \"%.4f\", ($(loss "$work/sweep/lr=1e-2,u=5,seed=1") + $(loss "$work/alone")) / 2 }")
+check "the mean" grep -q "^| \`lr=1e-2,u=5\` | $mean |" "$work/sweep/table.md"
+cp "$work/sweep/table.md" "$work/before.md"
+sweep "${small[@]}" >"$work/out" 2>&1
+check "nothing to do again" test "$(grep -c ^started: "$work/out")" = 0
+check "the same table" cmp "$work/before.md" "$work/sweep/table.md"
+
+# Interrupted, then finished by the same command, with the losses of whole runs.
+long=(--vary '--lr 1e-3' -- "${train[@]}" -x 4000 -d 64 --threads 1)
+dev/sweep.sh -o "$work/whole" --seeds 1 --jobs 1 "${long[@]}" >/dev/null 2>&1
+setsid dev/sweep.sh -o "$work/cut" --seeds 1 --jobs 1 "${long[@]}" >"$work/out" 2>&1 &
+pid=$!
+until [ "$(grep -c '"event":"step"' "$work/cut/lr=1e-3,seed=1/log.jsonl" 2>/dev/null)" -gt 0 ] 2>/dev/null; do
+    sleep 0.05
+    kill -0 $pid 2>/dev/null || break
+done
+kill -TERM $pid
+wait $pid
+check "interrupted" test $? = 130
+check "a checkpoint" compgen -G "$work/cut/lr=1e-3,seed=1/step_*" >/dev/null
+check "no table" test ! -e "$work/cut/table.md"
+dev/sweep.sh -o "$work/cut" --seeds 1 --jobs 1 "${long[@]}" >/dev/null 2>&1
+check "resumed" grep -q '"event":"resume"' "$work/cut/lr=1e-3,seed=1/log.jsonl"
+check "the same loss" test "$(loss "$work/cut/lr=1e-3,seed=1")" = "$(loss "$work/whole/lr=1e-3,seed=1")"
+
+# A run that fails.
+dev/sweep.sh -o "$work/bad" --seeds 1 --vary '--lr 1e-3 1000' -- "${train[@]}" -x 20 --weight-decay 1000 \
+    >"$work/out" 2>&1
+check "a failed run" test $? = 1
+check "its row, last" grep -q '^| `lr=1000` | failed | - | ' <(tail -n 1 "$work/bad/table.md")
+check "its output" grep -q '^error: ' "$work/bad/lr=1000,seed=1.txt"
+
+refuses() {  # EXPECTED ARGUMENTS...
+    local expected=$1 said status=0
+    shift
+    said=$(dev/sweep.sh "$@" 2>&1) || status=$?
+    check "status of $*" test $status = 2
+    check "$expected" test "$said" = "error: $expected; see sweep.sh --help"
+}
+refuses '-o is not given; expected the folder of the sweep' --vary '--lr 1' -- true x
+refuses '--vary is "--lr"; expected a flag and values' -o "$work/x" --vary --lr -- true
+refuses '--vary is not given; expected a flag and its values' -o "$work/x" -- true x
+refuses 'expected -- and the program with its flags, after the options' -o "$work/x" --vary '--lr 1'
+refuses '"absent" is not a program' -o "$work/x" --vary '--lr 1' -- absent x
+refuses '"two" is not a positive integer' -o "$work/x" --vary '--lr 1' --seeds '1 two' -- true x
+[ $failed = 0 ] && echo "sweeps train, resume, tabulate and refuse correctly"
+exit $failed
