@@ -13,7 +13,9 @@ set -euo pipefail
 . "$(dirname "$(realpath "$0")")/help.sh"
 # shellcheck source=scripts/progress.sh
 . "$(dirname "$(realpath "$0")")/progress.sh"
-most_words 1 "$@"
+[ "${1:-}" != tests ] || { with_tests=yes && shift; }
+most_words 0 "$@"
+set -- ${with_tests:+tests}
 cd "$(dirname "$0")/.."
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null || true)
@@ -35,7 +37,8 @@ commands=(
 # Python packages provide pyarrow, and parts that the CUDA toolkit may lack.
 [ -z "$nvcc${1:-}" ] || commands+=("python3-pip pip3")
 probed=build/probes  # compiler output of each probe that does not compile
-mkdir -p $probed
+mkdir -p $probed 2>/dev/null || true
+[ -w $probed ] && [ -z "$(find $probed ! -writable)" ] || probed=$(mktemp -d)  # for example, written by root before
 # of_probe PROBE FIELD: library, expected, packages, version or link, from the header comment of the probe
 of_probe() { sed -n "s|^// $2: *||p" "scripts/probes/$1.cpp"; }
 compiles() {
@@ -49,16 +52,16 @@ compiles() {
 }
 # Whether all probes compile as one file, which takes a third of the time.
 all_compile() {
-    local probe compiler=$CXX
-    ! command -v mpicxx >/dev/null || { compiler=mpicxx; export OMPI_CXX=$CXX MPICH_CXX=$CXX; }
+    local probe
+    export OMPI_CXX=$CXX MPICH_CXX=$CXX
     for probe; do
         printf '#define main main_of_%s\n#include "scripts/probes/%s.cpp"\n#undef main\n' "$probe" "$probe"
-    done >$probed/all.cpp
+    done >"$probed/all.cpp"
     # shellcheck disable=SC2046,SC2086
-    $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only $probed/all.cpp >$probed/all 2>&1 &&
-        echo 'int main() {}' | $compiler -x c++ - -o $probed/all.out \
+    mpicxx -std=c++20 -fopenmp -I. $bundled -fsyntax-only "$probed/all.cpp" >"$probed/all" 2>&1 &&
+        echo 'int main() {}' | mpicxx -x c++ - -o "$probed/all.out" \
             $([ ! -e build/deps/lib ] || echo -Lbuild/deps/lib) $(for probe; do of_probe "$probe" link; done) \
-            >>$probed/all 2>&1
+            >>"$probed/all" 2>&1
 }
 # Prints the given probes that do not compile.
 fails_to_compile() {
@@ -79,13 +82,23 @@ version_of() {
         sed 's/ *\. */./g; s/[A-Z_]*VERSION[A-Z_]*//g; s/^[". ]*\([0-9][0-9.a-z]*\).*/\1/'
 }
 
+missing_commands() {
+    local command
+    for command in "${commands[@]}"; do command -v "${command#* }" >/dev/null || echo "${command% *}"; done
+}
+
 missing=()
 mapfile -t probes < <(basename -s .cpp scripts/probes/*.cpp)
 [ -n "${1:-}" ] || mapfile -t probes < <(printf '%s\n' "${probes[@]}" | grep -vx catch2)  # only the tests need it
 mapfile -t lacking < <(fails_to_compile "${probes[@]}")
 for probe in "${lacking[@]}"; do read -ra packages < <(of_probe "$probe" packages) && missing+=("${packages[@]}"); done
-for command in "${commands[@]}"; do command -v "${command#* }" >/dev/null || missing+=("${command% *}"); done
-mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u | grep .)
+if [ "$CXX" != g++ ] && [[ " ${lacking[*]} " = *" compiler "* ]]; then
+    echo "error: CXX is \"$CXX\", which cannot compile a small C++20 program; expected" \
+        "$(of_probe compiler expected): set CXX to one, or unset it for g++" \
+        "($(head -n 1 "$probed/compiler" | cut -c 1-160))" >&2
+    exit 2
+fi
+mapfile -t missing < <({ printf '%s\n' "${missing[@]}"; missing_commands; } | sort -u | grep .)
 as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
 export DEBIAN_FRONTEND=noninteractive
@@ -103,13 +116,14 @@ install() { apt_get install -y --no-install-recommends "$@"; }
 
 # Prints one error per library whose probe does not compile; if the compiler is too old, only that error.
 name_lacking() {
-    local probe version
+    local probe version why
     [[ " ${lacking[*]} " != *" compiler "* ]] || lacking=(compiler)
     for probe in "${lacking[@]}"; do
         version=$(version_of "$probe") || version=
+        why=$(grep -m 1 -E 'error|cannot find|not found' "$probed/$probe" | cut -c 1-160) || why=
         echo "error: $(of_probe "$probe" library) is ${version:-missing}; expected $(of_probe "$probe" expected)," \
             "Debian's and Ubuntu's packages: $(of_probe "$probe" packages)" \
-            "${version:+($(grep -m 1 -E 'error|cannot find' "$probed/$probe" | cut -c 1-160))}" >&2
+            "${why:+($why)}" >&2
     done
 }
 
@@ -131,6 +145,11 @@ if [ ${#missing[@]} -gt 0 ]; then
     mapfile -t lacking < <(fails_to_compile "${lacking[@]}")
     if [ ${#lacking[@]} -gt 0 ]; then
         name_lacking
+        exit 2
+    fi
+    mapfile -t missing < <(missing_commands)
+    if [ ${#missing[@]} -gt 0 ]; then
+        echo "error: these are still missing after apt-get installed them: ${missing[*]}; check PATH" >&2
         exit 2
     fi
 fi
@@ -155,7 +174,7 @@ if [ "${1:-}" = tests ] && ! has_fuzzer; then
     [ ${#as_root[@]} -eq 0 ] || as_root=(sudo -n)  # not worth asking for a password
     echo "installing clang, for the fuzz targets"
     {
-        [ ${#missing[@]} -gt 0 ] || apt_get update
+        apt_get update
         runtime=$(apt-cache pkgnames libclang-rt-dev | grep -x libclang-rt-dev)
         install clang $runtime
     } 2>/dev/null || true

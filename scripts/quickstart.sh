@@ -2,8 +2,8 @@
 # quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, on any machine
 #
 # Without arguments the text is the King James Bible (Debian's package bible-kjv), one document per chapter; otherwise
-# the given files, one document per paragraph. Every 20th document is held out for validation. Results:
-# runs/quickstart*/ with log.jsonl, plot.png and the model.
+# the given files, one document per paragraph. Every 20th document is held out for validation. Results: the data in
+# data/, and runs/quickstart*/ with log.jsonl, plot.png and the model.
 #
 #   QUICKSTART_MINUTES=3     duration of the run, including validations, samples and the checkpoint. A short run before
 #                            it measures the speed, which determines the number of steps; the run makes fewer steps if
@@ -28,6 +28,8 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 [[ $minutes =~ ^[0-9]{0,4}\.?[0-9]+$ ]] &&
     awk -v minutes="$minutes" 'BEGIN { exit !(minutes > 0 && minutes < 10000) }' ||
     { echo "error: QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5" >&2; exit 2; }
+[[ $dtype =~ ^(fp32|bf16)$ ]] ||
+    { echo "error: QUICKSTART_DTYPE is \"$dtype\"; expected fp32 or bf16" >&2; exit 2; }
 
 scripts/install_deps.sh
 echo "building"
@@ -48,9 +50,10 @@ if [ ${#texts[@]} -eq 0 ]; then
     fi
     shards=$data/bible
 else
-    data=$temporary/data
-    mkdir "$data"
-    dev/tokenize -o "$data" --name text --document-start '^[[:space:]]*$' "${texts[@]}"
+    data=data/text-$(cat "${texts[@]}" | sha256sum | cut -c 1-12)  # kept, so that the run can be resumed
+    if [ ! -e "$data/text_val_000000.bin" ]; then
+        dev/tokenize -o "$data" --name text --document-start '^[[:space:]]*$' "${texts[@]}"
+    fi
     shards=$data/text
 fi
 
@@ -63,7 +66,8 @@ done
 
 batch=8 length=128
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
-    -b $batch -t $length --dtype "$dtype" --shuffle --samples 2 -g 300 --prompt $'Ps23:1 The LORD is')
+    -b $batch -t $length --dtype "$dtype" --shuffle --samples 2 -g 300)
+[ ${#texts[@]} -gt 0 ] || train+=(--prompt $'Ps23:1 The LORD is')
 recipe=(--lr 3e-3 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
@@ -93,3 +97,4 @@ echo "validation loss: $(printf '%.4f' "$loss") nats per byte"
 echo "log:             $out/log.jsonl"
 echo "plot:            $out/plot.png"
 echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"
+echo "sample from it:  make dev/generate && dev/generate -e $out"

@@ -116,6 +116,7 @@ run_inside() {
     fi
     local tier
     for tier in $TIERS; do step "scripts/test.sh $tier" scripts/test.sh "$tier"; done
+    step "every file compiles separately" make -j"$(nproc)" UNITE= DEVICE=cpu all
     return $failed
 }
 export -f run_inside

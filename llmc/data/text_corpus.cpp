@@ -149,9 +149,10 @@ public:
         require(
             documents_ >= options_.hold_out, "number of documents", documents_,
             "at least the " + std::to_string(options_.hold_out) + " of --hold-out, so that one is left for validation",
-            summary_.crlf_lines > 0
-                ? "its lines end with CR LF, so none of them is blank: convert them to LF with sed 's/\\r$//'"
-                : "lower --hold-out, or split the text with --document-key or --document-start");
+            std::string("lower --hold-out, or split the text with --document-key or --document-start") +
+                (summary_.crlf_lines > 0 ? "; a line that ends with CR LF is not blank: convert them to LF with sed "
+                                           "'s/\\r$//'"
+                                         : ""));
         train_.seal();
         if (options_.hold_out > 0) val_.seal();  // before either is published, so that a full disk leaves neither
         summary_.train = train_.publish(documents_ - held_out);

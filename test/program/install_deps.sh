@@ -38,6 +38,28 @@ old oneapi/dnnl/dnnl.hpp "oneDNN is 1.8.0; expected version 2.6, Debian's and Ub
 #define DNNL_VERSION_PATCH 0
 namespace dnnl { class memory; }'
 old zstd.h "zstd is missing; expected version 1.3, Debian's and Ubuntu's packages: libzstd-dev" '#include <not/there.h>'
+# refuses EXPECTED COMMAND...: checks the only line of the error
+refuses() {
+    local expected=$1 said status=0
+    shift
+    said=$(PATH=$work:$PATH "$@" 2>&1) || status=$?
+    if [ $status != 2 ] || [ "$(grep -vc '^installing: ' <<<"$said")" != 1 ] || ! grep -qF "$expected" <<<"$said"; then
+        echo "$*: exit code $status, not 2, or another line than \"$expected\": $said"
+        failed=1
+    fi
+}
+refuses 'error: unexpected argument "test"; see install_deps.sh --help' scripts/install_deps.sh test
+refuses 'error: CXX is "absent++", which cannot compile a small C++20 program; expected g++ 11 or clang++ 14' \
+    env CXX=absent++ scripts/install_deps.sh
+mkdir "$work/some"  # all of PATH but jq
+IFS=: read -ra folders <<<"$PATH"
+for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$work/some/" 2>/dev/null; done
+rm "$work/some/jq"
+refuses 'error: these are still missing after apt-get installed them: jq; check PATH' \
+    env PATH="$work:$work/some" scripts/install_deps.sh
+rm "$work/some/mpicxx"
+refuses 'error: MPI is missing; expected' env PATH="$work:$work/some" CPATH="$(dirname "$(find /usr/lib /usr/include \
+    -path '*include/mpi.h' 2>/dev/null | head -n 1)")" scripts/install_deps.sh
 
 for tool in qemu-aarch64-static jq; do cp "$work/apt-get" "$work/$tool"; done
 printf '#!/bin/sh\necho 0\n' >"$work/id"
