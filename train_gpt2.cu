@@ -44,12 +44,12 @@ int train(const Run& run) {
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), context);
-    const auto optimizer = make_optimizer(model, *gradients, plan.optimizer, context);
-    if (resumption) load_moments(*optimizer, resumption->folder, resumption->state, plan.table, ranks);
-    optimizer->round_parameters(model);
+    OptimizerStep optimizer(model, *gradients, plan.optimizer, context);
+    if (resumption) load_optimizer(optimizer, resumption->folder, resumption->state, plan.table, context);
+    optimizer.round_parameters(model);
     Throughput throughput(flops_per_token(model.table(), shape.seq_len), plan.peak_flops);
     ModuleNoise noise(gradients->sums().module_names(), options.noise_scale_beta);
-    StepLog step_log(*optimizer, throughput, report, ranks, plan.total_steps,
+    StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps,
                      plan.measures_noise() ? &noise : nullptr, shape.seq_len);
     if (resumption) {
         step_log.restore({resumption->state.failed_in_a_row, resumption->state.without_update});
@@ -60,10 +60,10 @@ int train(const Run& run) {
                                   .end_of_text = startup.data.vocabulary().end_of_text,
                                   .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
-                                 model, *optimizer, gradients->buckets(), context, report);
+                                 model, optimizer, context, report);
     BetweenSteps between_steps(plan.control,
                                {.ranks = ranks, .interrupt = interrupt, .report = report, .evaluator = evaluator,
-                                .checkpoints = checkpoints, .step_log = step_log, .optimizer = *optimizer,
+                                .checkpoints = checkpoints, .step_log = step_log, .optimizer = optimizer,
                                 .noise = noise, .batches = batches, .loader = *startup.data.loader,
                                 .identity = plan.identity},
                                resumption ? &resumption->state : nullptr);
@@ -84,7 +84,7 @@ int train(const Run& run) {
         }
         if (!between_steps.all_can_update()) break;
         const auto learning_rate = float(plan.schedule.learning_rate(step));
-        optimizer->step(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
+        optimizer.run(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
         step_log.enqueued(record, step_began);
     }
     return exit_code_after(between_steps.finish());

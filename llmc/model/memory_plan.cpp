@@ -5,7 +5,6 @@
 
 #include "kernels/tuning/timing.h"
 #include "llmc/model/batch_upload.h"
-#include "llmc/model/onebit_adam.h"
 
 namespace llmc {
 namespace {
@@ -24,15 +23,13 @@ std::size_t total_of(const std::vector<MemoryPlan::Line>& lines) {
 
 std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                                           bool reduce_in_bf16, std::size_t checkpoint_copies,
-                                          const std::optional<OnebitSettings>& onebit, std::size_t samples) {
+                                          const OptimizerSettings& optimizer, std::size_t samples) {
     const ModelBytes model = model_bytes(setup, table, context.device);
     std::vector<MemoryPlan::Line> lines{
         {"parameters, bf16", model.parameters},
         {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
         {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
          setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
-        {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
-        {"1-bit Adam's state, fp32", setup.training && onebit ? onebit_bytes(table, setup.sharding, *onebit) : 0},
         {"master weights gathered to save", setup.training ? model.gathered : 0},
         {"copies for a checkpoint", checkpoint_copies},
         {"activations and logits", model.activations},
@@ -41,6 +38,12 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {"matrix library", context.matmul.workspace_bytes()},
         {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
         {"libraries, on first use", context.device.library_bytes}};
+    if (setup.training) {
+        std::vector<MemoryPlan::Line> state;
+        for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, setup.sharding))
+            state.push_back({array.what, array.bytes});
+        lines.insert(lines.begin() + 3, state.begin(), state.end());  // after the gradients
+    }
     // While weights are loaded, only the model exists, and only its weights are resident. Counts if this is more than
     // the memory needed later.
     const std::size_t at_load = saturating_sum(saturating_sum(model.load, model.parameters),
@@ -84,11 +87,11 @@ std::string MemoryPlan::text() const {
 
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                        bool reduce_in_bf16, std::size_t checkpoint_copies,
-                       const std::optional<OnebitSettings>& onebit, std::size_t samples) {
+                       const OptimizerSettings& optimizer, std::size_t samples) {
     const auto plan_for = [&](int micro_batch) {
         ModelSetup other = setup;
         other.shape.batch = micro_batch;
-        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies, onebit,
+        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies, optimizer,
                                                samples),
                           .available = context.device.memory_free, .ranks = context.communicator->size(),
                           .micro_batch = micro_batch, .largest_micro_batch = micro_batch};

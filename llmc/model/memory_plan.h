@@ -1,11 +1,10 @@
 // memory_plan.h - the device memory that a run will use, counted before anything is allocated
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "llmc/model/model.h"
-#include "llmc/model/onebit_settings.h"
+#include "llmc/model/optimizer.h"
 
 namespace llmc {
 
@@ -25,11 +24,11 @@ struct MemoryPlan {
     std::string text() const;     // one line each, in MiB, then the total and the available memory
 };
 // `table` is that of setup.config. reduce_in_bf16: gradients are reduced in bf16, which takes a copy.
-// checkpoint_copies: bytes of the copies that checkpoints are written from, if they are in device memory. onebit: the
-// settings of 1-bit Adam, if used. samples: bytes for drawing samples, if any.
+// checkpoint_copies: bytes of the copies that checkpoints are written from, if they are in device memory.
+// samples: bytes for drawing samples, if any.
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                        bool reduce_in_bf16, std::size_t checkpoint_copies = 0,
-                       const std::optional<OnebitSettings>& onebit = {}, std::size_t samples = 0);
+                       const OptimizerSettings& optimizer = {}, std::size_t samples = 0);
 
 // Throws Error if the plan exceeds the available memory; the message has the largest micro-batch that fits, if any.
 void require_room(const MemoryPlan& plan);

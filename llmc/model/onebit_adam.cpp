@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "kernels/onebit_adam.h"
+#include "llmc/base/json_text.h"
+#include "llmc/model/adamw.h"
 #include "llmc/model/context.h"
 
 namespace llmc {
@@ -63,8 +66,11 @@ void for_each_part(std::span<const float> moment, device::StreamRef stream, Use&
 
 class OnebitAdam final : public Optimizer {
 public:
-    OnebitAdam(const Model& model, GradientExchange& gradients, const AdamWSettings& settings, Context& context)
-        : Optimizer(model, gradients, settings, context),
+    OnebitAdam(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context)
+        : context_(context),
+          gradients_(gradients),
+          settings_(settings),
+          adamw_(model, gradients, settings, context),
           onebit_(*settings.onebit),
           table_(model.table()),
           workers_(workers_of(onebit_, context.communicator->size())),
@@ -98,52 +104,77 @@ public:
         context.stream.sync();
     }
 
-    Counts counts() const override {
-        Counts counts = Optimizer::counts();
-        counts.onebit = state_;
-        return counts;
+    void update(Model& model, std::span<kernels::StepScalars> scalars) override {
+        stage_ = !is_frozen() ? "warm-up" : mean_ ? "compressed" : "frozen";
+        if (!is_frozen()) {
+            adamw_.update(model, scalars);
+            if (shadows_)
+                kernels::shadow_moment({.shadow = shadow(), .grad = gradient(), .scalars = scalars,
+                                        .beta = onebit_.shadow_beta2}, context_.stream);
+        } else if (model.dtype() == kernels::DType::bf16) {
+            update_frozen(model, model.rounded_parameters(), scalars);
+        } else {
+            update_frozen(model, model.master_weights(), scalars);
+        }
     }
 
-    void load(const Counts& counts,
-              const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read) override {
-        Optimizer::load(counts, read);
-        state_ = counts.onebit;
-        steps_ = counts.updates + counts.skipped_steps;
-        max_updates_ = counts.updates;
+    // The host knows the number of steps, an upper bound of the number of updates. It waits for the exact number only
+    // when the freeze may be due.
+    void enqueued(const std::function<std::int64_t()>& updates) override {
+        ++steps_;
+        ++max_updates_;
+        if (!is_frozen()) {
+            const bool automatic = onebit_.freeze_after == 0;
+            const std::int64_t due = automatic ? state_.moment_sum_after + onebit_.settling_updates
+                                               : onebit_.freeze_after;
+            if (max_updates_ < due) return;
+            max_updates_ = updates();
+            if (max_updates_ < due || (automatic && !has_settled())) return;
+            freeze();
+            if (compresses_) make_room_for_errors();
+            compress_from_now_on();
+        } else if (mean_) {
+            gradients_.stay_local(std::uint32_t(steps_), live_);
+        }
+    }
+
+    JsonValue counts() const override { return json_of(state_); }
+
+    void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped) override {
+        state_ = onebit_counts(counts, updates, "1-bit Adam");
+        steps_ = updates + skipped;
+        max_updates_ = updates;
+        if (is_frozen() && compresses_) make_room_for_errors();
+    }
+    void restored() override {
         if (is_frozen()) compress_from_now_on();
     }
 
-    OnebitState onebit_state() const override {
-        const std::int64_t elements = std::ssize(second_.span());
-        if (!is_frozen())
-            return {.kind = shadows_ ? OnebitState::Kind::shadow : OnebitState::Kind::none,
-                    .elements = shadows_ ? elements : 0};
-        if (!mean_) return {};
-        return {.kind = OnebitState::Kind::errors, .elements = mean_->worked_elements() + mean_->served_elements(),
-                .worked = mean_->worked(), .served = mean_->served(),
-                .layout = "--onebit-scale " + name_of(onebit_.scale, kOnebitScales) + ", --onebit-space " +
-                          name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : ""),
-                .nodes = nodes_};
-    }
-    void copy_onebit_to_host(std::span<float> to) const override {
-        if (to.empty()) return;
-        if (is_frozen()) mean_->copy_errors_to_host(to.first(worked()), to.subspan(worked()));
-        else device::copy_to_host(to.data(), shadow().data(), to.size_bytes(), context_.stream);
-    }
-    void load_onebit(std::span<const float> from) override {
-        require(std::ssize(from) == onebit_state().elements, "the elements of 1-bit Adam's state", from.size(),
-                std::to_string(onebit_state().elements));
-        if (from.empty()) return;
-        if (is_frozen()) return mean_->copy_errors_from_host(from.first(worked()), from.subspan(worked()));
-        const device::SyncIfThrown guard(context_.stream);
-        device::copy_to_device(shadow().data(), from.data(), from.size_bytes(), context_.stream);
-        context_.stream.sync();
+    std::vector<StateFile> state() const override {
+        std::vector<StateFile> files = adamw_.state();
+        StateFile file{.name = "onebit", .optional = true, .tensors = {}};
+        if (!is_frozen() && shadows_) {
+            file.tensors = {{.name = "shadow_moment", .pieces = {{0, shadow()}}, .non_negative = true, .whole = true}};
+            files.push_back(file);
+        } else if (is_frozen() && mean_) {
+            file.every_rank = true;
+            file.tensors = {{.name = "worker_error", .pieces = mean_->worker_errors(),
+                             .reshard = StateTensor::Reshard::mean, .ranges_key = "worker_stretches",
+                             .whole = nodes_.empty()},
+                            {.name = "server_error", .pieces = mean_->server_errors()}};
+            file.version = "1";
+            file.layout = "--onebit-scale " + name_of(onebit_.scale, kOnebitScales) + ", --onebit-space " +
+                          name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : "");
+            file.placement_key = "nodes";
+            file.placement = nodes_;
+            files.push_back(file);
+        }
+        return files;
     }
 
     const char* stage() const override { return stage_; }
 
 private:
-    std::size_t worked() const { return std::size_t(mean_->worked_elements()); }
     void make_mean(const OnebitRanks& ranks) {
         mean_.emplace(table_, ranks, onebit_.scale, context_);
         largest_ = device::Array<float>(mean_->tiles());
@@ -152,42 +183,30 @@ private:
     std::span<float> shadow() const { return mean_ ? mean_->error_memory() : shadow_memory_.span(); }
     std::span<float> gradient() const { return gradients_.reduced(gradients_.buckets().owned().front()); }
 
-    void update(Model& model) override {
-        stage_ = !is_frozen() ? "warm-up" : mean_ ? "compressed" : "frozen";
-        if (!is_frozen()) {
-            Optimizer::update(model);
-            if (shadows_)
-                kernels::shadow_moment({.shadow = shadow(), .grad = gradient(), .scalars = scalars_.span(),
-                                        .beta = onebit_.shadow_beta2}, context_.stream);
-        } else if (model.dtype() == kernels::DType::bf16) {
-            update_frozen(model, model.rounded_parameters());
-        } else {
-            update_frozen(model, model.master_weights());
-        }
-    }
-
-    template <class T> void update_frozen(Model& model, std::span<T> parameters) {
-        if (mean_) update_compressed(model, parameters);
+    template <class T>
+    void update_frozen(Model& model, std::span<T> parameters, std::span<kernels::StepScalars> scalars) {
+        if (mean_) update_compressed(model, parameters, scalars);
         for (const TensorRange& range : ranges_) {
             if (mean_ && !range.live) continue;
             const auto in = [&](auto flat) { return in_tensor_range(flat, range.flat); };
             kernels::adamw<T>({.parameter = in(parameters), .master = in(model.master_weights()),
-                               .m = in(first_.span()), .v = in(second_.span()), .grad = in(gradient()),
+                               .m = in(adamw_.first_moments()), .v = in(adamw_.second_moments()),
+                               .grad = in(gradient()),
                                .segments = segments_of_ranges_.span().subspan(range.first_segment, range.segments),
-                               .scalars = scalars_.span(), .beta1 = settings_.beta1, .beta2 = settings_.beta2,
+                               .scalars = scalars, .beta1 = settings_.beta1, .beta2 = settings_.beta2,
                                .eps = settings_.eps, .weight_decay = settings_.weight_decay,
-                               .rounding = rounding_from(range.flat.first), .frozen = !range.live},
+                               .rounding = rounding_of(settings_, range.flat.first), .frozen = !range.live},
                               context_.stream);
         }
     }
 
-    template <class T> void update_compressed(Model& model, std::span<T> parameters) {
+    template <class T>
+    void update_compressed(Model& model, std::span<T> parameters, std::span<kernels::StepScalars> scalars) {
         const device::StreamRef stream = context_.stream;
         const bool update_space = onebit_.space == OnebitSpace::update;
-        const std::span<kernels::StepScalars> scalars = scalars_.span();
         kernels::onebit_admit(mean_->finite(), scalars, stream);
-        mean_->exchange({.values = gradient(), .momentum = first_.span(),
-                         .second_moment = update_space ? second_.span() : std::span<float>(),
+        mean_->exchange({.values = gradient(), .momentum = adamw_.first_moments(),
+                         .second_moment = update_space ? adamw_.second_moments() : std::span<float>(),
                          .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
                          .gradient_weight = (1 - settings_.beta1) * float(workers_), .eps = settings_.eps,
                          .begin_sum = [&](const ShardRange& range, std::span<float> mine) {
@@ -204,45 +223,20 @@ private:
             kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles, .compensated = bucket.compensated,
                                      .error = bucket.error, .messages = bucket.messages, .replies = bucket.replies,
                                      .active = bucket.active, .one = bucket.one, .parameter = in(parameters),
-                                     .master = in(model.master_weights()), .m = in(first_.span()),
-                                     .v = in(second_.span()),
+                                     .master = in(model.master_weights()), .m = in(adamw_.first_moments()),
+                                     .v = in(adamw_.second_moments()),
                                      .largest = largest_.span().subspan(tile, bucket.tiles.size()),
                                      .segments = segments_of_flat_.span(), .scalars = scalars, .eps = settings_.eps,
                                      .weight_decay = settings_.weight_decay, .update_space = update_space,
-                                     .rounding = rounding_from(bucket.flat.first)}, stream);
+                                     .rounding = rounding_of(settings_, bucket.flat.first)}, stream);
             tile += bucket.tiles.size();
         }
         mean_->commit();
         kernels::onebit_largest(scalars, largest_.span(), stream);
     }
 
-    kernels::Rounding rounding_from(std::int64_t first) const {
-        kernels::Rounding rounding = this->rounding(launches_.front().shard);
-        rounding.first_element = first;
-        return rounding;
-    }
-
-    // The host knows the number of steps, an upper bound of the number of updates. It waits for the exact number only
-    // when the freeze may be due.
-    void after_step() override {
-        ++steps_;
-        ++max_updates_;
-        if (!is_frozen()) {
-            const bool automatic = onebit_.freeze_after == 0;
-            const std::int64_t due = automatic ? state_.moment_sum_after + onebit_.settling_updates
-                                               : onebit_.freeze_after;
-            if (max_updates_ < due) return;
-            max_updates_ = scalars().adam_step;
-            if (max_updates_ < due || (automatic && !has_settled())) return;
-            freeze();
-            compress_from_now_on();
-        } else if (mean_) {
-            gradients_.stay_local(std::uint32_t(steps_), live_);
-        }
-    }
-
     // The second moment that will be frozen, and the factor that corrects its bias.
-    std::span<float> settling_moment() const { return shadows_ ? shadow() : second_.span(); }
+    std::span<float> settling_moment() const { return shadows_ ? shadow() : adamw_.second_moments(); }
     float correction() const {
         const double beta = double(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
         return float(1 / (1 - std::pow(beta, double(max_updates_))));
@@ -264,21 +258,26 @@ private:
     void freeze() {
         for (const TensorRange& range : ranges_)
             if (!range.live)
-                kernels::scale_moment(in_tensor_range(second_.span(), range.flat),
+                kernels::scale_moment(in_tensor_range(adamw_.second_moments(), range.flat),
                                       in_tensor_range(settling_moment(), range.flat), correction(), context_.stream);
         state_.frozen_after = max_updates_;
     }
 
-    // Masks elements that never had a gradient, and excluded ones.
-    void compress_from_now_on() {
-        if (!compresses_) return;
+    // Frees the slow second moment; all errors become 0.
+    void make_room_for_errors() {
         if (!mean_) {
             context_.stream.sync();
             shadow_memory_ = {};
             make_mean({.across = across_.get(), .within = within_.get()});
         }
-        std::vector<std::uint32_t> active((second_.size() + 31) / 32);
-        for_each_part(second_.span(), context_.stream, [&](std::size_t first, std::span<const float> part) {
+        mean_->zero_errors();
+    }
+
+    // Masks elements that never had a gradient, and excluded ones.
+    void compress_from_now_on() {
+        if (!mean_) return;
+        std::vector<std::uint32_t> active((adamw_.second_moments().size() + 31) / 32);
+        for_each_part(adamw_.second_moments(), context_.stream, [&](std::size_t first, std::span<const float> part) {
             for (std::size_t i = 0; i < part.size(); ++i)
                 active[(first + i) / 32] |= std::uint32_t(part[i] != 0.0f) << (first + i) % 32;
         });
@@ -289,6 +288,10 @@ private:
         gradients_.stay_local(std::uint32_t(steps_), live_);
     }
 
+    Context& context_;
+    GradientExchange& gradients_;
+    const OptimizerSettings settings_;
+    AdamW adamw_;
     const OnebitSettings onebit_;
     const ParameterTable& table_;
     const int workers_;
@@ -336,16 +339,41 @@ std::vector<bool> tensors_left_out(const ParameterTable& table, const std::strin
     return left_out;
 }
 
+JsonValue json_of(const OnebitCounts& counts) {
+    return JsonValue({{"frozen_after", counts.frozen_after}, {"moment_sum", counts.moment_sum},
+                      {"moment_sum_after", counts.moment_sum_after}});
+}
+
+OnebitCounts onebit_counts(const JsonValue& json, std::int64_t updates, const std::string& where) {
+    if (json->is_null()) return {};
+    constexpr const char* kRestore = "restore the file from a copy";
+    const auto number = [&](const char* name) {
+        require(json->is_object() && json->contains(name) && (*json)[name].is_number(), where + ": " + name,
+                json->is_object() && json->contains(name) ? excerpt((*json)[name]) : "missing", "a number", kRestore);
+        return (*json)[name];
+    };
+    const auto count = [&](const char* name) {
+        const nlohmann::json value = number(name);
+        require(value.is_number_integer() && value >= 0 && value <= updates, where + ": " + name, excerpt(value),
+                "0 to " + std::to_string(updates), kRestore);
+        return value.get<std::int64_t>();
+    };
+    const auto sum = number("moment_sum").get<double>();
+    require(std::isfinite(sum) && sum >= 0, where + ": moment_sum", sum, "finite, 0 or more", kRestore);
+    return {.frozen_after = count("frozen_after"), .moment_sum = sum, .moment_sum_after = count("moment_sum_after")};
+}
+
 std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange& gradients,
-                                            const AdamWSettings& settings, Context& context) {
+                                            const OptimizerSettings& settings, Context& context) {
     return std::make_unique<OnebitAdam>(model, gradients, settings, context);
 }
 
-std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings) {
+OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings) {
     tensors_left_out(table, settings.exclude);
     const std::size_t elements = std::size_t(table.elements());
     const std::size_t shadow = device::allocation_size(elements * sizeof(float));
-    if (!compresses(settings, sharding.ranks)) return shadow;
+    const auto of = [](std::size_t bytes) { return OptimizerBytes{"1-bit Adam's state, fp32", bytes, bytes}; };
+    if (!compresses(settings, sharding.ranks)) return of(shadow);
     const int local_ranks = settings.ranks_per_node;
     const int workers = workers_of(settings, sharding.ranks);
     const std::size_t mean = OnebitMean::bytes(table, workers, local_ranks, settings.scale);
@@ -353,7 +381,7 @@ std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, 
     const std::size_t mask = device::memory_is_host_memory()
                                  ? elements / 8 + std::min(elements, kDownloadedAtOnce) * sizeof(float) : 0;
     // With nodes as workers, the shadow moment is freed before the mean is allocated.
-    return sketch_bytes() + mask + (local_ranks > 1 ? std::max(mean, shadow) : mean);
+    return of(sketch_bytes() + mask + (local_ranks > 1 ? std::max(mean, shadow) : mean));
 }
 
 }  // namespace llmc

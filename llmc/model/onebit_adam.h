@@ -22,13 +22,13 @@
 namespace llmc {
 
 std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange& gradients,
-                                            const AdamWSettings& settings, Context& context);
+                                            const OptimizerSettings& settings, Context& context);
 
 // For every tensor of the table, whether `exclude` matches it, so that it keeps full gradients. Throws Error if that is
 // not a regular expression, or matches none or all of the tensors.
 std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude);
 
-// Device bytes in addition to AdamW's. Throws Error as tensors_left_out() does.
-std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings);
+// Bytes in addition to AdamW's. Throws Error as tensors_left_out() does.
+OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings);
 
 }  // namespace llmc

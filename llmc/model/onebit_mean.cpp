@@ -134,6 +134,7 @@ OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, On
       shared_(segments()) {
     for (auto* const words : {&messages_, &received_, &replies_, &reply_}) words->zero(context.stream);
     const std::vector<std::uint32_t> none(std::size_t(elements_ + 31) / 32);
+    zero_errors();
     set_active(none);
 }
 
@@ -148,9 +149,12 @@ OnebitMean::~OnebitMean() {
 void OnebitMean::set_active(std::span<const std::uint32_t> active) {
     require(std::int64_t(active.size()) * 32 >= elements_, "the bits of active elements", active.size() * 32,
             "one for each of " + std::to_string(elements_));
+    make_plans(active);
+}
+
+void OnebitMean::zero_errors() {
     errors_.zero(context_.stream);
     server_errors_.zero(context_.stream);
-    make_plans(active);
 }
 
 void OnebitMean::make_plans(std::span<const std::uint32_t> active) {
@@ -297,68 +301,22 @@ std::vector<std::size_t> OnebitMean::ascending() const {
     return order;
 }
 
-std::vector<ShardRange> OnebitMean::worked() const {
-    std::vector<ShardRange> all;
-    for (const std::size_t i : ascending()) {
-        const ShardRange& flat = own(i).flat;
-        if (!all.empty() && all.back().first + all.back().size == flat.first) all.back().size += flat.size;
-        else all.push_back(flat);
-    }
+std::vector<StateTensor::Piece> OnebitMean::worker_errors() const {
+    std::vector<StateTensor::Piece> all;
+    for (const std::size_t i : ascending())
+        all.push_back({own(i).flat.first, errors_.span().subspan(own(i).error, std::size_t(own(i).flat.size))});
     return all;
 }
 
-std::vector<ShardRange> OnebitMean::served() const {
-    std::vector<ShardRange> all;
+std::vector<StateTensor::Piece> OnebitMean::server_errors() const {
+    std::vector<StateTensor::Piece> all;
     for (std::size_t i = 0; i < segments(); ++i) {
         const Bucket& bucket = own(i);
         const std::int64_t first = std::min(bucket.flat.size, rank_ * bucket.layout.chunk),
                            size = std::min(bucket.flat.size - first, bucket.layout.chunk);
-        all.push_back({.first = bucket.flat.first + first, .size = size});
+        all.push_back({bucket.flat.first + first, server_errors_.span().subspan(bucket.served, std::size_t(size))});
     }
     return all;
-}
-
-std::int64_t OnebitMean::worked_elements() const { return elements_in(worked()); }
-std::int64_t OnebitMean::served_elements() const { return elements_in(served()); }
-
-// Calls worker() or server() with (floats on the device, offset in the worker's or server's errors, size) for all
-// errors; padding is masked and has no errors.
-template <class Worker, class Server> void OnebitMean::for_errors(Worker&& worker, Server&& server) const {
-    std::size_t offset = 0;
-    for (const std::size_t i : ascending()) {
-        const auto size = std::size_t(own(i).flat.size);
-        worker(errors_.span().data() + own(i).error, offset, size);
-        offset += size;
-    }
-    offset = 0;
-    const std::vector<ShardRange> served = this->served();
-    for (std::size_t i = 0; i < served.size(); ++i) {
-        const auto size = std::size_t(served[i].size);
-        server(server_errors_.span().data() + own(i).served, offset, size);
-        offset += size;
-    }
-}
-
-void OnebitMean::copy_errors_to_host(std::span<float> worker, std::span<float> server) const {
-    const auto copy_into = [&](std::span<float> host) {
-        return [this, host](const float* device, std::size_t offset, std::size_t size) {
-            device::copy_to_host(host.data() + offset, device, size * sizeof(float), context_.stream);
-        };
-    };
-    for_errors(copy_into(worker), copy_into(server));
-}
-
-void OnebitMean::copy_errors_from_host(std::span<const float> worker, std::span<const float> server) {
-    require(std::ssize(worker) == worked_elements() && std::ssize(server) == served_elements(), "the number of errors",
-            worker.size() + server.size(), std::to_string(worked_elements() + served_elements()));
-    const device::SyncIfThrown guard(context_.stream);
-    const auto copy_from = [&](std::span<const float> host) {
-        return [this, host](float* device, std::size_t offset, std::size_t size) {
-            device::copy_to_device(device, host.data() + offset, size * sizeof(float), context_.stream);
-        };
-    };
-    for_errors(copy_from(worker), copy_from(server));
-    context_.stream.sync();
 }
 
 std::span<float> OnebitMean::error_memory() const { return errors_.span().first(std::size_t(elements_)); }

@@ -27,6 +27,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/onebit.h"
 #include "llmc/model/gradient_buckets.h"
+#include "llmc/model/optimizer_state.h"
 
 namespace llmc {
 
@@ -54,8 +55,9 @@ public:
     static std::size_t bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale);
 
     // Sets the active elements: one bit per element of the flat array, element i at bit i % 32 of word i / 32. The same
-    // on all ranks. All errors become 0. Waits.
+    // on all ranks. Waits.
     void set_active(std::span<const std::uint32_t> active);
+    void zero_errors();  // enqueued
 
     struct Input {
         std::span<float> values;  // flat: in: this rank's gradient; out: the compensated values (OnebitCompress)
@@ -88,14 +90,10 @@ public:
     Exchanged exchanged(std::size_t bucket, std::span<const float> values) const;
     void commit();
 
-    // The errors, for checkpoints: this rank's errors as a worker, and as the server of a chunk of every bucket. They
-    // belong to these ranges of the flat array, without padding. worked() is in ascending order.
-    std::vector<ShardRange> worked() const;
-    std::vector<ShardRange> served() const;
-    std::int64_t worked_elements() const;
-    std::int64_t served_elements() const;
-    void copy_errors_to_host(std::span<float> worker, std::span<float> server) const;    // enqueued
-    void copy_errors_from_host(std::span<const float> worker, std::span<const float> server);  // waits
+    // The errors, for checkpoints: this rank's errors as a worker, in ascending order, and as the server of a chunk of
+    // every bucket; without padding, which is masked and has no errors.
+    std::vector<StateTensor::Piece> worker_errors() const;
+    std::vector<StateTensor::Piece> server_errors() const;
 
     // The memory of the worker errors, (elements) floats if every rank is a worker, for other use before set_active().
     std::span<float> error_memory() const;
@@ -125,7 +123,6 @@ private:
     const Bucket& own(std::size_t segment) const {
         return buckets_[segment * std::size_t(local_ranks_) + std::size_t(local_rank_)];
     }
-    template <class Worker, class Server> void for_errors(Worker&& worker, Server&& server) const;
     // Segment numbers in the order of the flat array.
     std::vector<std::size_t> ascending() const;
     std::size_t words(const Bucket& bucket) const { return std::size_t(bucket.layout.message_words()); }

@@ -1,10 +1,10 @@
-// onebit_settings.h - the settings of 1-bit Adam, and its state in a checkpoint
+// onebit_settings.h - the settings of 1-bit Adam, and its counters in a checkpoint
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "llmc/base/json_value.h"
 #include "llmc/base/names.h"
 #include "llmc/model/onebit_mean.h"
 
@@ -46,14 +46,8 @@ struct OnebitCounts {
     bool operator==(const OnebitCounts&) const = default;
 };
 
-// The floats in a checkpoint in addition to the moments.
-struct OnebitState {
-    enum class Kind { none, shadow, errors } kind = Kind::none;
-    // shadow: the whole flat array, the same on all ranks; errors: the worker's, then the server's
-    std::int64_t elements = 0;
-    std::vector<ShardRange> worked{}, served{};  // errors: the worker's and the server's ranges of the flat array
-    std::string layout{};  // errors: the settings they are valid for: scale, space, and whether nodes are the workers
-    std::string nodes{};   // errors: the node of every rank; empty: ranks are the workers
-};
+JsonValue json_of(const OnebitCounts& counts);
+// All 0 for null. Throws Error that starts with `where` for values that no run of `updates` updates can have.
+OnebitCounts onebit_counts(const JsonValue& json, std::int64_t updates, const std::string& where);
 
 }  // namespace llmc

@@ -1,20 +1,22 @@
-// optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stages 1 and
-// 2 of this rank's shards, which are then all-gathered; and the selection between AdamW and 1-bit Adam
+// optimizer.h - what an optimizer is (Optimizer: AdamW, OnebitAdam), and one step with it (OptimizerStep)
 #pragma once
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "kernels/adamw.h"
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
+#include "llmc/base/json_value.h"
 #include "llmc/model/gradient_exchange.h"
 #include "llmc/model/model.h"
 #include "llmc/model/onebit_settings.h"
+#include "llmc/model/optimizer_state.h"
 
 namespace llmc {
 
-struct AdamWSettings {
+struct OptimizerSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
     float max_grad_norm = 1;  // 0: no clipping
     double max_loss_z = 0, max_norm_z = 0;  // a step above either bound is skipped (outlier_window.h); 0: no bound
@@ -23,53 +25,102 @@ struct AdamWSettings {
     std::optional<OnebitSettings> onebit{};  // 1-bit Adam: AdamW until it freezes the second moment
 };
 
-// Device bytes of AdamW's moments.
-std::size_t optimizer_bytes(const ParameterTable& table, const Sharding& sharding = {});
-
+// The update of parameters from gradients. It stores state of its own in device memory, and decides what a checkpoint
+// has of it; a step's norm, scalars and skipping are common to all (OptimizerStep).
 class Optimizer {
 public:
-    // `gradients` are those of the model; both must outlive the optimizer.
-    Optimizer(const Model& model, GradientExchange& gradients, const AdamWSettings& settings, Context& context);
     virtual ~Optimizer() = default;
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
 
-    struct StepInput {
+    // Enqueues the update of all elements that this rank owns, and starts the all-gather of parameters, for which the
+    // model's next forward pass waits. A skipped step (`scalars`) changes nothing.
+    virtual void update(Model& model, std::span<kernels::StepScalars> scalars) = 0;
+    // Called when the step is enqueued; `updates` waits for it, and returns the number of updates so far.
+    virtual void enqueued(const std::function<std::int64_t()>& updates);
+
+    // What checkpoints have, at this point of the run. The same names on all ranks.
+    virtual std::vector<StateFile> state() const = 0;
+    // Counters, the same on all ranks, in trainer_state.json; null: none.
+    virtual JsonValue counts() const { return {}; }
+    // Sets the counters, after `updates` updates and `skipped` skipped steps. Allocates what state() then lists.
+    virtual void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped);
+    // Called when the pieces of state() are filled. May wait.
+    virtual void restored() {}
+    // The stage of the last step, for the log, such as "warm-up"; empty: the optimizer has no stages.
+    virtual const char* stage() const { return ""; }
+
+protected:
+    Optimizer() = default;
+};
+
+// Calls update(shard, its parameters, its master weights) for all elements that this rank owns; after a shard it starts
+// the all-gather of its bucket, overlapped with the update of the next one. T is the type of the parameters.
+template <class T, class Update>
+void update_shards(Model& model, const GradientBuckets& buckets, Context& context, Update&& update) {
+    std::span<T> parameters;
+    if constexpr (std::is_same_v<T, float>) parameters = model.master_weights();
+    else parameters = model.rounded_parameters();
+    Communicator& communicator = *context.communicator;
+    for (const OwnedShard& shard : buckets.owned()) {
+        const std::span<T> values = shard.in_flat(parameters);
+        const std::span<float> master = model.master_weights();
+        update(shard, values, model.has_all_master_weights() ? shard.in_flat(master) : shard.in_owned(master));
+        if (!shard.bucket) continue;
+        communicator.group_begin(context.stream);
+        communicator.all_gather<T>(buckets[*shard.bucket].in_flat(parameters), values);
+        model.parameters_arrive(*shard.bucket, communicator.group_end());
+    }
+}
+// How the parameters from `first` on, in the flat array, are rounded.
+kernels::Rounding rounding_of(const OptimizerSettings& settings, std::int64_t first);
+
+// Which elements of each owned shard have weight decay, for its kernel launch.
+class ShardSegments {
+public:
+    ShardSegments(const ParameterTable& table, const GradientBuckets& buckets, device::StreamRef stream);  // waits
+    std::span<const kernels::DecaySegment> of(const OwnedShard& shard) const;  // with ends relative to its start
+
+private:
+    struct Range {
+        std::int64_t shard_first;
+        std::size_t first, count;  // in segments_
+    };
+    std::vector<Range> ranges_;
+    device::Array<kernels::DecaySegment> segments_;
+};
+
+// The number of updates and skipped steps so far, the outlier window, and the optimizer's counters.
+struct OptimizerCounts {
+    std::int64_t updates = 0;
+    std::int32_t skipped_steps = 0;
+    std::vector<double> losses{}, norms{};  // of the last steps with an update, oldest first; of the same length
+    JsonValue own{};                        // Optimizer::counts()
+    bool operator==(const OptimizerCounts&) const = default;
+};
+
+class OptimizerStep {
+public:
+    // `gradients` are those of the model. All must outlive it.
+    OptimizerStep(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context);
+
+    struct Input {
         float learning_rate;
         std::int64_t positions;  // of the global batch: gradients have weight 1 / positions per token
     };
     // Call it after the last micro-batch: enqueues reduction, norm, scalars and update on the context's stream, then
     // the copy of the scalars to the host. On return the all-gather of parameters is in progress: the model's next
     // forward pass waits for it.
-    void step(Model& model, const StepInput& input);
+    void run(Model& model, const Input& input);
 
     // Computes the bf16 parameters from the master weights, with the same rounding as in the last update. Call it after
     // the model and this state are loaded. Enqueued; no-op in fp32.
     void round_parameters(Model& model);
 
-    // The state in a checkpoint in addition to the moments: updates and skipped steps so far, and the outlier window.
-    struct Counts {
-        std::int64_t updates = 0;
-        std::int32_t skipped_steps = 0;
-        std::vector<double> losses{}, norms{};  // of the last steps with an update, oldest first; of the same length
-        OnebitCounts onebit{};
-        bool operator==(const Counts&) const = default;
-    };
-    virtual Counts counts() const;  // synchronizes with the stream
-    // Sets counts and moments; read(first, first_moments, second_moments) must fill the moments of elements
-    // [first, first + size) of the flat array of parameters. Waits.
-    virtual void load(const Counts& counts,
-                      const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read);
-    // Copies the moments of the elements that this rank owns to host memory. Enqueued.
-    void copy_moments_to_host(std::span<float> first_moments, std::span<float> second_moments) const;
-    // Describes 1-bit Adam's additional state at this point of the run. AdamW: none.
-    virtual OnebitState onebit_state() const { return {}; }
-    // Copies that state, onebit_state().elements floats, to host memory. Enqueued.
-    virtual void copy_onebit_to_host(std::span<float>) const {}
-    // Restores that state, in the layout of onebit_state(), after load(). Waits.
-    virtual void load_onebit(std::span<const float>) {}
-    // The stage of the last step: "warm-up", "compressed" or "frozen"; empty: the optimizer has no stages.
-    virtual const char* stage() const { return ""; }
+    OptimizerCounts counts() const;  // synchronizes with the stream
+    // Sets the counts, then calls read() for every file of the optimizer's state, which fills it. Waits.
+    void load(const OptimizerCounts& counts, const std::function<void(const StateFile&)>& read);
+    const Optimizer& optimizer() const { return *optimizer_; }
 
     // The scalars of the last step, or with steps_back = 1 of the one before; waits for them. Only these two are
     // stored.
@@ -78,41 +129,16 @@ public:
     kernels::ConstRankSums totals(int steps_back = 0) const;
     bool scalars_ready() const { return copied_[slot_].is_done(); }
 
-    // Moments of the elements that this rank owns (gradient_buckets.h).
-    std::span<float> first_moments() const { return first_.span(); }
-    std::span<float> second_moments() const { return second_.span(); }
-
-protected:
-    // The elements that one kernel launch updates.
-    struct Launch {
-        OwnedShard shard;
-        std::size_t first_segment, segments;
-    };
-    kernels::Rounding rounding(const OwnedShard& shard) const {
-        return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0),
-                .first_element = shard.first};
-    }
-    // Enqueues the update of all elements that this rank owns.
-    virtual void update(Model& model);
-
-    Context& context_;
-    GradientExchange& gradients_;
-    AdamWSettings settings_;
-    std::vector<Launch> launches_;
-    device::Array<float> first_, second_;
-    device::Array<kernels::DecaySegment> segments_;
-    device::Array<kernels::StepScalars> scalars_;
-
 private:
-    // Called at the end of step().
-    virtual void after_step() {}
-
-    template <class T> void adamw(Model& model, std::span<T> parameters);
-    template <class T, class Update> void update_all(Model& model, std::span<T> parameters, Update&& update);
     std::byte* host_slot(int slot) const {
         return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double));
     }
 
+    Context& context_;
+    GradientExchange& gradients_;
+    OptimizerSettings settings_;
+    std::unique_ptr<Optimizer> optimizer_;
+    device::Array<kernels::StepScalars> scalars_;
     device::Array<double> totals_;
     device::Array<kernels::OutlierWindow> window_;
     device::PinnedMemory host_;  // two slots, written alternately, each with scalars and totals
@@ -120,9 +146,18 @@ private:
     int slot_ = 0;
 };
 
-// The optimizer for the settings. Model, gradients and context must outlive it. 1-bit Adam needs an exchange with
-// may_stay_local.
+// The optimizer for the settings. Model, gradients and context must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Model& model, GradientExchange& gradients,
-                                          const AdamWSettings& settings, Context& context);
+                                          const OptimizerSettings& settings, Context& context);
+// Whether gradients may stay local (GradientExchange::Settings).
+bool may_stay_local(const OptimizerSettings& settings);
+
+// Device bytes of its arrays, for the memory plan; `copied`: as much of them as this rank copies for a checkpoint.
+struct OptimizerBytes {
+    std::string what;
+    std::size_t bytes, copied;
+};
+std::vector<OptimizerBytes> optimizer_bytes(const OptimizerSettings& settings, const ParameterTable& table,
+                                            const Sharding& sharding);
 
 }  // namespace llmc

@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/llmc_file.h"
+#include "llmc/weights/manifest.h"
 #include "llmc/weights/model_path.h"
 #include "llmc/weights/safetensors_set.h"
 
@@ -258,6 +259,7 @@ NewestModel newest_model(const fs::path& path) {
         const fs::path& folder = entry->second;
         try {
             const Checkpoint opens(folder);
+            if (fs::exists(folder / kManifestName)) check_manifest(folder, {}, {"config.json", "model.safetensors"});
             newest.path = folder;
             return newest;
         } catch (const Error& error) {

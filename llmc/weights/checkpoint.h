@@ -58,8 +58,9 @@ std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::
 // The step folders in an output folder, by step. Empty if the folder does not exist.
 std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
 
-// The model that a path names. For a folder without config.json: its newest checkpoint whose files can be opened, if
-// there is one; otherwise the path itself. `notes`: one line for each newer checkpoint that cannot be opened.
+// The model that a path names. For a folder without config.json: its newest checkpoint whose model can be opened and
+// has the checksum in its manifest, if there is one; otherwise the path itself. `notes`: one line for each newer
+// checkpoint that does not.
 struct NewestModel {
     std::filesystem::path path;
     std::vector<std::string> notes;

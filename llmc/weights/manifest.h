@@ -8,6 +8,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -32,8 +33,10 @@ Manifest manifest_of(std::string_view text);
 // Throws a run-time Error if the system refuses.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
 
-// Reads all files of a checkpoint. Throws Error that names the folder and the file that is missing, or whose length or
-// contents have changed. Calls `on_progress` repeatedly with the part that was read, 0 to 1.
-void check_manifest(const std::filesystem::path& folder, const std::function<void(double)>& on_progress = {});
+// Reads all files of a checkpoint, or only those of these names. Throws Error that names the folder and the file that
+// is missing, or whose length or contents have changed. Calls `on_progress` repeatedly with the part that was read, 0
+// to 1.
+void check_manifest(const std::filesystem::path& folder, const std::function<void(double)>& on_progress = {},
+                    std::initializer_list<std::string_view> only = {});
 
 }  // namespace llmc

@@ -97,10 +97,10 @@ TEST_CASE("1-bit Adam resumes with other ranks, and reports what happens to the 
     REQUIRE(run_onebit(folder, 2, "whole").exit_code == 0);
     REQUIRE(run_onebit(folder, 2, "parts", {"-x", "7", "-k", "constant"}).exit_code == 0);
     for (const auto& [ranks, until, said] :
-         {std::tuple(4, "8", "note: 1-bit Adam: 4 ranks instead of 2: each starts with the mean of the workers'"),
-          {3, "9", "note: 1-bit Adam: 3 ranks instead of 4"},
-          {1, "10", "note: 1-bit Adam: this run does not compress, so the errors of 3 ranks are not loaded"},
-          {2, "12", "note: 1-bit Adam: the checkpoint has no errors; they start at 0"}}) {
+         {std::tuple(4, "8", "note: optimizer state onebit: 4 ranks instead of 2: each starts with the mean of w"),
+          {3, "9", "note: optimizer state onebit: 3 ranks instead of 4"},
+          {1, "10", "note: optimizer state onebit: not loaded, because this run does not use it"},
+          {2, "12", "note: optimizer state onebit: starts at 0, because the checkpoint has none"}}) {
         const Result result = run_onebit(folder, ranks, "parts", {"-x", until, "-k", "constant", "-y", "auto"});
         CAPTURE(ranks, result.output);
         REQUIRE(result.exit_code == 0);
@@ -137,7 +137,7 @@ TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run]
     const Result scaled = attempt("scaled", {"--onebit-exclude", "ln_", "--onebit-space", "momentum"});
     CAPTURE(scaled.output);
     CHECK(scaled.exit_code == 0);
-    CHECK_THAT(scaled.output, Contains("note: 1-bit Adam: all errors start at 0, because those of the checkpoint are "
+    CHECK_THAT(scaled.output, Contains("note: optimizer state onebit: starts at 0, because the checkpoint's is "
                                        "for --onebit-"));
 
     // A value that no run can write, with correct checksums.

@@ -88,6 +88,11 @@ TEST_CASE("a run starts from another run's model", "[run]") {
     const std::string note = "note: starts from the newest checkpoint, ", run = folder.path("first/step_000000");
     CHECK((result.output.find(note + run + "20\n") != std::string::npos) == (init == "first"));
     if (init != "first") return;
+    std::string bytes = read_bytes(run + "20/model.safetensors");
+    bytes[bytes.size() - 100] ^= 1;
+    write_bytes(run + "20/model.safetensors", bytes);
+    CHECK_THAT(folder.run(folder.flags({"-e", folder.path("first"), "--dry-run"})).output,
+               Contains("note: skips " + run + "20: ") && Contains("checksum") && Contains(note + run + "10\n"));
     fs::resize_file(run + "20/model.safetensors", 1000);
     CHECK_THAT(folder.run(folder.flags({"-e", folder.path("first"), "--dry-run"})).output,
                Contains("note: skips " + run + "20: ") && Contains(note + run + "10\n"));

@@ -66,7 +66,7 @@ inline GlobalBatch random_batch_with_gaps(unsigned seed) {
 // makes the same calls.
 class Trainer {
 public:
-    Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::AdamWSettings& settings = {},
+    Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::OptimizerSettings& settings = {},
             std::uint64_t seed = 1, llmc::GradientExchange::Settings exchange = {})
         : context_(context), rank_(context.communicator->rank()), ranks_(context.communicator->size()),
           upload_(setup.shape, setup.config.vocabulary, context) {
@@ -77,9 +77,9 @@ public:
         std::vector<float> weights(std::size_t(model_->table().elements()));
         model_->table().initialise(weights, seed);
         model_->load(weights);
-        exchange.may_stay_local = settings.onebit.has_value();
+        exchange.may_stay_local = llmc::may_stay_local(settings);
         gradients_ = llmc::make_gradient_exchange(model_->table(), exchange, context);
-        optimizer_ = llmc::make_optimizer(*model_, *gradients_, settings, context);
+        optimizer_ = std::make_unique<llmc::OptimizerStep>(*model_, *gradients_, settings, context);
     }
 
     // Accumulates the gradients of this rank's part of the global batch in `micro_batches` equal micro-batches, each
@@ -102,15 +102,40 @@ public:
     kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f,
                               float loss_factor = 1) {
         accumulate(batch, micro_batches, loss_factor);
-        optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
+        optimizer_->run(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
         return optimizer_->scalars();
     }
     // Like a resumed run, with Adam moments of 0.
-    void load_counts(const llmc::Optimizer::Counts& counts) {
-        optimizer_->load(counts, [](std::int64_t, std::span<float> first, std::span<float> second) {
-            std::ranges::fill(first, 0.0f);
-            std::ranges::fill(second, 0.0f);
+    void load_counts(const llmc::OptimizerCounts& counts) {
+        optimizer_->load(counts, [&](const llmc::StateFile& file) {
+            write_state(file, std::vector<float>(std::size_t(file.elements())));
         });
+    }
+    // The values of all tensors, piece after piece. Empty file or tensor: the optimizer has none of this name.
+    std::vector<float> read_state(const llmc::StateFile& file, const std::string& tensor = "") const {
+        std::vector<float> values;
+        for (const llmc::StateTensor& of : file.tensors) {
+            if (!tensor.empty() && of.name != tensor) continue;
+            for (const llmc::StateTensor::Piece& piece : of.pieces) {
+                const std::vector<float> some = read(piece.values);
+                values.insert(values.end(), some.begin(), some.end());
+            }
+        }
+        return values;
+    }
+    void write_state(const llmc::StateFile& file, const std::vector<float>& values) {
+        const float* from = values.data();
+        for (const llmc::StateTensor& tensor : file.tensors)
+            for (const llmc::StateTensor::Piece& piece : tensor.pieces) {
+                device::copy_to_device(piece.values.data(), from, piece.values.size_bytes(), context_.stream);
+                from += piece.values.size();
+            }
+        context_.stream.sync();
+    }
+    llmc::StateFile state_file(const std::string& name) const {
+        for (const llmc::StateFile& file : optimizer_->optimizer().state())
+            if (file.name == name) return file;
+        return {};
     }
     double loss(const GlobalBatch& batch) {
         loss_sum_.zero(context_.stream);
@@ -123,8 +148,8 @@ public:
     llmc::Model& model() { return *model_; }
     const llmc::ParameterTable& table() const { return model_->table(); }
     llmc::GradientExchange& exchange() { return *gradients_; }
-    const llmc::Optimizer& optimizer() const { return *optimizer_; }
-    llmc::Optimizer& optimizer() { return *optimizer_; }
+    const llmc::OptimizerStep& optimizer() const { return *optimizer_; }
+    llmc::OptimizerStep& optimizer() { return *optimizer_; }
     // This rank's master weights: all of them, or its shards.
     std::vector<float> master_weights() const {
         model_->wait_for_parameters();
@@ -136,8 +161,8 @@ public:
     }
     // All gradients; ZeRO stage 0 only.
     std::vector<float> gradients() const { return read(gradients_->reduced(gradients_->buckets().owned().front())); }
-    std::vector<float> first_moments() const { return read(optimizer_->first_moments()); }
-    std::vector<float> second_moments() const { return read(optimizer_->second_moments()); }
+    std::vector<float> first_moments() const { return read_state(state_file("optimizer"), "first_moments"); }
+    std::vector<float> second_moments() const { return read_state(state_file("optimizer"), "second_moments"); }
 
     template <class T> std::vector<T> read(std::span<T> device) const {
         std::vector<T> host(device.size());
@@ -152,7 +177,7 @@ private:
     llmc::BatchUpload upload_;
     std::unique_ptr<llmc::Model> model_;
     std::unique_ptr<llmc::GradientExchange> gradients_;
-    std::unique_ptr<llmc::Optimizer> optimizer_;
+    std::unique_ptr<llmc::OptimizerStep> optimizer_;
     device::Array<double> loss_sum_{1};
 };
 

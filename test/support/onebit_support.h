@@ -8,8 +8,8 @@ namespace test {
 
 inline constexpr int kWarmup = 3;  // updates before the freeze
 
-inline llmc::AdamWSettings onebit(llmc::OnebitSettings settings = {.freeze_after = kWarmup}) {
-    llmc::AdamWSettings adamw;
+inline llmc::OptimizerSettings onebit(llmc::OnebitSettings settings = {.freeze_after = kWarmup}) {
+    llmc::OptimizerSettings adamw;
     adamw.onebit = settings;
     return adamw;
 }
@@ -26,26 +26,41 @@ struct Snapshot {
     std::vector<float> master, first, second, gradient, errors;  // errors: the worker's, then the server's
     std::vector<llmc::ShardRange> worked, served;
     kernels::StepScalars scalars{};
-    llmc::Optimizer::Counts counts{};
+    llmc::OptimizerCounts counts{};
 };
+inline std::int64_t frozen_after(const llmc::OptimizerCounts& counts) {
+    return llmc::onebit_counts(counts.own, counts.updates, "1-bit Adam").frozen_after;
+}
 inline Snapshot snapshot(Trainer& trainer) {
     Snapshot now{.master = trainer.master_weights(), .first = trainer.first_moments(),
                  .second = trainer.second_moments(), .gradient = {}, .errors = {},
-                 .worked = trainer.optimizer().onebit_state().worked,
-                 .served = trainer.optimizer().onebit_state().served,
                  .scalars = trainer.optimizer().scalars(), .counts = trainer.optimizer().counts()};
-    now.errors.resize(std::size_t(trainer.optimizer().onebit_state().elements));
-    trainer.optimizer().copy_onebit_to_host(now.errors);
-    device::sync(nullptr);
+    const llmc::StateFile file = trainer.state_file("onebit");
+    now.errors = trainer.read_state(file);
+    if (file.tensors.size() == 2) {
+        now.worked = file.tensors[0].ranges();
+        now.served = file.tensors[1].ranges();
+    }
     return now;
 }
+// Loads weights, counts and moments, and 1-bit Adam's state with read_onebit(file).
+template <class ReadOnebit> void load_from(Trainer& trainer, const Snapshot& then, ReadOnebit&& read_onebit) {
+    trainer.model().load(then.master);
+    trainer.optimizer().load(then.counts, [&](const llmc::StateFile& file) {
+        if (file.name == "onebit") return read_onebit(file);
+        std::vector<float> moments = then.first;
+        moments.insert(moments.end(), then.second.begin(), then.second.end());
+        trainer.write_state(file, moments);
+    });
+}
+
 // Runs a step; with local gradients the result has this rank's own gradient, before the exchange.
 inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
     trainer.accumulate(batch, 1, loss_factor);
     // While gradients are reduced they belong to the communicator.
-    const bool local = trainer.optimizer().onebit_state().kind == llmc::OnebitState::Kind::errors;
+    const bool local = trainer.state_file("onebit").tensors.size() == 2;
     const std::vector<float> gradient = local ? trainer.gradients() : std::vector<float>();
-    trainer.optimizer().step(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
+    trainer.optimizer().run(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
     Snapshot now = snapshot(trainer);
     now.gradient = gradient;
     return now;
@@ -85,7 +100,7 @@ inline bool same_parameters(const Snapshot& a, const Snapshot& b) {
 // are identical on all ranks.
 inline void check_excluded(int ranks, const llmc::OnebitSettings& settings, bool reduce_in_bf16,
                            const llmc::LocalSettings& local = {}) {
-    const auto run = [&](llmc::AdamWSettings adamw) {
+    const auto run = [&](llmc::OptimizerSettings adamw) {
         adamw.max_grad_norm = 0;  // AdamW's norm is exact, 1-bit Adam's is an estimate
         return on_ranks<Snapshot>(ranks, [&](llmc::Context& context) {
             Trainer trainer(context, short_setup(ranks), adamw, 1, {.reduce_in_bf16 = reduce_in_bf16});
@@ -123,7 +138,7 @@ inline void check_excluded(int ranks, const llmc::OnebitSettings& settings, bool
 }
 
 // A run of some steps; its result holds the errors in place of the moments.
-inline RankBody onebit_run(const llmc::AdamWSettings& adamw, llmc::GradientExchange::Settings exchange = {}) {
+inline RankBody onebit_run(const llmc::OptimizerSettings& adamw, llmc::GradientExchange::Settings exchange = {}) {
     return [=](llmc::Communicator& communicator) {
         llmc::Context context = make_context(communicator);
         Trainer trainer(context, short_setup(communicator.size()), adamw, 1, exchange);

@@ -28,7 +28,7 @@ inline constexpr Partition kPartitions[] = {{1, 1}, {1, 4}, {2, 2}, {2, 8}, {4, 
 struct RankRun {
     Partition partition{2, 1};
     llmc::ModelSetup setup = tiny_setup();
-    llmc::AdamWSettings adamw{};
+    llmc::OptimizerSettings adamw{};
     llmc::GradientExchange::Settings exchange{};
     llmc::LocalSettings local{};
     std::uint64_t seed = 1;
@@ -40,7 +40,7 @@ struct RankResult {
     std::vector<kernels::StepScalars> scalars;         // one per step
     std::vector<std::vector<double>> totals;           // one row of sums per step
     std::vector<float> parameters;                     // the working parameters; bf16 widened
-    std::vector<float> moments;                        // first and second moments of its shards
+    std::vector<float> moments;                        // the optimizer's state of its shards
     // the reduced gradient of the last step: its shards, at their offsets in the flat array
     std::vector<float> gradient;
     std::vector<float> master_weights;                        // as saved by rank 0
@@ -156,9 +156,10 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         }
         for (const kernels::bf16 x : trainer.rounded()) mine.parameters.push_back(kernels::bf16_to_float(x));
         if (mine.parameters.empty()) mine.parameters = trainer.master_weights();
-        mine.moments = trainer.first_moments();
-        const auto second = trainer.second_moments();
-        mine.moments.insert(mine.moments.end(), second.begin(), second.end());
+        for (const llmc::StateFile& file : trainer.optimizer().optimizer().state()) {
+            const std::vector<float> values = trainer.read_state(file);
+            mine.moments.insert(mine.moments.end(), values.begin(), values.end());
+        }
         mine.gradient = reduced_shards(trainer.exchange(), table, context);
         if (communicator.rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
         trainer.model().copy_master_weights_to_host(mine.master_weights);

@@ -54,7 +54,12 @@ public:
     }
     void signal(int number) const { kill(process_, number); }
     pid_t id() const { return process_; }
-    std::string output() const { return fs::exists(output_) ? read_bytes(output_) : ""; }
+    // Without the NUL bytes that end Open MPI 5's own messages, because a line of the program may follow one.
+    std::string output() const {
+        std::string output = fs::exists(output_) ? read_bytes(output_) : "";
+        std::erase(output, '\0');
+        return output;
+    }
     bool ended() const {  // whether it has ended; exit_code() stays available
         siginfo_t info{};
         return waitid(P_PID, id_t(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;

@@ -4,14 +4,12 @@
 #include <omp.h>
 #include <unistd.h>
 
-#include <iostream>
+#include <algorithm>
 
 #include "llmc/base/clock.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
-#include "llmc/model/moment_files.h"
-#include "llmc/model/onebit_adam.h"
-#include "llmc/model/onebit_files.h"
+#include "llmc/model/state_files.h"
 #include "llmc/weights/checkpoint.h"
 
 namespace llmc {
@@ -22,13 +20,11 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t kOtherBytes = 256 << 10;  // small files, headers, and some lines of the log
 
 bool writes_model(const Sharding& sharding) { return sharding.rank == 0; }
-bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
 
-// Checks first, because a full disk would also stop the log: fp32 weights, two Adam moments, and the 1-bit Adam state
-// of every rank.
-void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t onebit_elements,
+// Checks first, because a full disk would also stop the log: fp32 weights, and the optimizer state of all ranks.
+void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t state_elements,
                           const TokenizerFiles& tokenizer) {
-    auto bytes = std::uintmax_t(table.elements() * 3 + onebit_elements) * sizeof(float) + kOtherBytes;
+    auto bytes = std::uintmax_t(table.elements() + state_elements) * sizeof(float) + kOtherBytes;
     for (const auto& [name, contents] : tokenizer) bytes += contents.size();
     std::error_code unknown;
     const fs::space_info disk = fs::space(output_dir, unknown);
@@ -39,49 +35,57 @@ void require_room_on_disk(const fs::path& output_dir, const ParameterTable& tabl
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model, const Optimizer& optimizer,
-                                   const GradientBuckets& buckets, Context& context, Report& report)
+CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model, const OptimizerStep& step,
+                                   Context& context, Report& report)
     : settings_(settings),
       writes_model_(writes_model(settings.sharding)),
-      writes_moments_(writes_moments(settings.sharding)),
       model_(model),
-      optimizer_(optimizer),
-      buckets_(buckets),
+      step_(step),
       context_(context),
       report_(report),
       writing_([this] { write(); }) {}
 
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding,
-                                         const std::optional<OnebitSettings>& onebit) {
-    return (writes_model(sharding) ? std::size_t(table.elements()) * sizeof(float) : 0) +
-           (onebit ? onebit_bytes(table, sharding, *onebit) : 0) +
-           (writes_moments(sharding) ? optimizer_bytes(table, sharding) : 0);
+                                         const OptimizerSettings& optimizer) {
+    std::size_t bytes = writes_model(sharding) ? std::size_t(table.elements()) * sizeof(float) : 0;
+    for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, sharding)) bytes += array.copied;
+    return bytes;
 }
 
-void CheckpointWriter::allocate(std::size_t onebit) {
+void CheckpointWriter::allocate() {
     const std::size_t weights = writes_model_ ? std::size_t(model_.table().elements()) : 0;
-    const std::size_t moments = writes_moments_ ? std::size_t(buckets_.owned_elements()) : 0;
-    const std::size_t elements = weights + 2 * moments + onebit;
+    std::size_t elements = weights;
+    for (const Copied& copied : copied_) elements += std::size_t(copied.file.elements());
     if (elements > memory_elements_) {
         memory_elements_ = 0;
         memory_ = device::PinnedMemory();  // frees the old memory first
         memory_ = device::PinnedMemory(elements * sizeof(float));
         memory_elements_ = elements;
     }
-    const std::span<float> all(reinterpret_cast<float*>(memory_.data()), elements);
-    master_weights_ = all.first(weights);
-    first_moments_ = all.subspan(weights, moments);
-    second_moments_ = all.subspan(weights + moments, moments);
-    onebit_ = all.last(onebit);
+    std::span<float> rest(reinterpret_cast<float*>(memory_.data()), elements);
+    const auto take = [&](std::size_t size) {
+        const std::span<float> taken = rest.first(size);
+        rest = rest.subspan(size);
+        return taken;
+    };
+    master_weights_ = take(weights);
+    for (Copied& copied : copied_) copied.values = take(std::size_t(copied.file.elements()));
 }
 
 void CheckpointWriter::begin(TrainerState state) {
     const double began = seconds_now();
     if (begun_) end(false);
-    onebit_state_ = optimizer_.onebit_state();
-    state.onebit_files = onebit_file_count(onebit_state_, settings_.sharding.ranks);
-    const bool writes_onebit = llmc::writes_onebit(onebit_state_, settings_.sharding.rank);
-    state.moment_files = settings_.sharding.shards_state() ? settings_.sharding.ranks : 1;
+    const auto [rank, ranks] = std::pair(settings_.sharding.rank, settings_.sharding.ranks);
+    std::int64_t state_elements = 0;  // of this rank, then of all
+    copied_.clear();
+    for (StateFile& file : step_.optimizer().state()) {
+        const int files = state.state_files[file.name] = file.every_rank ? ranks : 1;
+        if (!file.every_rank && rank != 0) continue;
+        state_elements += file.elements();
+        const std::string name = state_file_name(file.name, rank, files);
+        copied_.push_back({.file = std::move(file), .name = name});
+    }
+    state_elements = context_.communicator->host_reduce(state_elements, HostReduction::sum);
     // A folder at the old path may be another run's.
     const std::int64_t lost =
         context_.communicator->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
@@ -91,19 +95,24 @@ void CheckpointWriter::begin(TrainerState state) {
     begun_.emplace(Begun{.state = std::move(state), .folder = folder, .beside = lost != 0});
     try {
         together(*context_.communicator, [&] {
-            allocate(writes_onebit ? std::size_t(onebit_state_.elements) : 0);
+            allocate();
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
-            require_room_on_disk(output_dir, model_.table(),
-                                 onebit_state_.elements * begun_->state.onebit_files, settings_.tokenizer);
+            require_room_on_disk(output_dir, model_.table(), state_elements, settings_.tokenizer);
         });
     } catch (const SharedError& error) {
         begun_->failure = error.what();
         staged_.reset();
         return;
     }
-    if (writes_moments_) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
-    if (writes_onebit) optimizer_.copy_onebit_to_host(onebit_);
+    for (const Copied& copied : copied_) {
+        float* to = copied.values.data();
+        for (const StateTensor& tensor : copied.file.tensors)
+            for (const StateTensor::Piece& piece : tensor.pieces) {
+                device::copy_to_host(to, piece.values.data(), piece.values.size_bytes(), context_.stream);
+                to += piece.values.size();
+            }
+    }
     model_.copy_master_weights_to_host(master_weights_);  // waits
     begun_->waited_seconds = seconds_now() - began;
     writing_.start();
@@ -113,14 +122,10 @@ void CheckpointWriter::write() {
     omp_set_num_threads(1);  // for loops of this thread: training uses the cores
     const fs::path folder = StagedFolder::path_of(begun_->folder);
     written_.clear();
-    const std::string moments = moment_file_name(settings_.sharding.rank, begun_->state.moment_files);
-    const std::string onebit = onebit_file_name(settings_.sharding.rank, begun_->state.onebit_files);
     try {
-        if (!onebit_.empty())
-            written_[onebit] = write_onebit(folder / onebit, onebit_state_, model_.table().elements(), onebit_);
-        if (writes_moments_)
-            written_[moments] = write_moments(folder / moments, buckets_.owned(), model_.table().elements(),
-                                              first_moments_, second_moments_);
+        for (const Copied& copied : copied_)
+            written_[copied.name] =
+                write_state(folder / copied.name, copied.file, model_.table().elements(), copied.values);
         if (writes_model_) {
             written_["model.safetensors"] = write_model(
                 folder, model_.table(), from_flat(model_.table(), master_weights_), settings_.end_of_text);
@@ -134,8 +139,7 @@ void CheckpointWriter::write() {
         }
     } catch (...) {
         std::error_code none;  // free the disk space at once
-        fs::remove(folder / onebit, none);
-        fs::remove(folder / moments, none);
+        for (const Copied& copied : copied_) fs::remove(folder / copied.name, none);
         if (writes_model_) fs::remove(folder / "model.safetensors", none);
         throw;
     }
@@ -214,22 +218,29 @@ auto as_runtime_error(Communicator& communicator, Read&& read) {
 
 }  // namespace
 
-void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
-                  Communicator& communicator) {
-    as_runtime_error(communicator, [&] {
-        const MomentFiles moments(folder, state.moment_files, table.elements());
-        optimizer.load(state.optimizer, [&](std::int64_t first, std::span<float> first_moments,
-                                            std::span<float> second_moments) {
-            moments.read(first, first_moments, second_moments);
+void load_optimizer(OptimizerStep& step, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
+                    Context& context) {
+    const Communicator& ranks = *context.communicator;
+    std::vector<std::string> notes;
+    as_runtime_error(*context.communicator, [&] {
+        step.load(state.optimizer, [&](const StateFile& file) {
+            const auto files = state.state_files.find(file.name);
+            notes.push_back(read_state(file, {.folder = folder,
+                                              .files = files == state.state_files.end() ? 0 : files->second,
+                                              .elements = table.elements(), .rank = ranks.rank(),
+                                              .ranks = ranks.size()},
+                                       [&](std::span<float> to, std::span<const float> values) {
+                device::copy_to_device(to.data(), values.data(), values.size_bytes(), context.stream);
+                context.stream.sync();
+            }));
         });
+        const std::vector<StateFile> used = step.optimizer().state();
+        for (const auto& [name, files] : state.state_files)
+            if (std::ranges::find(used, name, &StateFile::name) == used.end())
+                notes.push_back("optimizer state " + name + ": not loaded, because this run does not use it");
     });
-    const std::string note = as_runtime_error(communicator, [&] {
-        const OnebitErrors read = read_onebit(optimizer.onebit_state(), table.elements(), folder, state.onebit_files,
-                                              communicator.rank(), communicator.size());
-        if (!read.values.empty()) optimizer.load_onebit(read.values);
-        return read.note;
-    });
-    if (!note.empty() && communicator.rank() == 0) print_stderr("note: " + note);
+    for (const std::string& note : notes)
+        if (!note.empty() && ranks.rank() == 0) print_stderr("note: " + note);
 }
 
 }  // namespace llmc

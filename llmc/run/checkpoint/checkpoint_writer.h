@@ -1,13 +1,13 @@
 // checkpoint_writer.h - writes the checkpoints that training resumes from, overlapped with training
 //
-// begin() copies weights and Adam moments to host memory; then a thread on every rank writes them while training
-// continues. Every rank writes the moments that it holds; rank 0 also writes the model and the trainer state. When all
-// ranks have written, rank 0 lists the files in the manifest and renames the hidden folder to its final name in end().
+// begin() copies weights and the optimizer's state to host memory; then a thread on every rank writes them while
+// training continues. Every rank writes the state that only it holds; rank 0 also writes the model and the trainer
+// state. When all ranks have written, rank 0 lists the files in the manifest and renames the hidden folder to its final
+// name in end().
 // So a folder with a final name is always complete, whenever the program or the machine stops.
 //
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/checkpoint.h)
-//                     optimizer-00000-of-00004.safetensors, ...   (model/moment_files.h)
-//                     onebit-00000-of-00004.safetensors, ...      (model/onebit_files.h)
+//                     optimizer-00000-of-00004.safetensors, ...   the optimizer's state (model/state_files.h)
 //                     tokenizer.json, tokenizer_config.json, generation_config.json   (data/tokenizer_files.h)
 //                     trainer_state.json               (trainer_state.h)
 //                     manifest.json                    (weights/manifest.h)
@@ -38,12 +38,12 @@ struct CheckpointSettings {
 class CheckpointWriter {
 public:
     // All arguments must outlive it.
-    CheckpointWriter(const CheckpointSettings& settings, const Model& model, const Optimizer& optimizer,
-                     const GradientBuckets& buckets, Context& context, Report& report);
+    CheckpointWriter(const CheckpointSettings& settings, const Model& model, const OptimizerStep& step,
+                     Context& context, Report& report);
 
     // Host memory in bytes that one rank needs for its copy.
     static std::size_t copy_bytes(const ParameterTable& table, const Sharding& sharding,
-                                  const std::optional<OnebitSettings>& onebit = {});
+                                  const OptimizerSettings& optimizer = {});
 
     // All ranks call begin() and end() between the same two steps.
     //
@@ -63,22 +63,27 @@ private:
         double waited_seconds = 0;  // by training: for the copies, and for the checkpoint before
         std::string failure{};  // before anything was written; the same on all ranks
     };
-    void allocate(std::size_t onebit);
+    // A file of the optimizer's state that this rank writes.
+    struct Copied {
+        StateFile file;
+        std::string name;           // of the file, in the folder
+        std::span<float> values{};  // in memory_
+    };
+    void allocate();
     void write();  // on the thread
     void publish(const Manifest& all);  // rank 0
     void delete_older() const;  // rank 0
 
     CheckpointSettings settings_;
-    const bool writes_model_, writes_moments_;  // this rank
+    const bool writes_model_;  // this rank
     const Model& model_;
-    const Optimizer& optimizer_;
-    const GradientBuckets& buckets_;
+    const OptimizerStep& step_;
     Context& context_;
     Report& report_;
     device::PinnedMemory memory_;  // allocated by the first checkpoint
-    std::span<float> master_weights_, first_moments_, second_moments_, onebit_;  // in it
     std::size_t memory_elements_ = 0;
-    OnebitState onebit_state_{};
+    std::span<float> master_weights_;  // in it
+    std::vector<Copied> copied_;
     std::optional<Begun> begun_;
     std::unique_ptr<StagedFolder> staged_;  // rank 0's
     Manifest written_;                      // by this rank
@@ -86,7 +91,7 @@ private:
 };
 
 // Loads a checkpoint's optimizer state, whatever number of ranks and ZeRO stage wrote it. Every rank calls it.
-void load_moments(Optimizer& optimizer, const std::filesystem::path& folder, const TrainerState& state,
-                  const ParameterTable& table, Communicator& communicator);
+void load_optimizer(OptimizerStep& step, const std::filesystem::path& folder, const TrainerState& state,
+                    const ParameterTable& table, Context& context);
 
 }  // namespace llmc

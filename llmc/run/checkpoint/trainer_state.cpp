@@ -1,7 +1,6 @@
 // trainer_state.cpp - the state as JSON; numbers are written so that they parse to the same value
 #include "llmc/run/checkpoint/trainer_state.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
@@ -19,17 +18,16 @@ void from_json(const nlohmann::json& json, Fact& fact) {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OnebitCounts, frozen_after, moment_sum, moment_sum_after)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms, onebit)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
                                    hellaswag)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, scored,
-                                   sampled, data, noise, moment_files, onebit_files, run)
+                                   sampled, data, noise, state_files, run)
 
 namespace {
 
 constexpr const char* kStateName = "trainer_state.json";
-constexpr int kStateFormat = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
+constexpr int kStateFormat = 5, kBeforeStateFiles = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 // Throws if a number's type differs from `sample`: the JSON library would convert fractions and booleans to integers. A
@@ -70,21 +68,28 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(json.is_object(), file.string(), "not a valid JSON object", "the file as the run wrote it",
             "restore the file from a copy, or resume from another checkpoint");
     const nlohmann::json format = json.value("format", nlohmann::json());
-    if (format == kBeforeOnebit && json.contains("optimizer") && json["optimizer"].is_object()) {
-        json["optimizer"]["onebit"] = OnebitCounts{};
-        json["onebit_files"] = 0;
+    const bool older = format == kBeforeStateFiles || format == kBeforeHellaSwag || format == kBeforeOnebit;
+    if (older && format != kBeforeStateFiles) json["scored"] = true;
+    if (older) {
+        if (json.contains("optimizer") && json["optimizer"].is_object()) {
+            json["optimizer"]["own"] = json["optimizer"].value("onebit", nlohmann::json());
+            json["optimizer"].erase("onebit");
+        }
+        json["state_files"] = {{"optimizer", json.value("moment_files", nlohmann::json())}};
+        if (json.contains("onebit_files") && json["onebit_files"] != 0)
+            json["state_files"]["onebit"] = json["onebit_files"];
     }
-    const bool older = format == kBeforeHellaSwag || format == kBeforeOnebit;
-    if (older) json["scored"] = true;
     for (const char* const data : {"validation_data", "hellaswag"})  // older checkpoints lack them
         if (json.contains("run") && json["run"].is_object() && !json["run"].contains(data))
             json["run"][data] = nlohmann::json::array();
     require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");
-    const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
-                              .noise = {{}},
-                              .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
+    TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
+                        .noise = {{}},
+                        .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
+    if (json.contains("state_files") && json["state_files"].is_object())
+        for (const auto& [name, files] : json["state_files"].items()) sample.state_files[name] = 0;
     require_kinds_of(sample, json, file.string());
     TrainerState state;
     try {
@@ -114,13 +119,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             "restore the file from a copy");
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);
-    require_within("moment_files", state.moment_files, 1, kMostRanks);
-    require_within("onebit_files", state.onebit_files, 0, kMostRanks);
-    const OnebitCounts& onebit = state.optimizer.onebit;
-    require_within("frozen_after", onebit.frozen_after, 0, state.optimizer.updates);
-    require_within("moment_sum_after", onebit.moment_sum_after, 0, state.optimizer.updates);
-    require(std::isfinite(onebit.moment_sum) && onebit.moment_sum >= 0, file.string() + ": moment_sum",
-            onebit.moment_sum, "finite, 0 or more", "restore the file from a copy");
+    for (const auto& [name, files] : state.state_files)
+        require_within(("state_files: " + name).c_str(), files, 1, kMostRanks);
     require(state.run.options->is_object(), file.string() + ": options", excerpt(*state.run.options),
             "a JSON object with the run's options");
     return state;

@@ -4,7 +4,9 @@
 //   OUT/step_00000100/trainer_state.json
 #pragma once
 #include <filesystem>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "llmc/base/json_value.h"
@@ -31,14 +33,14 @@ void from_json(const nlohmann::json& json, Fact& fact);
 // Training progress between two steps.
 struct TrainerState {
     std::int64_t step = 0;              // steps made, including those whose update was skipped
-    Optimizer::Counts optimizer{};
+    OptimizerCounts optimizer{};
     int failed_in_a_row = 0;            // consecutive last steps with a loss or norm that was not finite
     int without_update = 0;             // the same, or outliers (StepLog::InARow)
     // false: the task is pending, because a signal or the time limit ended the run first
     bool validated = true, scored = true, sampled = true;
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
-    int moment_files = 1, onebit_files = 0;
+    std::map<std::string, int> state_files{};  // number of files of each name of the optimizer's state
     RunIdentity run;
 };
 

@@ -19,7 +19,7 @@ public:
         Evaluator& evaluator;
         CheckpointWriter& checkpoints;
         StepLog& step_log;
-        const Optimizer& optimizer;
+        const OptimizerStep& optimizer;
         const ModuleNoise& noise;
         const StepBatches& batches;
         const DataLoader& loader;

@@ -9,7 +9,7 @@ namespace llmc {
 void StepLog::enqueued(const Report::Step& step, const Begin& began) {
     report_pending(1);
     pending_ = {step, began.seconds};
-    pending_->step.stage = optimizer_.stage();
+    pending_->step.stage = optimizer_.optimizer().stage();
     pending_->step.bytes_sent = communicator_.bytes_sent() - began.bytes_sent;
     if (optimizer_.scalars_ready()) report_pending(0);
 }

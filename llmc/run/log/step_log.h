@@ -15,7 +15,7 @@ namespace llmc {
 class StepLog {
 public:
     // All arguments must outlive it. `noise` may be null; it receives every step that was not skipped.
-    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, const Communicator& communicator,
+    StepLog(const OptimizerStep& optimizer, Throughput& throughput, Report& report, const Communicator& communicator,
             std::int64_t total_steps, ModuleNoise* noise, int seq_len)
         : optimizer_(optimizer),
           throughput_(throughput),
@@ -66,7 +66,7 @@ private:
     void follow_stage(const Report::Step& step);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
-    const Optimizer& optimizer_;
+    const OptimizerStep& optimizer_;
     Throughput& throughput_;
     Report& report_;
     const Communicator& communicator_;

@@ -103,8 +103,10 @@ void refuse_llmc_value(std::string_view flag, std::string_view value) {
 }
 
 void refuse_nanogpt_flag(std::string_view word) {
-    const std::string_view name = word.substr(0, word.find('='));
-    const auto* const place = std::ranges::find(kNanoGptFlags, name, [](const auto& flag) { return flag.first; });
+    const std::string name(word.substr(0, word.find('=')));
+    std::string theirs = name;  // as in other programs, with dashes
+    if (name.size() > 2) std::replace(theirs.begin() + 2, theirs.end(), '-', '_');
+    const auto* const place = std::ranges::find(kNanoGptFlags, theirs, [](const auto& flag) { return flag.first; });
     if (place != kNanoGptFlags.end())
         fail(name, "an option of nanoGPT's train.py", place->second, "scripts/COMING_FROM.md lists them all");
 }

@@ -15,7 +15,7 @@ bool is_llmc_flag(std::string_view word, std::string_view next);
 
 // Throws Error for a number of llm.c where this program has a name ("-r 0", "-y 1"), or for another program's name.
 void refuse_llmc_value(std::string_view flag, std::string_view value);
-// Throws Error for a flag of nanoGPT, "--batch_size=12".
+// Throws Error for a flag of nanoGPT, "--batch_size=12" or "--batch-size".
 void refuse_nanogpt_flag(std::string_view word);
 
 }  // namespace llmc

@@ -382,10 +382,10 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
         const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
         if (word == "--") refuse_argument(word, flag_names(), "train_gpt2 --help");
         if (is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
-        refuse_nanogpt_flag(word);
         const auto equals = word.find('=');
         const auto flag = known.find(word.substr(0, equals));
         if (flag == known.end()) {
+            refuse_nanogpt_flag(word);
             const std::vector<std::string> letters = flags_of_letters(word, known);
             arguments.insert(arguments.end(), letters.begin(), letters.end());
         } else if (flag->second.is_switch) {

@@ -86,7 +86,9 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
                 "the checkpoint's config.json has been changed: restore it");
     }
     plan.first_step = resumption.state.step;
-    plan.frozen_after = resumption.state.optimizer.onebit.frozen_after;
+    if (plan.optimizer.onebit)
+        plan.frozen_after = onebit_counts(resumption.state.optimizer.own, resumption.state.optimizer.updates,
+                                          (resumption.folder / "trainer_state.json").string()).frozen_after;
     require(plan.first_step <= plan.total_steps, "the number of steps of the whole run", plan.total_steps,
             "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
             "increase --max-steps");
@@ -135,8 +137,7 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const Resu
     if (!same_text("optimizer", "adamw"))
         fail("--optimizer", options.optimizer, before.value("optimizer", "adamw") + ", as in the checkpoint",
              "use that; or start a new run from the checkpoint's model with --init");
-    const std::int64_t frozen_after = resumption.state.optimizer.onebit.frozen_after,
-                       updates = resumption.state.optimizer.updates;
+    const std::int64_t frozen_after = plan.frozen_after, updates = resumption.state.optimizer.updates;
     if (const auto& onebit = plan.optimizer.onebit; onebit && frozen_after == 0 && onebit->freeze_after > 0)
         require(onebit->freeze_after > updates, "--onebit-freeze-step", onebit->freeze_after,
                 "more than the " + counted(updates, "update") + " of the checkpoint, which is not frozen yet");

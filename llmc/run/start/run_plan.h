@@ -30,7 +30,7 @@ struct RunPlan {
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
     bool reduce_in_bf16 = false;
-    AdamWSettings optimizer{};
+    OptimizerSettings optimizer{};
     Schedule schedule{};
     RunControl::Settings control{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
@@ -38,7 +38,7 @@ struct RunPlan {
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
         return {.sharding = setup.sharding, .small_batches = noise.small_batches, .reduce_in_bf16 = reduce_in_bf16,
-                .may_stay_local = optimizer.onebit.has_value()};
+                .may_stay_local = may_stay_local(optimizer)};
     }
 };
 

@@ -40,7 +40,8 @@ StartingPoint starting_point(const std::string& init, const Options& options, Vo
                    : "use shards made for this model, or another --init");
     require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
             "at most the model's " + counted(start.config.max_seq_len, "position"),
-            "decrease it, or train a model with more positions (custom:...,t=N)");
+            "use -t " + std::to_string(start.config.max_seq_len) +
+                ", or train a model with more positions (custom:...,t=N)");
     return start;
 }
 

@@ -3,8 +3,10 @@
 
 #include <cerrno>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
@@ -18,9 +20,8 @@ namespace {
 MemoryPlan memory_of(const RunPlan& plan, const Options& options, const Context& context) {
     const bool copies = device::memory_is_host_memory() && plan.setup.training && !options.output_dir.empty();
     return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16,
-                       copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer.onebit)
-                              : 0,
-                       plan.optimizer.onebit,
+                       copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) : 0,
+                       plan.optimizer,
                        plan.sampler && context.communicator->rank() == 0
                            ? plan.sampler->bytes(plan.setup.config, plan.setup.dtype) : 0);
 }
@@ -31,6 +32,9 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint&
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
+    if (plan.total_steps > 0 && plan.first_step == plan.total_steps)
+        notes.push_back("the checkpoint has completed all " + counted(plan.total_steps, "step") +
+                        ": increase --max-steps to train further");
     if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
                                                     onebit->freeze_after <= onebit->lr_warmup_steps)
         notes.push_back("--onebit-freeze-step " + std::to_string(onebit->freeze_after) +

@@ -12,7 +12,7 @@
 namespace llmc {
 namespace {
 
-constexpr const char* kVersion = "0.2.0";
+constexpr const char* kVersion = "0.3.0";
 
 // Clang's __VERSION__ names the compiler and its distributor; GCC's is a number.
 #if defined(__clang__)

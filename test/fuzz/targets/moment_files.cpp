@@ -1,26 +1,38 @@
-// moment_files.cpp - Adam moments of one rank, from a safetensors header without its length
-#include "llmc/model/moment_files.h"
-
+// moment_files.cpp - Adam moments of one rank, from a safetensors header without its length, read whole and in part
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
+#include "llmc/model/state_files.h"
 #include "test/fuzz/target.h"
 
 namespace {
 
 const fuzz::Target moment_files("moment_files", [](std::string_view bytes) {
     constexpr std::size_t kElements = 6;
-    fuzz::file_with(llmc::moment_file_name(0, 1), fuzz::safetensors_of(bytes));
-    const llmc::MomentFiles moments(fuzz::scratch_folder(), 1, kElements);
-    std::array<std::array<float, kElements>, 2> first, second;
-    for (const std::size_t time : {0, 1}) {
-        first[time].fill(float(time));
-        second[time].fill(float(time));
-        moments.read(0, first[time], second[time]);
-    }
-    const auto same = [](const auto& both) { return std::memcmp(&both[0], &both[1], sizeof both[0]) == 0; };
-    fuzz::must(same(first) && same(second), "all elements read");
-    moments.read(2, std::span(first[0]).first(3), std::span(second[0]).first(3));
+    fuzz::file_with(llmc::state_file_name("optimizer", 0, 1), fuzz::safetensors_of(bytes));
+    const auto read = [&](std::size_t first, std::size_t size, float before) {
+        std::array<std::array<float, kElements>, 2> moments;
+        for (auto& values : moments) values.fill(before);
+        const auto piece = [&](std::size_t i) {
+            return std::vector<llmc::StateTensor::Piece>{{std::int64_t(first), std::span(moments[i]).first(size)}};
+        };
+        const llmc::StateFile file{.name = "optimizer",
+                                   .tensors = {{.name = "first_moments", .pieces = piece(0)},
+                                               {.name = "second_moments", .pieces = piece(1), .non_negative = true}}};
+        read_state(file, {.folder = fuzz::scratch_folder(), .files = 1, .elements = kElements},
+                   [](std::span<float> to, std::span<const float> values) {
+            std::ranges::copy(values, to.begin());
+        });
+        return moments;
+    };
+    const auto once = read(0, kElements, 0), again = read(0, kElements, 1);
+    fuzz::must(std::memcmp(&once, &again, sizeof once) == 0, "all elements read");
+    for (std::size_t i = 0; i < kElements; ++i)
+        fuzz::must(std::isfinite(once[0][i]) && std::isfinite(once[1][i]) && once[1][i] >= 0, "valid moments");
+    const auto part = read(2, 3, 0);
+    fuzz::must(std::memcmp(part[0].data(), once[0].data() + 2, 3 * sizeof(float)) == 0, "a part like the whole");
 });
 
 }  // namespace

@@ -1,28 +1,39 @@
 // onebit_files.cpp - compression errors of 1-bit Adam of one rank, from a safetensors header without its length, read
 // by that rank and by one of two
-#include "llmc/model/onebit_files.h"
-
+#include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "llmc/model/state_files.h"
 #include "test/fuzz/target.h"
 
 namespace {
 
 const fuzz::Target onebit_files("onebit_files", [](std::string_view bytes) {
-    constexpr std::int64_t kElements = 6, kServed = 3;
-    fuzz::file_with(llmc::onebit_file_name(0, 1), fuzz::safetensors_of(bytes));
-    llmc::OnebitState state{.kind = llmc::OnebitState::Kind::errors, .elements = 2 * kElements,
-                            .worked = {{.first = 0, .size = kElements}}, .served = {{.first = 0, .size = kElements}},
-                            .layout = "bucket"};
-    const auto read = [&](int ranks) {
-        const llmc::OnebitErrors errors = read_onebit(state, kElements, fuzz::scratch_folder(), 1, 0, ranks);
-        fuzz::must(errors.values.empty() || std::ssize(errors.values) == state.elements, "all errors or none");
-        for (const float x : errors.values) fuzz::must(std::isfinite(x), "finite errors");
+    constexpr std::size_t kElements = 6, kServed = 3;
+    fuzz::file_with(llmc::state_file_name("onebit", 0, 1), fuzz::safetensors_of(bytes));
+    const auto read = [&](int ranks, std::size_t first_served) {
+        std::array<float, kElements> worker{}, server{};
+        const llmc::StateFile file{
+            .name = "onebit", .every_rank = true, .optional = true,
+            .tensors = {{.name = "worker_error", .pieces = {{0, worker}}, .reshard = llmc::StateTensor::Reshard::mean,
+                         .ranges_key = "worker_stretches"},
+                        {.name = "server_error",
+                         .pieces = {{std::int64_t(first_served), std::span(server).subspan(first_served)}}}},
+            .version = "1", .layout = "bucket", .placement_key = "nodes"};
+        std::size_t stored = 0;
+        const std::string note =
+            read_state(file, {.folder = fuzz::scratch_folder(), .files = 1, .elements = kElements, .ranks = ranks},
+                       [&](std::span<float> to, std::span<const float> values) {
+            std::ranges::copy(values, to.begin());
+            stored += values.size();
+        });
+        fuzz::must(stored == 0 ? !note.empty() : stored == 2 * kElements - first_served, "all errors or none");
+        for (const float x : worker) fuzz::must(std::isfinite(x), "finite errors");
+        for (const float x : server) fuzz::must(std::isfinite(x), "finite errors");
     };
-    read(1);
-    state.elements = kElements + kServed;
-    state.served = {{.first = kServed, .size = kServed}};
-    read(2);
+    read(1, 0);
+    read(2, kServed);
 });
 
 }  // namespace

@@ -71,7 +71,7 @@ Run train(const Recipe& recipe, kernels::DType dtype, bool stochastic_rounding) 
     Context context = make_context();
     ModelSetup setup = recipe.setup;
     setup.dtype = dtype;
-    AdamWSettings settings;
+    OptimizerSettings settings;
     if (stochastic_rounding) settings.rounding_seed = recipe.seed;
     Trainer trainer(context, setup, settings, recipe.seed);
     Text text(unsigned(recipe.seed)), other_text(unsigned(recipe.seed) + 1000);

@@ -157,7 +157,7 @@ struct IntegerGradients {
         model->load(std::vector<float>(std::size_t(table.elements())));
         const auto policy = make_gradient_exchange(table, {.sharding = setup.sharding}, context);
         GradientExchange& exchange = *policy;
-        Optimizer optimizer(*model, exchange, {.max_grad_norm = 0}, context);
+        OptimizerStep optimizer(*model, exchange, {.max_grad_norm = 0}, context);
         const int share = kTokens / communicator.size() / micro_batches, tables = exchange.buckets().embeddings();
         double loss = 0;
         for (int micro = 0; micro < micro_batches; ++micro) {
@@ -172,7 +172,7 @@ struct IntegerGradients {
                 exchange.complete(bucket);
             }
         }
-        optimizer.step(*model, {.learning_rate = 1e-3f, .positions = kTokens});
+        optimizer.run(*model, {.learning_rate = 1e-3f, .positions = kTokens});
         RankResult mine;
         mine.scalars = {optimizer.scalars()};
         mine.gradient = reduced_shards(exchange, table, context);

@@ -21,6 +21,10 @@ ModelBytes bytes_of(const ModelSetup& setup, const Context& context) {
     return model_bytes(setup, ParameterTable(setup.config), context.device);
 }
 
+std::size_t moments_of(const ParameterTable& table, const Sharding& sharding) {
+    return optimizer_bytes({}, table, sharding).at(0).bytes;
+}
+
 std::string refusal(const ModelSetup& setup, const Context& context) {
     try {
         require_room(planned(setup, context));
@@ -40,7 +44,7 @@ TEST_CASE("the plan counts the later allocations", "[memory_plan]") {
     CHECK(bytes_of(setup, context).master_weights == flat);
     CHECK(gradient_bytes(table, {}) == flat);
     CHECK(bytes_of(setup, context).parameters == 0);  // in fp32 they are the master weights
-    CHECK(optimizer_bytes(table) == 2 * flat);
+    CHECK(moments_of(table, {}) == 2 * flat);
     setup.dtype = kernels::DType::bf16;
     CHECK(bytes_of(setup, context).parameters == flat / 2);
     CHECK(bytes_of(setup, context).activations < 0.6 * double(bytes_of(kSmall, context).activations));
@@ -68,8 +72,8 @@ TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[me
         const Sharding one{.stage = 1, .rank = rank, .ranks = 3}, two{.stage = 2, .rank = rank, .ranks = 3};
         CHECK(gradient_bytes(table, {.sharding = one}) == flat);
         CHECK(gradient_bytes(table, {.sharding = one, .reduce_in_bf16 = true}) == flat + flat / 2);
-        CHECK(optimizer_bytes(table, two) == optimizer_bytes(table, one));
-        moments += optimizer_bytes(table, one);
+        CHECK(moments_of(table, two) == moments_of(table, one));
+        moments += moments_of(table, one);
         ModelSetup setup = kSmall;
         setup.sharding = one;
         CHECK(bytes_of(setup, context).master_weights == flat);  // in fp32 they are the parameters
@@ -125,13 +129,13 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
 TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan][onebit]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
-    const OnebitSettings settings;
+    const OptimizerSettings settings{.onebit = OnebitSettings{}};
     for (const int ranks : {1, 2, 8}) {
         ModelSetup setup = kSmall;
         setup.sharding = {.stage = 0, .rank = 0, .ranks = ranks};
         const auto plan = plan_memory(setup, table, context, false, 0, settings);
         const std::size_t more = plan.total() - plan_memory(setup, table, context, false).total();
-        CHECK(more == onebit_bytes(table, setup.sharding, settings));
+        CHECK(more == optimizer_bytes(settings, table, setup.sharding).at(1).bytes);
         // One float per element; server error and sum of this rank's part; three messages and a mask with one bit per
         // element; padding of buckets to 128 elements per rank and of messages to 128 bytes. At the freeze, if host
         // memory is device memory: the mask, and a moment of this (small) model.

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "llmc/model/onebit_files.h"
+#include "llmc/model/state_files.h"
 #include "test/support/onebit_support.h"
 #include "test/support/processes.h"
 
@@ -17,7 +17,7 @@ namespace {
 constexpr int kNodes = 2, kRanksOfNode = 2, kAllRanks = kNodes * kRanksOfNode;
 
 // Settings for nodes of `ranks_per_node` ranks.
-AdamWSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, int ranks_per_node = kRanksOfNode) {
+OptimizerSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, int ranks_per_node = kRanksOfNode) {
     settings.ranks_per_node = ranks_per_node;
     return onebit(settings);
 }
@@ -70,7 +70,7 @@ TEST_CASE("a step compressed between nodes equals the formulas applied to the no
         for (unsigned t = 0; t < kWarmup + 3; ++t) all.push_back(step_with_gradient(trainer, short_batch(t)));
         return all;
     }, on_nodes());
-    const AdamWSettings adamw;
+    const OptimizerSettings adamw;
     const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
     for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
         CAPTURE(t);
@@ -197,7 +197,7 @@ TEST_CASE("non-finite compensated values on one local rank skip the step on all 
             if (t == kWarmup + 1 && context.communicator->rank() == 2) {
                 std::vector<float> errors = all.back().errors;
                 errors[0] = 3e38f;
-                trainer.optimizer().load_onebit(errors);
+                trainer.write_state(trainer.state_file("onebit"), errors);
             }
             all.push_back(step_with_gradient(trainer, short_batch(t)));
         }
@@ -220,18 +220,19 @@ TEST_CASE("tensors that nodes exclude from compression are updated as by AdamW",
 
 namespace {
 
-void load_from(Trainer& trainer, const Snapshot& then) {
-    trainer.model().load(then.master);
-    trainer.optimizer().load(then.counts, [&](std::int64_t first, std::span<float> one, std::span<float> two) {
-        std::ranges::copy(std::span(then.first).subspan(std::size_t(first), one.size()), one.begin());
-        std::ranges::copy(std::span(then.second).subspan(std::size_t(first), two.size()), two.begin());
+// Returns the note about 1-bit Adam's state.
+std::string load_from(Trainer& trainer, const Snapshot& then, const ScratchFolder& folder, int files,
+                      const Communicator& ranks) {
+    std::string note;
+    load_from(trainer, then, [&](const StateFile& file) {
+        note = read_state(file, {.folder = folder.path(), .files = files, .elements = trainer.table().elements(),
+                                 .rank = ranks.rank(), .ranks = ranks.size()},
+                          [](std::span<float> to, std::span<const float> values) {
+            device::copy_to_device(to.data(), values.data(), values.size_bytes(), nullptr);
+            device::sync(nullptr);
+        });
     });
-}
-std::string load_onebit_from(Trainer& trainer, const ScratchFolder& folder, int files, const Communicator& ranks) {
-    const OnebitErrors read = read_onebit(trainer.optimizer().onebit_state(), trainer.table().elements(), folder.path(),
-                                          files, ranks.rank(), ranks.size());
-    if (!read.values.empty()) trainer.optimizer().load_onebit(read.values);
-    return read.note;
+    return note;
 }
 
 }  // namespace
@@ -244,14 +245,13 @@ TEST_CASE("1-bit Adam of nodes resumes bit-identical from a checkpoint", "[ranks
         Trainer whole(context, short_setup(kAllRanks), of_nodes()), other(context, short_setup(kAllRanks), of_nodes());
         for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
         const Snapshot then = snapshot(whole);
-        const OnebitState state = whole.optimizer().onebit_state();
-        const int files = onebit_file_count(state, kAllRanks);
-        if (writes_onebit(state, all.rank()))
-            write_onebit(folder.path() / onebit_file_name(all.rank(), files), state, whole.table().elements(),
-                         then.errors);
+        const StateFile state = whole.state_file("onebit");
+        const int files = state.every_rank ? kAllRanks : 1;
+        if (state.every_rank || all.rank() == 0)
+            write_state(folder.path() / state_file_name("onebit", all.rank(), files), state, whole.table().elements(),
+                        then.errors);
         all.barrier();
-        load_from(other, then);
-        const std::string note = load_onebit_from(other, folder, files, all);
+        const std::string note = load_from(other, then, folder, files, all);
         require(note.empty(), "a note", note, "none");
         for (unsigned t = saved; t < kWarmup + 4; ++t) {
             whole.step(short_batch(t), 1, 1e-2f);
@@ -272,9 +272,9 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
         const char* note;
     };
     constexpr int kWere = 6, kOnNodeWere = 3;
-    const Case now = GENERATE(Case{4, 2, "1-bit Adam: 4 ranks instead of 6: each starts with the mean of the"},
-                              Case{6, 2, "1-bit Adam: 6 ranks on other nodes: each starts with the mean of the"},
-                              Case{6, 1, "1-bit Adam: all errors start at 0, because those of the checkpoint are "});
+    const Case now = GENERATE(Case{4, 2, "optimizer state onebit: 4 ranks instead of 6: each starts with the mean of "},
+                              Case{6, 2, "optimizer state onebit: 6 ranks on other machines: each starts with the "},
+                              Case{6, 1, "optimizer state onebit: starts at 0, because the checkpoint's is for "});
     CAPTURE(now.ranks, now.ranks_per_node);
     const ScratchFolder folder;
     const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
@@ -283,8 +283,8 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
         Trainer trainer(context, short_setup(kWere), of_nodes({.freeze_after = kWarmup}, kOnNodeWere));
         for (unsigned t = 0; t < kWarmup + 2; ++t) trainer.step(short_batch(t), 1, 1e-2f);
         const Snapshot then = snapshot(trainer);
-        write_onebit(folder.path() / onebit_file_name(rank, kWere), trainer.optimizer().onebit_state(),
-                     std::int64_t(elements), then.errors);
+        write_state(folder.path() / state_file_name("onebit", rank, kWere), trainer.state_file("onebit"),
+                    std::int64_t(elements), then.errors);
         return then;
     }, on_nodes(kOnNodeWere));
     std::vector<std::string> notes(std::size_t(now.ranks));
@@ -292,8 +292,7 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
         const int rank = context.communicator->rank();
         Trainer trainer(context, short_setup(now.ranks), of_nodes({.freeze_after = kWarmup}, now.ranks_per_node));
         trainer.step(short_batch(0), 1, 0);  // scalars for the snapshot
-        load_from(trainer, were[0]);
-        notes[std::size_t(rank)] = load_onebit_from(trainer, folder, kWere, *context.communicator);
+        notes[std::size_t(rank)] = load_from(trainer, were[0], folder, kWere, *context.communicator);
         return snapshot(trainer);
     }, on_nodes(now.ranks_per_node));
     for (const std::string& note : notes) CHECK_THAT(note, Contains(now.note));
@@ -324,7 +323,7 @@ TEST_CASE("with nodes as workers a rank needs memory for its shards only", "[one
     const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
     const std::size_t host = device::memory_is_host_memory() ? std::size_t(table.elements()) / 8 + (4 << 20) : 0;
     const std::size_t expected = device::allocation_size(shadow) + host + sketch_bytes();
-    CHECK(onebit_bytes(table, sharding, {.ranks_per_node = 4}) == expected);
+    CHECK(onebit_bytes(table, sharding, {.ranks_per_node = 4}).bytes == expected);
 }
 
 TEST_CASE("1-bit Adam of nodes is bit-identical in processes and in threads", "[onebit][mpi]") {

@@ -89,7 +89,7 @@ TEST_CASE("an outlier on a single rank skips the step on all, without any change
     setup.sharding.stage = stage;
     struct Rank {
         std::vector<float> before, after;  // state_of()
-        Optimizer::Counts counts_before, counts_after;
+        OptimizerCounts counts_before, counts_after;
         kernels::StepScalars full, bad, next;
     };
     std::vector<Rank> ranks(2);
@@ -98,7 +98,7 @@ TEST_CASE("an outlier on a single rank skips the step on all, without any change
         Trainer trainer(context, setup, {.max_norm_z = 6});
         Rank& mine = ranks[std::size_t(communicator.rank())];
         const kernels::StepScalars usual = trainer.step(batch);
-        Optimizer::Counts counts{.updates = 129, .losses = std::vector<double>(128, usual.loss)};
+        OptimizerCounts counts{.updates = 129, .losses = std::vector<double>(128, usual.loss)};
         for (int i = 0; i < 128; ++i) counts.norms.push_back((i % 2 ? 1.0 : 1.1) * usual.grad_norm);
         trainer.load_counts(counts);
         mine.full = trainer.step(batch);

@@ -22,11 +22,11 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     const double third = 1.0 / 3, tiny = std::numeric_limits<double>::denorm_min(), large = 0x1.fffffffffffffp1023;
     TrainerState state{.step = std::int64_t(1) << 40,
                        .optimizer = {(std::int64_t(1) << 40) - 3, 3, {third, 0x1.0000000000001p1}, {-0.0, tiny},
-                                     {.frozen_after = 5, .moment_sum = third, .moment_sum_after = 4}},
+                                     json_of({.frozen_after = 5, .moment_sum = third, .moment_sum_after = 4})},
                        .failed_in_a_row = 9, .without_update = 127, .scored = false,
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
-                       .moment_files = 8, .onebit_files = 4,
+                       .state_files = {{"optimizer", 8}, {"onebit", 4}},
                        .run = {.step_tokens = 524288, .ranks = 8, .options = JsonValue(to_json(Options{})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
@@ -47,7 +47,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
     CHECK(read.run.step_tokens == 524288);
     CHECK(read.run.ranks == 8);
-    CHECK((read.moment_files == 8 && read.onebit_files == 4));
+    CHECK(read.state_files == state.state_files);
     CHECK(read.run.options == state.run.options);
     CHECK(read.run.training_data[0].value == "2");
 
@@ -59,37 +59,56 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is not a valid JSON object"));
-    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 4"));
-    CHECK_THAT(faults("{}"), Contains("the format is none; expected 4"));
-    CHECK_THAT(faults(R"({"format": 4})"), Contains("not those that the run wrote") && Contains("step"));
+    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 5"));
+    CHECK_THAT(faults("{}"), Contains("the format is none; expected 5"));
+    CHECK_THAT(faults(R"({"format": 5})"), Contains("not those that the run wrote") && Contains("step"));
     auto json = parse_json(whole);
-    // A format without 1-bit Adam.
+    // A format in which 1-bit Adam has names of its own.
     auto older = json;
-    older["format"] = 2;
-    older["optimizer"].erase("onebit");
-    older.erase("onebit_files");
-    older.erase("scored");
+    older["format"] = 4;
+    older.erase("state_files");
+    older["moment_files"] = 8;
+    older["onebit_files"] = 4;
+    older["optimizer"]["onebit"] = older["optimizer"]["own"];
+    older["optimizer"].erase("own");
     test::write_bytes(file, text_of(older));
-    const TrainerState before = read_trainer_state(scratch.path());
-    CHECK((before.optimizer.onebit == OnebitCounts{} && before.onebit_files == 0));
-    CHECK(before.optimizer.losses == state.optimizer.losses);
-    CHECK(before.scored);
+    CHECK(read_trainer_state(scratch.path()).optimizer == state.optimizer);
+    CHECK(read_trainer_state(scratch.path()).state_files == state.state_files);
+    CHECK(!read_trainer_state(scratch.path()).scored);
     // A format without HellaSwag.
-    older = json;
     older["format"] = 3;
     older.erase("scored");
     test::write_bytes(file, text_of(older));
     CHECK(read_trainer_state(scratch.path()).optimizer == state.optimizer);
+    CHECK(read_trainer_state(scratch.path()).scored);
+    // A format without 1-bit Adam.
+    older["format"] = 2;
+    older["optimizer"].erase("onebit");
+    older.erase("onebit_files");
+    test::write_bytes(file, text_of(older));
+    const TrainerState before = read_trainer_state(scratch.path());
+    CHECK(onebit_counts(before.optimizer.own, 5, "") == OnebitCounts{});
+    CHECK(before.state_files == std::map<std::string, int>{{"optimizer", 8}});
+    CHECK(before.optimizer.losses == state.optimizer.losses);
+    CHECK(before.scored);
+    for (const auto& wrong : std::vector<nlohmann::json>{0, -1, 1.5, "8", nullptr}) {
+        older["moment_files"] = wrong;
+        CHECK_THAT(faults(text_of(older)), Contains("trainer_state.json"));
+    }
+    // 1-bit Adam's own counts.
     for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
              {"frozen_after", -1}, {"frozen_after", (std::int64_t(1) << 40) - 2}, {"moment_sum", -1.0},
-             {"moment_sum_after", -1}}) {
-        auto other = json;
-        other["optimizer"]["onebit"][name] = value;
+             {"moment_sum_after", -1}, {"frozen_after", 1.5}, {"moment_sum", "1"}, {"moment_sum", nullptr}}) {
+        auto other = json["optimizer"]["own"];
+        other[name] = value;
         CAPTURE(name, value);
-        CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(name));
+        CHECK_THAT(error_of([&] { onebit_counts(JsonValue(other), state.optimizer.updates, "state.json"); }),
+                   Contains("state.json: ") && Contains(name));
     }
     for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
-             {"step", -1}, {"step", 1e300}, {"moment_files", 0}, {"ranks", 0}, {"failed_in_a_row", -1},
+             {"step", -1}, {"step", 1e300}, {"state_files", {{"optimizer", 0}}},
+             {"state_files", {{"optimizer", 1}, {"onebit", 1.5}}}, {"state_files", {{"optimizer", "1"}}}, {"ranks", 0},
+             {"failed_in_a_row", -1},
              {"without_update", 8}, {"options", nullptr}, {"step", 1.5}, {"step", true},
              {"ranks", (std::int64_t(1) << 32) + 1},
              {"step_tokens", std::numeric_limits<std::uint64_t>::max()}, {"data", {{"epoch", 0}, {"row", 1e300}}},

@@ -120,7 +120,7 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
         {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
-        {{"--optimizer", "lion"}, "--optimizer is \"lion\"; expected adamw or onebit-adam"},
+        {{"--optimizer", "newton"}, "--optimizer is \"newton\"; expected adamw or onebit-adam"},
         {{"--optimizer", "onebit-adam", "--onebit-freeze-step", "0"},
          "--onebit-freeze-step is \"0\"; expected auto, or a whole number from 1"},
         {{"--optimizer", "onebit-adam", "--onebit-freeze-step", "soon"},
@@ -153,7 +153,7 @@ TEST_CASE("the error for an unknown flag suggests a similar one", "[options]") {
     CHECK_THAT(refusal({"-D", "3"}), test::StartsWith("the flag \"-D\" is unknown"));
     CHECK(refusal({"--optimizer", "admw"}) ==
           "--optimizer is \"admw\"; expected adamw or onebit-adam; did you mean adamw?");
-    CHECK_THAT(refusal({"--learning-rate", "1"}), test::Contains("learning-rate") && test::Contains("--help"));
+    CHECK_THAT(refusal({"--teaching-rate", "1"}), test::Contains("teaching-rate") && test::Contains("--help"));
     CHECK_THAT(refusal({"-b"}), test::Contains("--help"));
     CHECK_THAT(refusal({"--", "-x", "3"}), test::StartsWith("the flag \"--\" is unknown"));
     CHECK(refusal({"--shuffle", "yes"}) == "--shuffle is \"yes\"; expected true, false, 1 or 0, or the flag alone");
@@ -231,6 +231,7 @@ TEST_CASE("the error for a flag of llm.c or nanoGPT names ours", "[options]") {
         {{"-e", "gpt2:d12"}, "--init is \"gpt2:d12\", a value of llm.c; expected \"d12\"; the same setting"},
         {{"--dtype=bfloat16"}, "--dtype is \"bfloat16\", a value of nanoGPT; expected \"bf16\""},
         {{"--batch_size=12"}, "--batch_size is an option of nanoGPT's train.py; expected --micro-batch"},
+        {{"--learning-rate", "3e-4"}, "--learning-rate is an option of nanoGPT's train.py; expected --lr"},
         {{"--wandb_log", "True"}, "--wandb_log is an option of nanoGPT's train.py; expected dev/export_runs.py"},
         {{"--shuffle=no"}, "--shuffle is \"no\"; expected true, false, 1 or 0, or the flag alone"},
     }));

@@ -1,0 +1,57 @@
+// adamw.cpp - AdamW's moments, and its update of the elements that this rank owns
+#include "llmc/model/adamw.h"
+
+#include <algorithm>
+
+#include "llmc/model/context.h"
+
+namespace llmc {
+
+AdamW::AdamW(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context)
+    : context_(context),
+      gradients_(gradients),
+      settings_(settings),
+      segments_(model.table(), gradients.buckets(), context.stream) {
+    const auto elements = std::size_t(gradients.buckets().owned_elements());
+    first_ = device::Array<float>(elements);
+    second_ = device::Array<float>(elements);
+    first_.zero(context.stream);
+    second_.zero(context.stream);
+}
+
+void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars) {
+    if (model.dtype() == kernels::DType::bf16) update_as<kernels::bf16>(model, scalars);
+    else update_as<float>(model, scalars);
+}
+
+template <class T> void AdamW::update_as(Model& model, std::span<const kernels::StepScalars> scalars) {
+    update_shards<T>(model, gradients_.buckets(), context_,
+                     [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
+        kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.in_owned(first_.span()),
+                           .v = shard.in_owned(second_.span()), .grad = gradients_.reduced(shard),
+                           .segments = segments_.of(shard),
+                           .scalars = scalars, .beta1 = settings_.beta1, .beta2 = settings_.beta2,
+                           .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                           .rounding = rounding_of(settings_, shard.first)}, context_.stream);
+    });
+}
+
+std::vector<StateFile> AdamW::state() const {
+    StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .pieces = {}},
+                                                    {.name = "second_moments", .pieces = {}, .non_negative = true}}};
+    std::vector<OwnedShard> owned = gradients_.buckets().owned();
+    std::ranges::sort(owned, {}, &OwnedShard::offset);
+    for (const OwnedShard& shard : owned) {
+        file.every_rank = file.every_rank || shard.bucket;
+        file.tensors[0].pieces.push_back({shard.first, shard.in_owned(first_.span())});
+        file.tensors[1].pieces.push_back({shard.first, shard.in_owned(second_.span())});
+    }
+    return {file};
+}
+
+OptimizerBytes adamw_bytes(const ParameterTable& table, const Sharding& sharding) {
+    const std::size_t bytes = 2 * std::size_t(GradientBuckets(table, sharding).owned_elements()) * sizeof(float);
+    return {"Adam's moments, fp32", bytes, sharding.shards_state() || sharding.rank == 0 ? bytes : 0};
+}
+
+}  // namespace llmc

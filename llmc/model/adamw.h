@@ -1,0 +1,33 @@
+// adamw.h - AdamW for all parameters, or at ZeRO stages 1 and 2 for this rank's shards
+//
+// Source    kernels/adamw.h
+#pragma once
+#include "llmc/model/optimizer.h"
+
+namespace llmc {
+
+class AdamW final : public Optimizer {
+public:
+    // All must outlive it.
+    AdamW(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context);
+
+    void update(Model& model, std::span<kernels::StepScalars> scalars) override;
+    std::vector<StateFile> state() const override;
+
+    // Of the elements that this rank owns (gradient_buckets.h).
+    std::span<float> first_moments() const { return first_.span(); }
+    std::span<float> second_moments() const { return second_.span(); }
+
+private:
+    template <class T> void update_as(Model& model, std::span<const kernels::StepScalars> scalars);
+
+    Context& context_;
+    GradientExchange& gradients_;
+    OptimizerSettings settings_;
+    ShardSegments segments_;
+    device::Array<float> first_, second_;
+};
+
+OptimizerBytes adamw_bytes(const ParameterTable& table, const Sharding& sharding);
+
+}  // namespace llmc
