@@ -21,6 +21,7 @@
 #   TESTS=FILES            test files or folders to compile; default: test
 #   SUFFIX=-mine           separate build folders, for two concurrent builds
 #   CXX=clang++            compiler of host code; default: g++
+#   CCACHE=                without ccache, which is used if it is installed: a file compiled before takes no time
 #   NVCC= CUDA_HOME= CUBLAS_ROOT= CUDNN_ROOT= NCCL_ROOT= CUDNN_FRONTEND= MPI_ROOT=  locations (config.mk)
 #
 # Objects of host code are the same for every device, and shared: build/host. Objects of kernels and programs are in
@@ -184,11 +185,11 @@ $(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ) $(BUILD)/library $(BUILD)/cases
 
 define compile_host
 @mkdir -p $(@D)
-$(CXX) $(CXXFLAGS) $(KEEP) -MMD -MP -c $< -o $@
+$(CCACHE) $(CXX) $(CXXFLAGS) $(KEEP) -MMD -MP -c $< -o $@
 endef
 define compile_executor
 @mkdir -p $(@D)
-$(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) $(KEEP) -MMD -MP -x c++ -c $< -o $@
+$(CCACHE) $(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) $(KEEP) -MMD -MP -x c++ -c $< -o $@
 endef
 
 # The second rule of a pair is for united files.
@@ -207,7 +208,7 @@ endif
 ifeq ($(DEVICE),cuda)
 $(BUILD)/kernels/%.cu.o: kernels/%.cu $(MAKE_FILES) $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(CCACHE) $(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
 else
 $(BUILD)/%.cu.o: %.cu $(MAKE_FILES) $(BUILD)/flags
 	$(compile_executor)
@@ -222,15 +223,15 @@ $(BUILD)/kernels/simt/%.cpp.o: $(BUILD)/kernels/simt/%.cpp $(MAKE_FILES) $(BUILD
 # main() is host code; only its name says CUDA.
 $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu $(MAKE_FILES) $(HOSTBUILD)/flags
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) $(KEEP) -MMD -MP -x c++ -c $< -o $@
+	$(CCACHE) $(CXX) $(CXXFLAGS) $(KEEP) -MMD -MP -x c++ -c $< -o $@
 # Runs before anything else and must itself run on every processor.
 $(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp $(MAKE_FILES) $(HOSTBUILD)/flags
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
+	$(CCACHE) $(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
 # Catch2 itself takes longer to compile than any test: once, for all builds, and never checked by a sanitizer.
 build/test/$(MACHINE)/main.cpp.o: test/main.cpp $(MAKE_FILES)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O0 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
+	$(CCACHE) $(CXX) -std=c++20 -O0 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
 
 # ---- objects with flags of their own
 
@@ -309,7 +310,7 @@ help:
 COMPILATION := "^(?<command>\\S+ .* -c (?<file>\\S+) -o \\S+)"
 compile_commands.json: ALWAYS
 	@command -v jq >/dev/null || { echo "error: jq is missing; run: apt-get install jq" >&2; exit 1; }
-	@$(MAKE) --no-print-directory --always-make --dry-run DEVICE=$(DEVICE) UNITE= all tools tests | jq -nR \
+	@$(MAKE) --no-print-directory --always-make --dry-run DEVICE=$(DEVICE) UNITE= CCACHE= all tools tests | jq -nR \
 	  --arg directory '$(CURDIR)' '[inputs | capture($(COMPILATION)) | {$$directory, file, command}]' >$@ || \
 	  { rm -f $@; exit 1; }
 # TIDY: the files that clang-tidy reads, by default as many as take 30 s. .clang-tidy has the checks.

@@ -117,6 +117,7 @@ CATCH2    := $(shell $(CXX) -std=c++20 $(BUNDLED:%=-isystem %) -include catch2/c
 
 # ---- what the compiler can do
 
+
 # Instruction set of this processor, or MARCH=x86-64-v3 and similar for others. At start the program reports which of
 # these instructions the processor lacks. On aarch64 -march=native does not tune for the processor; -mcpu=native does
 # both.
@@ -126,6 +127,12 @@ ISA       := $(if $(and $(filter native,$(MARCH)),$(filter aarch64%,$(MACHINE)))
 BUILD_ISA := $(shell echo | $(CXX) $(ISA) -dM -E -x c++ - 2>/dev/null | \
                sed -nE -e 's/^\#define __(AVX2|FMA|AVX512[A-Z0-9]*|F16C|BMI2)__ 1$$/-DBUILT_WITH_\1/p' \
                  -e 's/^\#define __ARM_FEATURE_([A-Z0-9_]+) 1$$/-DBUILT_WITH_\1/p')
+# Compilers run under ccache if it is installed. The namespace keeps objects for this processor (-march=native) apart
+# from those for others that share the cache.
+CCACHE    ?= $(notdir $(shell command -v ccache 2>/dev/null))
+ifneq ($(CCACHE),)
+export CCACHE_NAMESPACE := train_gpt2-$(firstword $(shell echo | $(CXX) $(ISA) -dM -E -x c++ - 2>/dev/null | cksum))
+endif
 # $(call accepted,FLAG): FLAG, or nothing if the compiler rejects it or warns of it; Clang has no --param of GCC.
 accepted   = $(shell $(CXX) -Werror $(1) -fsyntax-only -x c++ /dev/null 2>/dev/null && echo $(1))
 # g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of 0.18,
