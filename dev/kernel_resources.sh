@@ -31,6 +31,7 @@ awk -F"'" '
         print name, architecture, registers, shared, stack, spilt
     }' "${reports[@]}" | c++filt -p |
     sed -E 's/kernels::\(anonymous namespace\)::|kernels:://g; s/\(anonymous namespace\):://g' | sort | awk '
+    function registers_on(architecture) { return (name, architecture) in used ? used[name, architecture] : "-" }
     {
         fields = NF; spilt = $fields; stack = $(fields - 1); shared = $(fields - 2)
         registers = $(fields - 3); architecture = $(fields - 4)
@@ -47,7 +48,7 @@ awk -F"'" '
         print "|---|---|---|---|---|---|"
         for (i = 1; i <= kernels; ++i) {
             name = order[i]
-            printf "| `%s` | %s | %s | %d | %d | %d |\n", name, used[name, "sm_80"], used[name, "sm_90a"],
+            printf "| `%s` | %s | %s | %d | %d | %d |\n", name, registers_on("sm_80"), registers_on("sm_90a"),
                 memory[name], frame[name], spills[name]
         }
         printf "\n%d kernels, %d of them spill\n", kernels, spilling

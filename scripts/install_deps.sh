@@ -5,7 +5,7 @@
 # everything is installed. Reports a library that is too old, with its version and the required one. CXX: the compiler
 # (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
 # header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
-# disassembler for dev/kernel_sass.py is downloaded to build/deps/bin if the toolkit lacks it. `tests`: also installs
+# toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `tests`: also installs
 # xz, iproute2, procps, clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without
 # the last two the tests skip the fuzz targets and the Parquet tests.
 set -euo pipefail
@@ -159,12 +159,10 @@ if [ -n "$nvcc" ] && [ ! -e build/deps/include/cudnn_frontend.h ]; then
         echo "note: cuDNN's frontend could not be downloaded; the CUDA build will have no cuDNN attention" >&2
 fi
 if [ -n "$nvcc" ]; then
-    for tool in cuobjdump nvdisasm; do
-        command -v $tool >/dev/null || [ -x "$(dirname "$nvcc")/$tool" ] || [ -x build/deps/bin/$tool ] ||
-            { scripts/unpack_wheel.sh nvidia-cuda-$tool==13.2.51 'nvidia/*/bin' build/deps/bin &&
-                chmod +x build/deps/bin/$tool; } ||
-            echo "note: $tool could not be downloaded; dev/kernel_sass.py cannot run" >&2
-    done
+    command -v cuobjdump >/dev/null || [ -x "$(dirname "$nvcc")/cuobjdump" ] || [ -x build/deps/bin/cuobjdump ] ||
+        { scripts/unpack_wheel.sh nvidia-cuda-cuobjdump==13.2.51 'nvidia/*/bin' build/deps/bin &&
+            chmod +x build/deps/bin/cuobjdump; } ||
+        echo "note: cuobjdump could not be downloaded; the stand-ins cannot be built" >&2
 fi
 
 # Some systems have clang's libraries for libFuzzer and the sanitizers in a separate package, others in a dependency of
