@@ -149,6 +149,7 @@ SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard tes
 # SANITIZE=thread, has these files alone.
 TESTS     ?= test
 TEST_CPP  := $(filter %_test.cpp,$(call sources,$(TESTS),cpp))
+TEST_CPP  += $(if $(filter test/fuzz/%,$(TEST_CPP)),test/fuzz/contract.cpp $(wildcard test/fuzz/targets/*.cpp))
 TEST_CU   := $(if $(filter cuda,$(DEVICE)),,$(call sources,$(TESTS),cu))
 RANK_CPP  := $(filter %_ranks_test.cpp,$(TEST_CPP))
 CASEBUILD := $(if $(filter thread,$(SANITIZE)),$(HOSTBUILD),$(PLAINBUILD))

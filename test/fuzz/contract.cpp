@@ -1,11 +1,8 @@
-// contract.cpp - libFuzzer's two entry points: select the target of this program, and check its parser's contract
+// contract.cpp - what every parser must do with any bytes, the list of targets, and their temporary files
 #include <fcntl.h>
-#include <sanitizer/asan_interface.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -19,7 +16,6 @@ namespace {
 
 // Room for a path, two excerpts of 80 characters, and text.
 constexpr std::size_t kLongestMessage = 1000;
-constexpr std::uintptr_t kPage = 4096;
 
 struct Scratch {
     std::filesystem::path folder;
@@ -38,13 +34,6 @@ Scratch& scratch() {
     static Scratch scratch;
     return scratch;
 }
-
-Parse& chosen() {
-    static Parse parse = nullptr;
-    return parse;
-}
-
-std::uintptr_t to_page_end(std::uintptr_t address) { return (address + kPage - 1) / kPage * kPage; }
 
 // Length of the UTF-8 character at the start of `text`; 0: invalid.
 std::size_t utf8_length(std::string_view text) {
@@ -73,7 +62,7 @@ Target::Target(std::string_view name, Parse parse) { targets().push_back({name, 
 void must(bool holds, std::string_view what) {
     if (holds) return;
     std::cerr << "finding: not " << what << std::endl;
-    std::abort();
+    throw Finding(std::string(what));
 }
 
 void must_be_plain(std::string_view text) {
@@ -114,46 +103,17 @@ std::string safetensors_of(std::string_view text) {
     return file;
 }
 
-}  // namespace fuzz
-
-// Memory between the end of a mapped file and the end of its page is accessible, so that no check would detect reads of
-// it: here it is poisoned.
-extern "C" {
-void* __real_mmap(void* address, std::size_t size, int protection, int flags, int file, off_t offset);
-void* __wrap_mmap(void* address, std::size_t size, int protection, int flags, int file, off_t offset) {
-    void* const mapped = __real_mmap(address, size, protection, flags, file, offset);
-    if (file < 0 || mapped == MAP_FAILED) return mapped;
-    const auto end = reinterpret_cast<std::uintptr_t>(mapped) + size;
-    ASAN_POISON_MEMORY_REGION(reinterpret_cast<void*>(end), fuzz::to_page_end(end) - end);
-    return mapped;
-}
-
-int __real_munmap(void* address, std::size_t size);
-int __wrap_munmap(void* address, std::size_t size) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(address);
-    ASAN_UNPOISON_MEMORY_REGION(address, fuzz::to_page_end(begin + size) - begin);
-    return __real_munmap(address, size);
-}
-
-int LLVMFuzzerInitialize(int*, char*** arguments) {
-    const std::string name = std::filesystem::path(**arguments).filename();
-    for (const fuzz::NamedTarget& target : fuzz::targets())
-        if (target.name == name) fuzz::chosen() = target.parse;
-    fuzz::must(fuzz::chosen(), "the name of a target: " + name);
-    return 0;
-}
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+void check(Parse parse, std::string_view bytes) {
     try {
-        fuzz::chosen()({reinterpret_cast<const char*>(data), size});
+        parse(bytes);
     } catch (const base::Error& error) {
         const std::string message = error.what();
-        fuzz::must(!message.empty() && message.size() <= fuzz::kLongestMessage,
-                   "a message of 1 to 1000 bytes: \"" + message + '"');
-        fuzz::must_be_plain(message);
+        must(!message.empty() && message.size() <= kLongestMessage,
+             "a message of 1 to 1000 bytes: \"" + message + '"');
+        must_be_plain(message);
     } catch (const std::exception& error) {
-        fuzz::must(false, std::string("an Error of the project, not ") + typeid(error).name() + ": " + error.what());
+        must(false, std::string("an Error of the project, not ") + typeid(error).name() + ": " + error.what());
     }
-    return 0;
 }
-}
+
+}  // namespace fuzz

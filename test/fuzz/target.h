@@ -1,6 +1,6 @@
 // target.h - interface of the files in test/fuzz/targets: a named parser, and files with libFuzzer's inputs
 //
-// The contract that contract.cpp checks for every parser: for any bytes it returns, or throws Error with a message of
+// The contract that check() requires of every parser: for any bytes it returns, or throws Error with a message of
 // one line. A target checks further properties with must().
 #pragma once
 #include <filesystem>
@@ -22,7 +22,14 @@ struct NamedTarget {
 };
 std::vector<NamedTarget>& targets();
 
-// If `holds` is false: reports a finding with `what` was expected, and aborts the process.
+// Not a std::exception, so that no parser and no check handles it: libFuzzer's process ends.
+struct Finding {
+    std::string what;
+};
+// Throws Finding, also for what a target requires with must().
+void check(Parse parse, std::string_view bytes);
+
+// If `holds` is false: prints that it is not `what`, and throws Finding.
 void must(bool holds, std::string_view what);
 // Reports a finding if a terminal would not show the text unchanged on one line.
 void must_be_plain(std::string_view text);
