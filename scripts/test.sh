@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# test.sh [kernels|host|ranks|run|cuda|all] - builds train_gpt2 and runs the tests of a tier that need no GPU (default:
-# all tiers); the last line prints "N passed, N failed"
+# test.sh [kernels|host|ranks|run|cuda|all|--times] - builds train_gpt2 and runs the tests that need no GPU; the last
+# line prints "N passed, N failed"
+#
+# Without an argument: the tests that find most faults for their time, of every tier; about 10 minutes on two cores.
+# `all`: every test, about half an hour. A tier: all tests of that tier:
 #
 #   kernels   results of the kernels: on the CPU, also with older instruction sets; with the GPU's launch geometry on
 #             fibers, in four orders of threads, with a race check of every memory access, and under AddressSanitizer
@@ -12,23 +15,29 @@
 #   cuda      if nvcc is found: the CUDA build for sm_80 and sm_90a and checks of its machine code; with stand-ins for
 #             NVIDIA's libraries, its kernels, executed from their PTX, and whole runs
 #
-# Every test runs unless a tag excludes it (test/README.md). Programs are built in the background while tests run. The
-# script prints the time of every test, and the ten slowest tests at the end.
+# `--times` runs nothing: it compares the times of the last run with those of the run before with the same argument.
+# Every run appends its times to build/test_times.tsv and prints the share of each build and stage.
+#
+# Every test runs unless a tag excludes it; which stages run by default, and why: test/README.md. Programs are built in
+# the background while tests run.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
 most_words 1 "$@"
 cd "$(dirname "$0")/.."
-tier=${1:-all}
-[ $# -le 1 ] || { echo "error: $# arguments: $*; expected one tier" >&2; exit 2; }
+tier=${1:-default}
 case $tier in
-    kernels | host | ranks | run | cuda | all) ;;
+    default | kernels | host | ranks | run | cuda | all) ;;
+    --times) exec scripts/test_times.sh compare ;;
     *) echo "error: unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda or all" >&2; exit 2 ;;
 esac
 scripts/install_deps.sh tests || exit 1
 # Downloads the merges only if they are missing. Without them the tests of GPT-2's token ids are skipped.
 scripts/get_gpt2_tokenizer.sh >/dev/null 2>&1 || echo "note: GPT-2's merges are not available; their tests are skipped"
-is() { [ $tier = all ] || [[ " $* " == *" $tier "* ]]; }
+# is TIER...: whether the tests of one of these tiers run; all_of TIER...: whether all of its tests run, also those that
+# are not in the default selection
+all_of() { [ $tier = all ] || [[ " $* " == *" $tier "* ]]; }
+is() { [ $tier = default ] || all_of "$@"; }
 
 # Waiting threads sleep. With other programs on the same cores, spinning threads make the thousands of small launches of
 # these tests, and the steps of the quickstart, ten times slower.
@@ -36,6 +45,15 @@ export OMP_WAIT_POLICY=passive
 jobs=$(nproc)
 logs=$(mktemp -d)
 mkdir "$logs/builds" "$logs/results" "$logs/tests"
+times=build/test_times.tsv
+run=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+# timed KIND NAME COMMAND...: appends its times; must not run in a pipeline. TIMEFORMAT applies to this shell alone.
+timed() {
+    local TIMEFORMAT=$run$'\t'$tier$'\t'$1$'\t'${2//$'\t'/ }$'\t%1R\t%1U\t%1S' status=0
+    shift 2
+    { time "$@" 2>&3; } 3>&2 2>>$times || status=$?
+    return $status
+}
 builder=
 cleanup() {
     [ -z "$builder" ] || kill -- "-$builder" 2>/dev/null
@@ -56,7 +74,7 @@ build_all() {
         eval "set -- $line"
         name=$1 began=$SECONDS
         shift
-        if nice make -j"$jobs" UNITE="kernels llmc test" "$@" >"$logs/builds/$name.log" 2>&1; then
+        if timed build "$name" nice make -j"$jobs" UNITE="kernels llmc test" "$@" >"$logs/builds/$name.log" 2>&1; then
             echo "built $name ($((SECONDS - began)) s)"
             touch "$logs/builds/$name.done"
         else
@@ -97,7 +115,7 @@ run_one() {
     local number=$1 name=$2 began=$SECONDS status=0
     local out=$logs/tests/$number
     shift 2
-    "$@" >"$out" 2>&1 || status=$?
+    timed stage "$name" "$@" >"$out" 2>&1 || status=$?
     local took=$((SECONDS - began))
     if [ $status -eq 0 ]; then
         echo "1 0 0" >"$logs/results/$number"
@@ -116,7 +134,7 @@ run_cases() {
     local number=$1 name=$2 began=$SECONDS status=0 passed=0 failed=0 summary all
     local out=$logs/tests/$number
     shift 2
-    "$@" --durations yes >"$out" 2>&1 || status=$?
+    timed stage "$name" "$@" --durations yes >"$out" 2>&1 || status=$?
     grep -aE '^[0-9.]+ s: ' "$out" | sed 's/^/    /' >"$out.times"
     sed "s|\$| ($name)|" "$out.times" >>"$logs/times"
     summary=$(grep -aE '^(All tests passed|test cases:)' "$out" | tail -n 1)
@@ -142,20 +160,22 @@ run_cases() {
 # ---- builds and tests of each tier
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
+[ -n "$nvcc" ] && has_nvcc=yes || has_nvcc=
+cuda=build/cuda stand_in=build/stand-in asan=build/fibers-address-undefined
 build cpu DEVICE=cpu all tools tests
-is kernels host && build fibers DEVICE=fibers build/fibers/tests
-is kernels && build fibers-thread DEVICE=fibers SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
-cuda=build/cuda
-is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda CUDA_ARCHS=all $cuda/train_gpt2 $cuda/tests
-stand_in=build/stand-in
-is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers build/fibers/train_gpt2
-is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
-is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
-asan=build/fibers-address-undefined
+is kernels || all_of host && build fibers DEVICE=fibers build/fibers/tests ${has_nvcc:+build/fibers/train_gpt2}
+if [ -n "$has_nvcc" ] && all_of cuda; then
+    all_of kernels host || build fibers DEVICE=fibers build/fibers/train_gpt2
+    build cuda -f test/stand_in/Makefile  # the CUDA build, and its programs on the stand-ins
+elif [ -n "$has_nvcc" ] && is cuda; then
+    build cuda DEVICE=cuda CUDA_ARCHS=90a $cuda/train_gpt2
+fi
+all_of kernels && build fibers-thread DEVICE=fibers SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
+all_of ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 # Only the folders that the tests below need: no whole programs, models, or ranks as processes.
 checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
-is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
-is host && build fuzz -f test/fuzz/Makefile  # one file: leaves a core for the last tests
+all_of kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
+all_of host && build fuzz -f test/fuzz/Makefile  # one file: leaves a core for the last tests
 set -m  # its own process group, so that one signal ends all of it
 build_all &
 builder=$!
@@ -169,97 +189,103 @@ caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 # The longest tests first: they mostly wait, so tests that compute run concurrently.
 is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
-is run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
+all_of run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
+is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh 8
+is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
+is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
-is host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 is host && one cpu "every program prints --help and refuses unknown arguments" test/program/help.sh
 is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh
-is host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
-    'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
-is kernels && one cpu "the machine code check detects slow kernels" python3 test/dev/kernel_sass_test.py
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
-is host && one cpu "dev/plot: curves of runs; other files are not overwritten" python3 test/dev/plot_test.py
-is host && one cpu "dev/watch: frames; the terminal is restored" python3 \
-    test/dev/watch_test.py
-is host && one cpu "dev/export_runs.py: CSV, TensorBoard and wandb" python3 test/dev/export_runs_test.py
 is host && one cpu "dev/check_transformers.py: which tokens are predicted" python3 \
     test/dev/check_transformers_test.py
-is host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 \
-    test/dev/prepare_test.py
-is host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" python3 \
-    test/dev/prepare_download_test.py
 is host && one cpu "dev/data/prepare: documents of each data set" env PYTHONPATH=build/python python3 \
     test/dev/prepare_sets_test.py
-is host && one cpu "the quickstart takes the predicted time, and a build prints its progress" test/program/quickstart.sh
 is host && one cpu "gpu_check.sh: refused arguments, time limits, output files" test/program/gpu_check.sh
 is host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
     test/dev/same_training_test.py
-is run && one cpu "training matches PyTorch, and planted kernel faults are detected" test/program/same_training.sh cpu
-is kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
+all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
+all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
+    'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
+all_of host && one cpu "dev/plot: curves of runs; other files are not overwritten" python3 test/dev/plot_test.py
+all_of host && one cpu "dev/watch: frames; the terminal is restored" python3 \
+    test/dev/watch_test.py
+all_of host && one cpu "dev/export_runs.py: CSV, TensorBoard and wandb" python3 test/dev/export_runs_test.py
+all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 \
+    test/dev/prepare_test.py
+all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" \
+    python3 test/dev/prepare_download_test.py
+all_of host && one cpu "the quickstart takes the predicted time, and a build prints its progress" \
+    test/program/quickstart.sh
+all_of run && one cpu "training matches PyTorch, and planted kernel faults are detected" \
+    test/program/same_training.sh cpu
+all_of kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
     test/program/bench.sh
 for most in $caps; do
     cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)
-    is kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
-    is host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
+    all_of kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
+    all_of host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
-is run && one cpu "recipes: plans, 20 steps of each, finetuning" test/program/recipes.sh
-is run && one cpu "sweeps: combinations, interrupted and failed runs" test/program/sweep.sh
-is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
-is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh 8
-is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
-is ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" dev/bench_onebit.sh 0.1
+all_of run && one cpu "recipes: plans, 20 steps of each, finetuning" test/program/recipes.sh
+all_of run && one cpu "sweeps: combinations, interrupted and failed runs" test/program/sweep.sh
+all_of ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" dev/bench_onebit.sh 0.1
 
 # Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
 # several of these programs run at a time.
 export OMP_NUM_THREADS=1
 is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" build/fibers/tests "[kernels]~[matmul]"
-is host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests "[model]~[one_geometry]"
+all_of host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests \
+    "[model]~[one_geometry]"
 for order in reverse random mix; do
-    is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, thread order $order" \
+    all_of kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, thread order $order" \
         env SIMT_ORDER=$order build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
 done
-is kernels && cases fibers-thread "races between kernel threads" build/fibers-thread/tests \
+all_of kernels && cases fibers-thread "races between kernel threads" build/fibers-thread/tests \
     "[kernels]~[matmul]~[large]~[races]~[at_once]"
 unset OMP_NUM_THREADS
 
-if is cuda && [ -n "$nvcc" ]; then
-    one cuda "the CUDA build compiles and links for sm_80 and sm_90a" test -x $cuda/train_gpt2
+if is cuda && [ -n "$has_nvcc" ]; then
+    one cuda "the CUDA build compiles and links" test -x $cuda/train_gpt2
     one cuda "a CUDA build reports a missing GPU" test/program/no_gpu.sh $cuda/train_gpt2
     one cuda "no kernel spills registers" dev/kernel_resources.sh $cuda
-    one cuda "no memory-bound kernel is below 85 % of a copy's bandwidth, by a model of sm_90a" dev/kernel_sass.py $cuda
-    one stand-in "the stand-ins for NVIDIA's libraries export all functions that are called" test/stand_in/exports.sh
-    cases stand-in "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
-    cases stand-in "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
-        "[kernels]~[large]~[host_time]~[statistics]"
-    cases stand-in "the CUDA build on stand-ins: kernels from their PTX, random order of lanes and warps" env \
-        STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
-    one stand-in "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
-        test/program/same_training.sh stand-in
-    one stand-in "cuDNN builds attention plans for an H200 and an A100" test/program/cudnn_plans.sh
-    one stand-in "the CUDA build on stand-ins: 1-bit Adam on two hosts" test/stand_in/two_hosts.sh \
-        $stand_in/train_gpt2 build/cpu/train_gpt2
 elif is cuda; then
     number=$((number + 1))
     echo "0 0 1" >"$logs/results/$number"
     echo "skipped: the CUDA build: nvcc is missing"
 fi
+if all_of cuda && [ -n "$has_nvcc" ]; then
+    one cuda "the stand-ins for NVIDIA's libraries export all functions that are called" test/stand_in/exports.sh
+    cases cuda "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
+    cases cuda "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
+        "[kernels]~[large]~[host_time]~[statistics]"
+    cases cuda "the CUDA build on stand-ins: kernels from their PTX, random order of lanes and warps" env \
+        STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
+    one cuda "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
+        test/program/same_training.sh stand-in
+    one cuda "cuDNN builds attention plans for an H200 and an A100" test/program/cudnn_plans.sh
+    one cuda "the CUDA build on stand-ins: 1-bit Adam on two hosts" test/stand_in/two_hosts.sh \
+        $stand_in/train_gpt2 build/cpu/train_gpt2
+fi
 
-is ranks && cases cpu-thread "races between ranks as threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
-is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
+all_of ranks && cases cpu-thread "races between ranks as threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
+all_of kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
 # Excluded: tests that call oneDNN, which is not instrumented, and tests of the reference implementation.
-is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
+all_of host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
     "$host~[model]~[decoder]~[generation]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
-is host && one fuzz "fuzz tests of the parsers" test/fuzz/run.sh 2
+all_of host && one fuzz "fuzz tests of the parsers" test/fuzz/run.sh 2
 
 wait
 
-echo "the slowest tests:"
-sort -rn "$logs/times" 2>/dev/null | head -n 10
-echo "total time: $SECONDS s"
+# ---- times and results
+
+sort -rn "$logs/times" 2>/dev/null | head -n 20 |
+    sed -E "s/^ *([0-9.]+) s: (.*)/$run\t$tier\tcase\t\2\t\1\t\t/" >>$times
+printf '%s\t%s\ttotal\t\t%s\t\t\n' "$run" $tier $SECONDS >>$times
+scripts/test_times.sh shares
 read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' "$logs"/results/*)
 [ "$skipped" -gt 0 ] && skipped=", $skipped skipped" || skipped=
 echo "$passed passed, $failed failed$skipped"

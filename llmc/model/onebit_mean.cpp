@@ -30,12 +30,6 @@ std::vector<std::uint32_t> mask_of(const ShardRange& flat, std::int64_t padded, 
     return words;
 }
 
-std::int64_t elements_in(const std::vector<ShardRange>& ranges) {
-    std::int64_t sum = 0;
-    for (const ShardRange& range : ranges) sum += range.size;
-    return sum;
-}
-
 OnebitPlan plan_of(const OnebitLayout& layout, std::span<const std::int64_t> ends, OnebitScale scale,
                    std::span<const std::uint32_t> mask) {
     if (scale == OnebitScale::tensor) return kernels::onebit_plan(layout, ends, mask);
