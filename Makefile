@@ -209,7 +209,8 @@ endif
 ifeq ($(DEVICE),cuda)
 $(BUILD)/kernels/%.cu.o: kernels/%.cu $(MAKE_FILES) $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CCACHE) $(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(CCACHE) $(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || \
+	  { cat $(@:.o=.ptxas) >&2; exit 1; }
 else
 $(BUILD)/%.cu.o: %.cu $(MAKE_FILES) $(BUILD)/flags
 	$(compile_executor)

@@ -77,7 +77,7 @@ makes() {
 makes 0 "Targets:" help
 makes 0 "Targets:" help DEVICE=foo SANITIZE=foo NAME=foo
 makes 2 'DEVICE is "foo"' DEVICE=foo clean
-makes 2 "DEVCIE: unknown on make's command line; expected CUBLAS_ROOT CUDA_ARCHS CUDA_HOME" DEVCIE=cpu clean
+makes 2 "DEVCIE: unknown on make's command line; expected CCACHE CUBLAS_ROOT CUDA_ARCHS CUDA_HOME" DEVCIE=cpu clean
 makes 2 "CFLAGS: unknown on make's command line" DEVICE=cpu CFLAGS="-O3 -g" clean
 tools=$bin makes 2 "jq is missing; run: apt-get install jq" DEVICE=cpu compile_commands.json
 [ ! -e "$tree/compile_commands.json" ] || fail "make compile_commands.json without jq leaves a file"
