@@ -3,6 +3,7 @@
 //
 // Exit codes: 0 the run ended as requested, 1 it failed while running, 2 it could not start, 128 + the signal's number
 // (130 for Ctrl-C) it was interrupted and has saved a checkpoint.
+#include <exception>
 #include <iostream>
 #include <optional>
 
@@ -37,18 +38,17 @@ struct Run {
     Interrupt& interrupt;
 };
 
-int train(const Run& run) {
+// Loads the optimizer's state and trains. Returns the exit code.
+int run_steps(const Run& run, GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints) {
     const auto& [options, startup, context, model, upload, evaluator, report, interrupt] = run;
     const RunPlan& plan = startup.plan;
     const Resumption* const resumption = startup.resumption();
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
-    const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), context);
-    OptimizerStep optimizer(model, *gradients, plan.optimizer, context);
     if (resumption) load_optimizer(optimizer, resumption->folder, resumption->state, plan.table, context);
     optimizer.round_parameters(model);
     Throughput throughput(flops_per_token(model.table(), shape.seq_len), plan.peak_flops);
-    ModuleNoise noise(gradients->sums().module_names(), options.noise_scale_beta);
+    ModuleNoise noise(gradients.sums().module_names(), options.noise_scale_beta);
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps,
                      plan.measures_noise() ? &noise : nullptr, shape.seq_len);
     if (resumption) {
@@ -56,11 +56,6 @@ int train(const Run& run) {
         if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     }
     StepBatches batches(*startup.data.loader, options.overfit_batch, shape.rows());
-    CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
-                                  .end_of_text = startup.data.vocabulary().end_of_text,
-                                  .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
-                                  .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
-                                 model, optimizer, context, report);
     BetweenSteps between_steps(plan.control,
                                {.ranks = ranks, .interrupt = interrupt, .report = report, .evaluator = evaluator,
                                 .checkpoints = checkpoints, .step_log = step_log, .optimizer = optimizer,
@@ -68,26 +63,56 @@ int train(const Run& run) {
                                 .identity = plan.identity},
                                resumption ? &resumption->state : nullptr);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // weight of each token in the gradient
-    for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
-        const device::Range step_range("step");
-        const auto step_began = step_log.begin();
-        Report::Step record{.step = step, .positions = plan.step_tokens,
-                            .tokens_so_far = (step + 1) * plan.step_tokens};
-        // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
-        for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
-            const device::Range micro_batch_range("micro-batch");
-            const Batch& batch = batches.next(micro_batch);
-            if (micro_batch == 0) record.epoch = batch.from.epoch;
-            gradients->begin({.index = micro_batch, .count = plan.micro_batches, .valid_targets = batch.valid_targets});
-            model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
-                                   token_weight, *gradients);
+    try {
+        for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
+            const device::Range step_range("step");
+            const auto step_began = step_log.begin();
+            Report::Step record{.step = step, .positions = plan.step_tokens,
+                                .tokens_so_far = (step + 1) * plan.step_tokens};
+            // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
+            for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
+                const device::Range micro_batch_range("micro-batch");
+                const Batch& batch = batches.next(micro_batch);
+                if (micro_batch == 0) record.epoch = batch.from.epoch;
+                gradients.begin({.index = micro_batch, .count = plan.micro_batches,
+                                 .valid_targets = batch.valid_targets});
+                model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
+                                       token_weight, gradients);
+            }
+            if (!between_steps.all_can_update()) break;
+            const auto learning_rate = float(plan.schedule.learning_rate(step));
+            optimizer.run(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
+            step_log.enqueued(record, step_began);
         }
-        if (!between_steps.all_can_update()) break;
-        const auto learning_rate = float(plan.schedule.learning_rate(step));
-        optimizer.run(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
-        step_log.enqueued(record, step_began);
+        return exit_code_after(between_steps.finish());
+    } catch (...) {
+        between_steps.end_after_exception();
+        throw;
     }
-    return exit_code_after(between_steps.finish());
+}
+
+struct Outcome {
+    int exit_code = 0;
+    std::exception_ptr shared_error{};
+};
+
+// A SharedError is returned, not thrown, because optimizer and checkpoints have parts of the communicator: destroyed by
+// an exception, a part takes it for one of this rank alone, and ends the communication of all ranks.
+Outcome train(const Run& run) {
+    const auto& [options, startup, context, model, upload, evaluator, report, interrupt] = run;
+    const RunPlan& plan = startup.plan;
+    const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), context);
+    OptimizerStep optimizer(model, *gradients, plan.optimizer, context);
+    CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
+                                  .end_of_text = startup.data.vocabulary().end_of_text,
+                                  .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
+                                  .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
+                                 model, optimizer, context, report);
+    try {
+        return {.exit_code = run_steps(run, *gradients, optimizer, checkpoints)};
+    } catch (const SharedError&) {
+        return {.shared_error = std::current_exception()};
+    }
 }
 
 int evaluate(const Run& run) {
@@ -117,7 +142,10 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
                          .sampler = plan.sampler ? &*plan.sampler : nullptr},
                         context, *model, upload, report, interrupt);
     const Run all{options, startup, context, *model, upload, evaluator, report, interrupt};
-    return options.eval_only ? evaluate(all) : train(all);
+    if (options.eval_only) return evaluate(all);
+    const Outcome outcome = train(all);
+    if (outcome.shared_error) std::rethrow_exception(outcome.shared_error);
+    return outcome.exit_code;
 }
 
 int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }

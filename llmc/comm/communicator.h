@@ -101,6 +101,9 @@ public:
     // A communicator of the ranks that pass the same color, in the same order as here. Every rank calls it after it has
     // waited for all device collectives. Destroy it before this one, whose byte count includes it.
     virtual std::unique_ptr<Communicator> split(int color) = 0;
+    // A second control plane of the same ranks, for another thread; made and destroyed like a part. Its calls do not
+    // wait for calls to this one, nor for device collectives. It has no device collectives of its own.
+    virtual std::unique_ptr<Communicator> duplicate_control() { return split(0); }
 
     // ---- device collectives. T = float, bf16 or double; all_gather, all_to_all and broadcast also take std::byte.
     // Arrays are aligned to 64 bytes and have the same length on every rank.

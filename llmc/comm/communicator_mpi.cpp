@@ -5,7 +5,7 @@
 // far below MPI's 31 bits; kernels/sum_ranks.h sums. They run on a CommStream. Open MPI makes progress only within its
 // calls, so waiting code calls MPI_Test repeatedly.
 //
-// Threads: the control plane and the communication stream use MPI concurrently. MPI_THREAD_SERIALIZED, which every MPI
+// Threads: the control planes and the communication stream use MPI concurrently. MPI_THREAD_SERIALIZED, which every MPI
 // supports, and a mutex are enough as long as no call blocks while it holds the mutex: otherwise rank 0 could wait in
 // the control plane for a rank whose communication stream waits for that of rank 0. So every operation is non-blocking
 // and is tested until it completes, and each plane has its own MPI communicator. Only split() blocks, when no operation

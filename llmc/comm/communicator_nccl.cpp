@@ -96,6 +96,7 @@ public:
         sync({stream_->point()});
         return std::make_unique<Nccl>(control_->split(color), this);
     }
+    std::unique_ptr<Communicator> duplicate_control() override { return control_->duplicate_control(); }
     std::optional<CommTimes> times() const override { return stream_->times(); }
     void settle(bool abandon) noexcept override {
         if (abandon) {

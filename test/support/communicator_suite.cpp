@@ -2,6 +2,8 @@
 #include "test/support/communicator_suite.h"
 
 #include <cstring>
+#include <exception>
+#include <thread>
 
 #include "kernels/device/memory.h"
 #include "test/support/support.h"
@@ -249,6 +251,24 @@ void test::check_control_plane(Communicator& comm) {
     comm.barrier();
     expect(comm.local_rank() == rank, "local_rank on one machine");
     expect(!comm.describe().empty(), "describe");
+
+    // A thread uses the second control plane at the same time.
+    const auto second = comm.duplicate_control();
+    expect(second->rank() == rank && second->size() == ranks, "the ranks of a second control plane");
+    std::int64_t wrong = 0;
+    std::exception_ptr thrown;
+    std::thread thread([&] {
+        try {
+            for (int i = 0; i < 100; ++i) wrong += second->host_gather(std::to_string(rank * i)).back() !=
+                                                   std::to_string((ranks - 1) * i);
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+    });
+    for (int i = 0; i < 100; ++i) wrong += comm.host_reduce(rank * i, HostReduction::max) != (ranks - 1) * i;
+    thread.join();
+    if (thrown) std::rethrow_exception(thrown);
+    expect(wrong == 0, "two control planes at the same time");
 }
 
 void test::check_parts(Communicator& comm) {

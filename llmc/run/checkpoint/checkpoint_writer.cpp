@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "llmc/base/clock.h"
 #include "llmc/base/staged_file.h"
@@ -43,7 +44,8 @@ CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Mod
       step_(step),
       context_(context),
       report_(report),
-      writing_([this] { write(); }) {}
+      threads_(context.communicator->duplicate_control()),
+      writing_([this] { write_and_publish(); }) {}
 
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding,
                                          const OptimizerSettings& optimizer) {
@@ -118,8 +120,16 @@ void CheckpointWriter::begin(TrainerState state) {
     writing_.start();
 }
 
-void CheckpointWriter::write() {
+void CheckpointWriter::write_and_publish() {
     omp_set_num_threads(1);  // for loops of this thread: training uses the cores
+    together(*threads_, [&] { write(); });
+    Manifest all;
+    for (const std::string& of_rank : threads_->host_gather(text_of(written_))) all.merge(manifest_of(of_rank));
+    on_first_rank(*threads_, [&] { publish(all); });
+    if (threads_->rank() == 0) delete_older();
+}
+
+void CheckpointWriter::write() {
     const fs::path folder = StagedFolder::path_of(begun_->folder);
     written_.clear();
     try {
@@ -147,27 +157,18 @@ void CheckpointWriter::write() {
 
 void CheckpointWriter::end(bool last) {
     if (!begun_) return;
-    Communicator& ranks = *context_.communicator;
-    const std::int64_t step = begun_->state.step;
+    std::string failure = begun_->failure;
     try {
-        if (!begun_->failure.empty()) throw SharedError(begun_->failure, Blame::runtime);
-        together(ranks, [&] { writing_.wait(); });
-        Manifest all;
-        for (const std::string& of_rank : ranks.host_gather(text_of(written_))) all.merge(manifest_of(of_rank));
-        on_first_rank(ranks, [&] { publish(all); });
+        writing_.wait();
     } catch (const SharedError& error) {  // but not if ranks lost their connection
-        staged_.reset();
-        begun_.reset();
-        const std::string why = "no checkpoint of step " + std::to_string(step) + ": " + error.what();
-        if (last) throw SharedError(why, Blame::runtime);
-        on_first_rank(ranks, [&] { report_.checkpoint_failed(step, why); });
-        return;
+        failure = error.what();
     }
-    on_first_rank(ranks, [&] {
-        report_.checkpoint(step, begun_->folder, begun_->waited_seconds);
-        delete_older();
-    });
-    begun_.reset();
+    const Begun begun = *std::exchange(begun_, std::nullopt);
+    staged_.reset();
+    if (failure.empty()) return report_.checkpoint(begun.state.step, begun.folder, begun.waited_seconds);
+    const std::string why = "no checkpoint of step " + std::to_string(begun.state.step) + ": " + failure;
+    if (last) throw SharedError(why, Blame::runtime);
+    report_.checkpoint_failed(begun.state.step, why);
 }
 
 void CheckpointWriter::publish(const Manifest& all) {
@@ -185,15 +186,16 @@ void CheckpointWriter::publish(const Manifest& all) {
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
 void CheckpointWriter::delete_older() const {
     if (settings_.keep_checkpoints == 0 || begun_->beside) return;
+    if (begun_->state.failed_in_a_row > 0) return;  // the model may have diverged: keep those before it
     std::int64_t newer = 0;
     const auto folders = step_folders(settings_.output_dir);
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const auto& [step, folder] = *entry;
         if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
         if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
-        if (!fs::exists(folder / kManifestName)) continue;  // not a checkpoint of this program
-        const fs::path hidden = StagedFolder::path_of(folder);
         std::error_code fault;
+        if (!fs::exists(folder / kManifestName, fault)) continue;  // not a checkpoint of this program
+        const fs::path hidden = StagedFolder::path_of(folder);
         fs::remove_all(hidden, fault);
         if (!fault) fs::rename(folder, hidden, fault);
         if (!fault) fs::remove_all(hidden, fault);

@@ -3,8 +3,9 @@
 // begin() copies weights and the optimizer's state to host memory; then a thread on every rank writes them while
 // training continues. Every rank writes the state that only it holds; rank 0 also writes the model and the trainer
 // state. When all ranks have written, rank 0 lists the files in the manifest and renames the hidden folder to its final
-// name in end().
-// So a folder with a final name is always complete, whenever the program or the machine stops.
+// name. The threads have a control plane of their own for that, so they need no training loop: a checkpoint that has
+// begun is completed however the loop ends, unless the process is killed.
+// A folder with a final name is always complete, whenever the program or the machine stops.
 //
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/checkpoint.h)
 //                     optimizer-00000-of-00004.safetensors, ...   the optimizer's state (model/state_files.h)
@@ -37,7 +38,7 @@ struct CheckpointSettings {
 
 class CheckpointWriter {
 public:
-    // All arguments must outlive it.
+    // All arguments must outlive it. Every rank constructs one. The destructor waits for the checkpoint.
     CheckpointWriter(const CheckpointSettings& settings, const Model& model, const OptimizerStep& step,
                      Context& context, Report& report);
 
@@ -45,14 +46,13 @@ public:
     static std::size_t copy_bytes(const ParameterTable& table, const Sharding& sharding,
                                   const OptimizerSettings& optimizer = {});
 
-    // All ranks call begin() and end() between the same two steps.
-    //
-    // Waits for the checkpoint before, and returns when this one's copies are made. Sets the state's number of files.
+    // Collective, between the same two steps on all ranks. Waits for the checkpoint before, and returns when this one's
+    // copies are made. Sets the state's number of files. When the folder has its name, the checkpoints that
+    // --keep-checkpoints does not keep are deleted.
     void begin(TrainerState state);
-    bool is_writing() const { return begun_ && !writing_.done(); }  // this rank
-    // Waits until all ranks have written, renames the folder, reports it and deletes the checkpoints that
-    // --keep-checkpoints does not keep. A failure is reported, and training continues; with `last` it is thrown as a
-    // SharedError.
+    bool is_writing() const { return begun_ && !writing_.done(); }
+    // Waits for the checkpoint, if one has begun, and reports it. A failure is reported, and training continues; with
+    // `last` it is thrown as a SharedError. Not collective.
     void end(bool last);
 
 private:
@@ -70,9 +70,11 @@ private:
         std::span<float> values{};  // in memory_
     };
     void allocate();
-    void write();  // on the thread
-    void publish(const Manifest& all);  // rank 0
-    void delete_older() const;  // rank 0
+    // On the threads; the latter two on rank 0.
+    void write_and_publish();
+    void write();
+    void publish(const Manifest& all);
+    void delete_older() const;
 
     CheckpointSettings settings_;
     const bool writes_model_;  // this rank
@@ -80,6 +82,7 @@ private:
     const OptimizerStep& step_;
     Context& context_;
     Report& report_;
+    const std::unique_ptr<Communicator> threads_;  // their control plane
     device::PinnedMemory memory_;  // allocated by the first checkpoint
     std::size_t memory_elements_ = 0;
     std::span<float> master_weights_;  // in it

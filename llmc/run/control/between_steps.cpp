@@ -1,6 +1,8 @@
 // between_steps.cpp - the tasks between two optimizer steps, in their order
 #include "llmc/run/control/between_steps.h"
 
+#include <utility>
+
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 
@@ -12,7 +14,7 @@ BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loo
     control_.agree(requests());
 }
 
-// The first failure of a part of this rank, or null. None of these failures damages the model, so it is saved.
+// The first failure of a part of this rank, or null. They end the run in order, on all ranks.
 std::exception_ptr BetweenSteps::failure() const {
     for (const auto& part : {loop_.evaluator.unreadable(), loop_.batches.failure(), loop_.report.failure(),
                              loop_.step_log.failure()})
@@ -22,14 +24,14 @@ std::exception_ptr BetweenSteps::failure() const {
 
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
-            .failed = failure() != nullptr, .writing = loop_.checkpoints.is_writing()};
+            .failed = failure() != nullptr};
 }
 
 BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     step_ = step;
     next_position_ = loop_.loader.position();
     control_.reach(step);
-    if (!control_.writing()) loop_.checkpoints.end(/*last=*/false);  // all ranks have written
+    if (!loop_.checkpoints.is_writing()) loop_.checkpoints.end(/*last=*/false);
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
         if (loop_.ranks.rank() == 0 && !has_output_dir_)
@@ -80,11 +82,31 @@ void BetweenSteps::save() {
 
 int BetweenSteps::finish() {
     loop_.step_log.flush();
-    if (control_.checkpoint_due()) save();
-    loop_.checkpoints.end(/*last=*/!control_.failed());  // an earlier failure is the one to report
-    loop_.report.end(step_, control_.reason(), control_.seconds());
-    share_failure(loop_.ranks, failure());
+    // A failure of a part does not damage the model, so it is saved. Divergence does: its steps make no update, but the
+    // updates before them made the model that has no finite loss or gradient. Saved, it would be what --resume auto
+    // takes, and --keep-checkpoints would delete a better one for it.
+    if (control_.checkpoint_due() && !loop_.step_log.diverged()) save();
+    std::exception_ptr unsaved;
+    try {
+        loop_.checkpoints.end(/*last=*/!control_.failed());  // an earlier failure is the one to report
+    } catch (const SharedError&) {
+        unsaved = std::current_exception();
+    }
+    report_end(unsaved ? "error" : control_.reason());
+    share_failure(loop_.ranks, unsaved ? unsaved : failure());
     return control_.signal();
+}
+
+void BetweenSteps::end_after_exception() {
+    try {
+        loop_.checkpoints.end(/*last=*/false);
+    } catch (const std::exception&) {  // the ranks have lost their connection; the caller reports the first error
+    }
+    report_end("error");
+}
+
+void BetweenSteps::report_end(const char* reason) {
+    if (!std::exchange(ended_, true)) loop_.report.end(step_, reason, control_.seconds());
 }
 
 }  // namespace llmc

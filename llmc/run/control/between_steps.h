@@ -33,21 +33,26 @@ public:
     // After `step` steps: validates, scores, samples and saves what is due, and says whether the run ends here.
     Next run(std::int64_t step);
     // After the micro-batches of a step and before its update; the one host collective of a step. False: a rank cannot
-    // read its data or write its log, and all ranks end the run without this update.
+    // read its data or write its log, or the model has diverged, and all ranks end the run without this update.
     bool all_can_update();
-    // Once the run ends: saves the last step, waits for the checkpoint and reports the end. Returns the signal that
-    // ended the run, or 0. Throws SharedError if a rank failed.
+    // Once the run ends: saves the last step, unless the model has diverged, waits for the checkpoint and reports the
+    // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed.
     int finish();
+    // Instead, or after it, if something in the loop has thrown, on all ranks or on this one only: waits for the
+    // checkpoint that is being written, and reports the end unless finish() has. Not collective.
+    void end_after_exception();
 
 private:
     std::exception_ptr failure() const;
     RankRequests requests() const;
     void validate_if_due();
     void save();
+    void report_end(const char* reason);
 
     Loop loop_;
     RunControl control_;
     bool has_output_dir_;
+    bool ended_ = false;             // the end has been reported
     std::int64_t step_ = 0;          // steps made
     LoaderPosition next_position_{}; // of the batches of the next step
 };

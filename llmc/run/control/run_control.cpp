@@ -29,9 +29,9 @@ void RunControl::restore(const TrainerState& state) {
 }
 
 void RunControl::agree(const RankRequests& mine) {
-    enum { kSignal, kOutOfTime, kFailed, kSaveByTime, kSave, kWriting };
+    enum { kSignal, kOutOfTime, kFailed, kSaveByTime, kSave };
     std::int64_t requests[] = {mine.signal, out_of_time(), mine.failed,
-                               minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save, mine.writing};
+                               minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save};
     // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on cores
     // of their own, 160 us for 8 ranks on 2 cores that other programs use too.
     communicator_.host_reduce(requests, HostReduction::max);
@@ -40,7 +40,6 @@ void RunControl::agree(const RankRequests& mine) {
     failed_ = requests[kFailed] != 0;
     save_by_time_ = requests[kSaveByTime] != 0;
     save_requested_ = requests[kSave] != 0;
-    writing_ = requests[kWriting] != 0;
 }
 
 void RunControl::reach(std::int64_t step) {

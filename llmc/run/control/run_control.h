@@ -10,8 +10,7 @@ namespace llmc {
 struct RankRequests {
     int signal = 0;        // received, ends the run; 0: none
     bool save = false;     // a checkpoint now (SIGUSR2)
-    bool failed = false;   // this rank cannot continue; the model is intact
-    bool writing = false;  // this rank is still writing a checkpoint
+    bool failed = false;   // this rank cannot continue
 };
 
 class RunControl {
@@ -37,7 +36,6 @@ public:
     bool failed() const { return failed_; }
     int signal() const { return signal_; }
     bool save_requested() const { return save_requested_; }
-    bool writing() const { return writing_; }
     bool validation_due() const { return intact() && validation_.due(ends_); }
     // Not after the time limit, as it may take long: then it stays pending, if it was due.
     bool hellaswag_due() const { return intact() && !out_of_time_ && hellaswag_.due(ends_); }
@@ -76,7 +74,7 @@ private:
     double began_, last_save_;             // seconds_now()
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     int signal_ = 0;
-    bool ends_ = false, failed_ = false, out_of_time_ = false, writing_ = false;
+    bool ends_ = false, failed_ = false, out_of_time_ = false;
     bool save_requested_ = false, save_by_time_ = false, save_due_ = false;
 };
 

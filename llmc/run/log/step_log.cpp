@@ -34,7 +34,7 @@ void StepLog::report_pending(int steps_back) {
         step.noise = noise_so_far(step);
     }
     follow_stage(step);
-    count_skips(step.scalars.skip);
+    count_skips(step);
 }
 
 void StepLog::follow_stage(const Report::Step& step) {
@@ -62,22 +62,27 @@ void StepLog::follow_stage(const Report::Step& step) {
     ms_before_.clear();
 }
 
-void StepLog::count_skips(std::int32_t skip) {
+void StepLog::count_skips(const Report::Step& step) {
+    const std::int32_t skip = step.scalars.skip;
     auto& [failed, without_update] = in_a_row_;
     failed = skip == kernels::kSkipNonFinite ? failed + 1 : 0;
-    if (failed == kMostFailedSteps)
-        fail("the number of consecutive steps with a loss or gradient norm that is not finite", failed,
-             "fewer than " + std::to_string(kMostFailedSteps),
-             "the model has diverged: start again with a lower --lr or more --warmup-steps",
-             Blame::runtime);
     if (skip == kernels::kNoSkip) without_update = 0;
     else if (skip != kernels::kSkipNoTargets) ++without_update;
-    if (without_update < kMostStepsWithoutUpdate || skip != kernels::kSkipOutlier || failure_) return;
+    if (failure_) return;
     try {
-        fail("the number of consecutive steps that were skipped as outliers or not finite", without_update,
-             "fewer than " + std::to_string(kMostStepsWithoutUpdate),
-             "the bound is too low, or the data or the model have changed: check them, then use --resume auto and "
-             "change or remove --skip-loss-z and --skip-norm-z", Blame::runtime);
+        if (diverged())
+            fail("the number of consecutive steps up to step " + std::to_string(step.step + 1) +
+                     " with a loss or gradient norm that is not finite",
+                 failed, "fewer than " + std::to_string(kMostFailedSteps),
+                 "the model has diverged and is not saved: resume from a checkpoint before step " +
+                     std::to_string(step.step + 2 - failed) +
+                     " (--resume auto takes the newest) with a lower --lr, or start again with more --warmup-steps",
+                 Blame::runtime);
+        if (without_update >= kMostStepsWithoutUpdate && skip == kernels::kSkipOutlier)
+            fail("the number of consecutive steps that were skipped as outliers or not finite", without_update,
+                 "fewer than " + std::to_string(kMostStepsWithoutUpdate),
+                 "the bound is too low, or the data or the model have changed: check them, then use --resume auto and "
+                 "change or remove --skip-loss-z and --skip-norm-z", Blame::runtime);
     } catch (...) {
         failure_ = std::current_exception();
     }

@@ -32,7 +32,6 @@ public:
     };
     Begin begin() const { return {seconds_now(), communicator_.bytes_sent()}; }
     // The step has been enqueued: reports the step before, and this one too if its results are available.
-    // Throws a run-time Error after kMostFailedSteps consecutive steps whose loss or norm is not finite.
     void enqueued(const Report::Step& step, const Begin& began);
     // Waits for the last step and reports it.
     void flush() { report_pending(0); }
@@ -49,9 +48,11 @@ public:
     };
     const InARow& in_a_row() const { return in_a_row_; }
     void restore(const InARow& in_a_row) { in_a_row_ = in_a_row; }
-    // The run-time Error after kMostStepsWithoutUpdate consecutive skipped steps; the same on all ranks. The model is
-    // intact: the run saves it and ends.
+    // The run-time Error after kMostFailedSteps consecutive steps whose loss or norm was not finite, or after
+    // kMostStepsWithoutUpdate skipped ones; after flush() the same on all ranks.
     const std::exception_ptr& failure() const { return failure_; }
+    // The former: the model is worth nothing, even if its weights are finite.
+    bool diverged() const { return in_a_row_.failed >= kMostFailedSteps; }
 
     // The number of steps that stage_speed() compares.
     static constexpr std::size_t kStageSteps = 20;
@@ -62,7 +63,7 @@ private:
         double began_seconds;
     };
     void report_pending(int steps_back);
-    void count_skips(std::int32_t skip);
+    void count_skips(const Report::Step& step);
     void follow_stage(const Report::Step& step);
     Report::Noise noise_so_far(const Report::Step& step) const;
 

@@ -128,13 +128,13 @@ TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
             control.agree(mine);
             control.reach(step);
             seen[std::size_t(rank)] += due(control) + (control.save_requested() ? "a" : "") +
-                                       (control.writing() ? "w" : "") + (control.failed() ? "f" : "") +
+                                       (control.failed() ? "f" : "") +
                                        std::to_string(control.signal()) + ' ';
         };
-        note(1, {.save = rank == 1, .writing = rank == 2});
+        note(1, {.save = rank == 1});
         note(2, {.signal = rank == 0 ? 10 : rank == 1 ? 15 : 0});
         note(3, {.failed = rank == 2});
         note(4, {});
     });
-    for (const std::string& one : seen) CHECK(one == "c.aw0 c15 cf0 .0 ");
+    for (const std::string& one : seen) CHECK(one == "c.a0 c15 cf0 .0 ");
 }
