@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 # kernel_sass_test.py - dev/kernel_sass.py fails slow kernels and passes their fixed versions: artificial kernels in the
 # format of cuobjdump, on an artificial machine. Needs neither nvcc nor a GPU.
-import sys
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / 'dev'))
-sys.dont_write_bytecode = True
-from kernel_sass import analyze, verdict  # noqa: E402
-from kernel_sass_rows import TABLE, H200, row  # noqa: E402
-from sass import Kernel, functions, loads_in_flight, moved, seconds, seconds_per_iteration  # noqa: E402
+from run_support import main
+from kernel_sass import analyze, verdict
+from kernel_sass_rows import TABLE, H200, row
+from sass import Kernel, functions, loads_in_flight, moved, seconds, seconds_per_iteration
 
 # 1 SM, 1 GHz: 1 byte per clock from memory; a load takes 1000 clocks.
 MACHINE = dict(H200, sms=1, clock=1e9, dram=1e9, dram_latency=1e-6, l2=4e9, l2_latency=3e-7)
@@ -244,4 +241,4 @@ class Paths(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    unittest.main()
+    main()
