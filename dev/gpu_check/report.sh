@@ -22,7 +22,7 @@ note() {
             tail -n 1)" ;;
         tests_*)
             echo "$(grep -E '^(All tests passed|test cases:)' "$log" | tail -n 1)$(
-                grep -oE 'skipped: .*' "$log" | sort | uniq -c | sed 's/^ */; /' | tr -d '\n')"
+                sed -nE 's/^skipped: ("[^"]*": )?/skipped: /p' "$log" | sort | uniq -c | sed 's/^ */; /' | tr -d '\n')"
             ;;
         *) grep -E '^(median |CUDA in |NOT FOUND)' "$log" | cut -c 1-300 | tail -n 1 ;;
     esac

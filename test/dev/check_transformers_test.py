@@ -8,7 +8,7 @@ import unittest
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 
-from run_support import WithFolder, program
+from run_support import WithFolder, main, program
 
 check_transformers = program('check_transformers.py')
 HAS_TORCH = all(importlib.util.find_spec(name) for name in ('numpy', 'torch'))
@@ -64,4 +64,4 @@ class Shard(WithFolder):
             with self.assertRaisesRegex(SystemExit, 'expected at least '): self.loss(tokens, **options)
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

@@ -11,7 +11,7 @@ import struct
 import unittest
 from unittest import mock
 
-from run_support import WithFolder, program, resume, start, step, val
+from run_support import WithFolder, main, program, resume, start, step, val
 
 export_runs = program('export_runs.py')
 MODULES = {'h.0.attn': 12.5, 'wte': None}
@@ -145,4 +145,4 @@ class Exports(WithFolder):
         self.assertEqual((config['lr'], config['init'], config['tokens_per_step']), (0.003, 'd12', 64))
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

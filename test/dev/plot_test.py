@@ -9,7 +9,7 @@ import unittest
 from random import Random
 from unittest import mock
 
-from run_support import WithFolder, lines, program, resume, start, step, val
+from run_support import WithFolder, lines, main, program, resume, start, step, val
 from plotting.frame import lines_of
 from plotting.gnuplot import COLOURS, LINE, PANEL_HEIGHT, data_block, layout_of, quoted, script_of
 from plotting.panels import AXES, Curve, make_picture, thinned
@@ -390,4 +390,4 @@ def current_umask():
     return mask
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

@@ -4,10 +4,10 @@
 import hashlib
 import json
 import resource
-import unittest
 from unittest import mock
 
 from prepare_support import LINES, Prepares, without_check
+from run_support import main
 
 
 class Downloads(Prepares):
@@ -126,4 +126,4 @@ class Downloads(Prepares):
         self.assertEqual([part for path, part in self.web.requested if path == '/files/0.txt'], [None, 'bytes=700-'])
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

@@ -11,7 +11,7 @@ import unittest
 from unittest import mock
 
 from prepare_support import Prepares, documents, ids_of, shards, sources, stream_of
-from run_support import ROOT
+from run_support import ROOT, main
 from tool_main import ToolError
 
 HAS_PYARROW = importlib.util.find_spec('pyarrow') is not None
@@ -186,4 +186,4 @@ class HellaSwag(Prepares):
         self.assertEqual(len(self.read_back()[1]), 2)
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

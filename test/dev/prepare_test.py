@@ -10,10 +10,10 @@ import json
 import os
 import signal
 import sys
-import unittest
 from unittest import mock
 
 from prepare_support import LINES, Prepares, ids_of, prepare, shards, stream_of, without_check
+from run_support import main
 
 
 class Shards(Prepares):
@@ -228,4 +228,4 @@ class Killed(Prepares):
         self.check_shards('lines', everything, 80000)
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

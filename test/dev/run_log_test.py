@@ -2,7 +2,7 @@
 # run_log_test.py - dev/run_log.py on logs that grow, were resumed, are damaged or have unknown values
 import unittest
 
-from run_support import WithFolder, lines, resume, start, step, val
+from run_support import WithFolder, lines, main, resume, start, step, val
 from run_log import Run, amount, duration, open_runs, shortest_names, smoothed
 from tool_main import ToolError
 
@@ -139,4 +139,4 @@ class Words(unittest.TestCase):
                          ['0:04', '1:43', '1:00', '1:02:03', '23:59:59', '1d 00:00', '2d 03:02'])
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from run_support import ROOT, WithFolder, program
+from run_support import ROOT, WithFolder, main, program
 
 SCRIPT = os.path.join(ROOT, 'dev/gpu_check/same_training.py')
 same_training = program('gpu_check/same_training.py')
@@ -187,4 +187,4 @@ class SameTraining(WithFolder):
 
 
 if __name__ == '__main__':
-    unittest.main()
+    main()

@@ -13,7 +13,7 @@ import termios
 import time
 import unittest
 
-from run_support import ROOT, WithFolder, lines, program, resume, start, step, val
+from run_support import ROOT, WithFolder, lines, main, program, resume, start, step, val
 from plotting.frame import in_ascii, lines_of
 from run_log import Run
 
@@ -210,4 +210,4 @@ class Terminal(WithFolder):
                          re.compile(r'^dev/watch: error: "[^"]*" line 3 is not JSON; expected [^\n]*\n$'))
 
 
-if __name__ == '__main__': unittest.main()
+if __name__ == '__main__': main()

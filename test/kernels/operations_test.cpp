@@ -146,10 +146,7 @@ void check_gradients(const Operation& op, const Operation& forward, const std::v
 
 void check(const Registration& registration, DType dtype, const Shape& shape) {
     const auto op = registration.make(dtype, shape);
-    if (!op->runs_here()) {
-        WARN("not on this machine");
-        return;
-    }
+    if (!op->runs_here()) test::skip("the operation does not run on this machine");
     const auto forward = registration.forward ? registration.forward(dtype, shape) : nullptr;
     if (forward) take_from_forward(*op, *forward);
     auto want = op->values<Rounded>();

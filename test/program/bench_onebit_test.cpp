@@ -22,7 +22,7 @@ Result time_means(const ScratchFolder& folder, int ranks, std::vector<std::strin
 }  // namespace
 
 TEST_CASE("the 1-bit mean is timed together with sums that send 16 and 32 times as much", "[run][onebit][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const ScratchFolder folder;
     const int ranks = GENERATE(2, 3);
     const Result result = time_means(folder, ranks, {"--elements", "3000000", "--rounds", "2", "--threads", "1",

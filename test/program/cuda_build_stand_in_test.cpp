@@ -93,7 +93,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like its kernel
          {"--comm", "nccl", "--optimizer", "onebit-adam", "--onebit-freeze-step", "1", "--onebit-exclude", "ln_",
           "-x", "4"}, nullptr, 5e-3, "step_00000004"},
     }));
-    if (run.ranks > 1 && !have_mpi()) return;
+    if (run.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const auto kept = folder.path("choices.json");
     // Freed host memory is overwritten, so that copies still in flight show.
@@ -361,7 +361,7 @@ TEST_CASE("the stand-ins refuse unknown settings, and list the known ones", "[st
 }
 
 TEST_CASE("the stand-in for NCCL reports where the ranks' calls differ, instead of hanging", "[stand_in]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     struct Case {
         const char* name;
         std::vector<std::string> says;
@@ -455,7 +455,7 @@ TEST_CASE("a failed call ends the CUDA build with one line that names it", "[sta
     const Run run = GENERATE(values<Run>({{1, {"--tune=off", "--dtype", "bf16"}, "cu"},
                                           {2, {"--tune=off", "--comm", "nccl", "-z", "2"}, "nccl"},
                                           {2, {"--tune=off", "--comm", "mpi", "-z", "2"}, "cudaEventRecord"}}));
-    if (run.ranks > 1 && !have_mpi()) return;
+    if (run.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     Texts flags = flags_of(folder, "out", run.flags);
     flags.erase(std::ranges::find(flags, "-o"), std::ranges::find(flags, "-o") + 2);

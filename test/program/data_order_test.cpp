@@ -43,7 +43,7 @@ double sum_of(const std::vector<double>& values) {
 
 TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in sequence or shuffled, padded or not",
           "[data_order][run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const SmallShards data;
     const auto [pad, shuffle] = GENERATE(table<bool, bool>({{false, false}, {true, false}, {true, true}}));
     std::vector<std::string> order;

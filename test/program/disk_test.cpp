@@ -176,7 +176,7 @@ TEST_CASE("a run whose folder now belongs to another run does not change it", "[
 }
 
 TEST_CASE("all ranks end if one of them cannot read its data, with the model saved once", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     // -n 1: the last model has been saved when the data end.
     const auto flags = GENERATE(std::vector<std::string>{"-z", "2", "-d", "256"},

@@ -57,16 +57,20 @@ void check_peaks(const TrainingFolder& folder, int ranks, std::vector<std::strin
     CHECK(*std::max_element(peaks.begin(), peaks.end()) > plan - tolerance);
 }
 
+void skip_with_gpu() {
+    if (device::is_gpu()) skip("a build for GPUs, whose plan is for GPU memory");
+}
+
 }  // namespace
 
 TEST_CASE("the peak memory of a run equals its plan", "[run]") {
-    if (device::is_gpu()) return;  // there the plan is for GPU memory
+    skip_with_gpu();
     const TrainingFolder folder;
     check_peaks(folder, 1, {"--dtype", "bf16"});
 }
 
 TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
-    if (device::is_gpu()) return;
+    skip_with_gpu();
     const TrainingFolder folder;
     for (const char* const size : {"c=512", "c=32"}) {
         std::string command = "ulimit -v 400000 && exec '" + program("train_gpt2") + "'";
@@ -80,7 +84,8 @@ TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
 }
 
 TEST_CASE("the peak memory of ranks that save their shards equals the plan", "[run][ranks][mpi]") {
-    if (device::is_gpu() || !have_mpi()) return;
+    skip_with_gpu();
+    skip_without_mpi();
     const TrainingFolder folder;
     check_peaks(folder, 2, {"--dtype", "bf16", "-z", "1"});
 }

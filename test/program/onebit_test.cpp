@@ -36,7 +36,7 @@ std::vector<double> losses_of(const TrainingFolder& folder, const std::string& o
 }  // namespace
 
 TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its stage", "[run][onebit][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const int ranks = GENERATE(2, 4);
     const TrainingFolder folder;
     const Result result = run_onebit(folder, ranks, "onebit", {"-x", "24"});
@@ -79,7 +79,7 @@ TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its s
 }
 
 TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compresses nothing", "[run][onebit][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     const Result result = run_onebit(folder, 2, "one", {"--onebit-hierarchical", "-x", "6"});
     CAPTURE(result.output);
@@ -92,7 +92,7 @@ TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compre
 }
 
 TEST_CASE("1-bit Adam resumes with other ranks, and reports what happens to the errors", "[run][onebit][resume][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     REQUIRE(run_onebit(folder, 2, "whole").exit_code == 0);
     REQUIRE(run_onebit(folder, 2, "parts", {"-x", "7", "-k", "constant"}).exit_code == 0);
@@ -116,7 +116,7 @@ TEST_CASE("1-bit Adam resumes with other ranks, and reports what happens to the 
 }
 
 TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run][onebit][resume][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     REQUIRE(run_onebit(folder, 2, "whole", {"-x", "6", "--onebit-exclude", "ln_"}).exit_code == 0);
     const auto attempt = [&](const std::string& out, const Texts& flags) {
@@ -205,7 +205,7 @@ TEST_CASE("a run that never compresses says why", "[run][onebit]") {
     CHECK(alone.exit_code == 0);
     CHECK_THAT(alone.output, Contains("1-bit exchange: none, because one rank has nothing to send"));
     CHECK(folder.log("alone", "step")[4]["stage"] == "frozen");
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const Result early = run_onebit(folder, 2, "early", {"-x", "4"});
     CHECK(early.exit_code == 0);
     CHECK_THAT(early.output, Contains("1-bit exchange: none, because the run ends after 4 steps, before 4 updates"));
@@ -220,7 +220,7 @@ TEST_CASE("a run that never compresses says why", "[run][onebit]") {
 
 TEST_CASE("a run with 1-bit Adam prints excluded tensors and warns of an early freeze",
           "[run][onebit][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     const Result result = run_onebit(folder, 2, "dry", {"--dry-run", "-u", "5", "--onebit-exclude",
                                                             "transformer\\.h\\..\\.ln_|^ln_f"});
@@ -237,7 +237,7 @@ TEST_CASE("a run with 1-bit Adam prints excluded tensors and warns of an early f
 }
 
 TEST_CASE("after the freeze a run prints the step times before and after it", "[run][onebit][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     const Result result = run_onebit(folder, 2, "onebit", {"-x", "44", "-v", "0", "--onebit-freeze-step", "22"});
     CAPTURE(result.output);

@@ -52,7 +52,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }  // namespace
 
 TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     const auto alone = folder.run(flags_of(folder, "alone"));
     CAPTURE(alone.output);
@@ -96,7 +96,7 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
 
 TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, train as one rank",
           "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     std::vector<double> want;
     std::vector<nlohmann::json> want_steps;
@@ -124,7 +124,7 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
 }
 
 TEST_CASE("ranks train in bf16 and save all master weights at every ZeRO stage", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     std::vector<std::string> models;
     for (const char* stage : {"0", "1"}) {
@@ -142,7 +142,7 @@ TEST_CASE("ranks train in bf16 and save all master weights at every ZeRO stage",
 }
 
 TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent between steps", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     // Each rank owns half of the elements and has 6 micro-batches of 2 sequences. A row of sums has 9 modules.
     const std::int64_t half =
@@ -174,7 +174,7 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
 }
 
 TEST_CASE("an invalid option ends all ranks, with one error line and the exit code", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     const auto refused = folder.run_ranks(2, folder.flags({"-x", "1", "-d", "192"}));
     CAPTURE(refused.output);

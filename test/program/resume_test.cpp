@@ -105,7 +105,7 @@ TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resum
         {3, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "7", "--onebit-exclude", "ln_", "--onebit-scale",
              "tensor", "--dtype", "bf16", "--stochastic-rounding", "--shuffle"}},
     }));
-    if (as.ranks > 1 && !have_mpi()) return;
+    if (as.ranks > 1) skip_without_mpi();
     CAPTURE(as.ranks, as.flags);
     const TrainingFolder folder;
     REQUIRE(run(folder, as.ranks, "whole", as.flags).exit_code == 0);
@@ -121,7 +121,7 @@ TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resum
 }
 
 TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][resume][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     const auto losses = [&](const std::string& out) { return numbers(folder.log(out, "step"), "loss"); };
     REQUIRE(run(folder, 1, "whole", {"--shuffle"}).exit_code == 0);
@@ -172,7 +172,7 @@ TEST_CASE("one flipped bit in any file of a checkpoint is detected, and the olde
 
 TEST_CASE("impossible Adam moments are refused by all ranks, even with correct checksums",
           "[run][resume][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     REQUIRE(run(folder, 2, "whole", {"-z", "1", "-x", "5"}).exit_code == 0);
     const fs::path last = step(folder, "whole", 5), file = last / "optimizer-00001-of-00002.safetensors";

@@ -201,7 +201,7 @@ TEST_CASE("a signal ends validation and samples early; the model is saved, and t
 }
 
 TEST_CASE("a signal to one rank ends validation and samples of all ranks early", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const LongRun run;
     const bool samples = GENERATE(false, true);
     Process process = start_script(run, samples ? run.with_long_sample() : run.with_long_validation());
@@ -281,7 +281,7 @@ TEST_CASE("a run continues if the reader of its output is gone, or never existed
 }
 
 TEST_CASE("the script loses no signal while mpirun starts the ranks, and no process survives", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const LongRun run;
     Process script = start_script(run, run.flags_with({}));
     // as soon as mpirun exists
@@ -295,7 +295,7 @@ TEST_CASE("the script loses no signal while mpirun starts the ranks, and no proc
 }
 
 TEST_CASE("the script continues if the reader of its output is gone", "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const LongRun run;
     Process script = start_script(run, run.flags_with({"-x", "300"}), "", "| head -n 1; exit ${PIPESTATUS[0]}");
     const int exit_code = end_of(script);
@@ -308,7 +308,7 @@ TEST_CASE("the script continues if the reader of its output is gone", "[run][ran
 // An mpirun whose ranks are busy: it handles a request to end late, or never.
 TEST_CASE("the script repeats a request to end, and kills only on a second Ctrl-C a second later",
           "[run][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const LongRun run;
     const bool never = GENERATE(false, true);
     write_bytes(run.path("mpirun"), "#!/bin/bash\ntrap '' USR1\ntrap 'exit 1' TERM\necho ready\nsleep 0.3\n" +

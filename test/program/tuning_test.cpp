@@ -12,13 +12,10 @@ namespace {
 
 constexpr const char* kNative = "multiplied natively", *kWidened = "widened to fp32";
 
-// Whether there is anything to autotune.
-bool has_choices() {
-    if (kernels::Matmul::chooses_by_shape()) return true;
+void skip_without_choices() {
+    if (kernels::Matmul::chooses_by_shape()) return;
     const std::string said = kernels::Matmul().describe(kernels::DType::bf16);
-    if (said.find("has no bf16 products") == said.npos) return true;
-    WARN("skipped: " + said);
-    return false;
+    if (said.find("has no bf16 products") != said.npos) skip("nothing to autotune: " + said);
 }
 
 std::vector<std::string> bf16_flags(const TrainingFolder& folder, const std::string& out,
@@ -35,7 +32,7 @@ std::string weights_of(const TrainingFolder& folder, const std::string& out) {
 }  // namespace
 
 TEST_CASE("the first run stores autotuned algorithms; the next one uses them and is bit-identical", "[run]") {
-    if (!has_choices()) return;
+    skip_without_choices();
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
     const auto first = folder.run(bf16_flags(folder, "first"));
@@ -64,7 +61,8 @@ TEST_CASE("the first run stores autotuned algorithms; the next one uses them and
 }
 
 TEST_CASE("the stored algorithm determines the bits, whichever is fastest", "[run]") {
-    if (!has_choices() || kernels::Matmul::chooses_by_shape()) return;
+    skip_without_choices();
+    if (kernels::Matmul::chooses_by_shape()) skip("only oneDNN has two ways to multiply bf16");
     const TrainingFolder folder;
     for (const char* arithmetic : {"native", "widen"})
         REQUIRE(folder.run(bf16_flags(folder, arithmetic, {"--bf16-arithmetic", arithmetic})).exit_code == 0);
@@ -83,7 +81,7 @@ TEST_CASE("the stored algorithm determines the bits, whichever is fastest", "[ru
 }
 
 TEST_CASE("if the tuning file cannot be read or written, one note says so and training continues", "[run]") {
-    if (!has_choices()) return;
+    skip_without_choices();
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
     const auto notes = [&](const Result& result, const std::string& note) {
@@ -112,7 +110,8 @@ TEST_CASE("if the tuning file cannot be read or written, one note says so and tr
 }
 
 TEST_CASE("all ranks use the algorithms that rank 0 timed, from one file", "[run][ranks][mpi]") {
-    if (!has_choices() || !have_mpi()) return;
+    skip_without_choices();
+    skip_without_mpi();
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
     const auto first = folder.run_ranks(2, bf16_flags(folder, "first"));

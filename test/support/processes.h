@@ -26,19 +26,13 @@ struct JobResult {
     }
 };
 
-// Prints the reason and returns false if ranks cannot be processes; otherwise sets the environment for mpirun.
-inline bool have_mpi() {
-    std::string lacks;
-    if (!llmc::why_no_mpi().empty()) lacks = "this build lacks " + llmc::why_no_mpi();
-    else if (std::system("command -v mpirun >/dev/null") != 0) lacks = "no mpirun";
-    if (!lacks.empty()) {
-        WARN("skipped: " + lacks);
-        return false;
-    }
+// Skips the test case if ranks cannot be processes; otherwise sets the environment for mpirun.
+inline void skip_without_mpi() {
+    if (!llmc::why_no_mpi().empty()) skip("this build lacks " + llmc::why_no_mpi());
+    if (std::system("command -v mpirun >/dev/null") != 0) skip("no mpirun");
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMP_WAIT_POLICY", "passive", 1);  // ranks share cores
-    return true;
 }
 
 // Runs a hidden case on `ranks` processes, a single one without mpirun; kills it after `seconds`, with exit code 137.

@@ -125,7 +125,7 @@ public:
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};
     }
-    // Runs under mpirun; requires have_mpi(). The exit code is mpirun's.
+    // Runs under mpirun; requires skip_without_mpi(). The exit code is mpirun's.
     Result run_ranks(int ranks, std::vector<std::string> arguments) const {
         arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np",
                                              std::to_string(ranks), program("train_gpt2")});

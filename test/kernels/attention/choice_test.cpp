@@ -5,7 +5,6 @@
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/build.h"
 #include "kernels/attention/cudnn_layout.h"
-#include "kernels/device/device.h"
 #include "kernels/tuning/tuned_algorithms.h"
 #include "llmc/base/names.h"
 #include "test/support/support.h"
@@ -144,31 +143,6 @@ TEST_CASE("the description names the selected method", "[attention][attention_ch
     CHECK(Attention({.method = flash}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync)");
     if (!build.cudnn)
         CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync), selected by auto");
-}
-
-TEST_CASE("if cuDNN cannot run, auto skips it and says why; requested by name it is refused",
-          "[attention][attention_choice][one_order]") {
-    if (!attention_build().cudnn) return;
-    try {
-        device::open(1);
-        WARN("skipped: this machine has a GPU, on which cuDNN runs");
-        return;
-    } catch (const Error&) {
-    }
-    const AttentionProblem problem{DType::bf16, {2, 64, 2, 64}, true};
-    const Attention attention;
-    CHECK(attention.plan(problem).method == flash);
-    CHECK_THAT(attention.plan(problem).why_not_cudnn,
-               test::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
-                   test::Contains("CUDNN_STATUS_"));
-    CHECK_THAT(attention.describe(problem),
-               test::StartsWith("flash (mma.sync), selected by auto; not cuDNN: cudnnCreate"));
-    CHECK_THROWS_WITH(
-        Attention({.method = cudnn}).plan(problem),
-        test::StartsWith(
-            "--attention is \"cudnn\"; expected a method that supports this model and GPU; cuDNN's reason: "
-            "cudnnCreate") &&
-            test::EndsWith("use auto, flash or plain"));
 }
 
 TEST_CASE("cuDNN gets the layout of attention's tensors", "[attention][attention_choice][one_order]") {

@@ -45,18 +45,17 @@ struct Passes {
     }
 };
 
-// Whether the build has the method and the machine the device; prints a message if not. A CPU's only implementation is
-// tested as plain.
-inline bool runs_here(AttentionMethod method) {
+// Whether the build has the method. A CPU's only implementation is tested as plain.
+inline bool is_built(AttentionMethod method) {
     const kernels::AttentionBuild build = kernels::attention_build();
-    if (!build.choice ? method != AttentionMethod::plain : method == AttentionMethod::cudnn && !build.cudnn)
-        return false;
+    return build.choice ? method != AttentionMethod::cudnn || build.cudnn : method == AttentionMethod::plain;
+}
+
+inline void skip_without_device() {
     try {
         device::open(0);
-        return true;
     } catch (const Error& error) {
-        WARN("skipped: " << error.what());
-        return false;
+        skip(error.what());
     }
 }
 

@@ -19,22 +19,22 @@ constexpr int kSecondsToEnd = 10;
 }  // namespace
 
 TEST_CASE("ranks as processes: every collective", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     for (const int ranks : {1, 2, 3, 4}) check_case("mpi rank: every collective", ranks);
 }
 
 TEST_CASE("ranks as processes: several machines", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     check_case("mpi rank: neighbours as machines", 4);
 }
 
 TEST_CASE("ranks as processes: in chunks of 512 bytes", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     check_case("mpi rank: small chunks", 3);
 }
 
 TEST_CASE("a process that throws ends the job and prints the reason once", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const JobResult ended = run_case("mpi rank: one throws", 3, 30);
     CAPTURE(ended.output, ended.seconds);
     REQUIRE(ended.exit_code == 3);
@@ -45,7 +45,7 @@ TEST_CASE("a process that throws ends the job and prints the reason once", "[com
 }
 
 TEST_CASE("an error of all processes is printed once", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const JobResult ended = run_case("mpi rank: all throw", 4, 30);
     CAPTURE(ended.output, ended.seconds);
     REQUIRE(ended.exit_code == 2);
@@ -55,7 +55,7 @@ TEST_CASE("an error of all processes is printed once", "[communicator][mpi]") {
 }
 
 TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     for (const std::string others : {"in a collective", "at a barrier"}) {
         const std::string name = "mpi rank: one is killed while the others are " + others;
         const JobResult ended = run_case(name, 3, 30);
@@ -69,7 +69,7 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
 }
 
 TEST_CASE("a process that leaves by an unreported exception ends the job", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     for (const std::string when : {"during a collective", "between collectives"}) {
         const JobResult ended = run_case("mpi rank: one leaves " + when, 3, 30);
         CAPTURE(when, ended.output, ended.seconds);
@@ -81,7 +81,7 @@ TEST_CASE("a process that leaves by an unreported exception ends the job", "[com
 }
 
 TEST_CASE("messages of different sizes cause an Error that names call, rank and line", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const JobResult ended = run_case("mpi rank: sizes differ", 2, 30);
     CAPTURE(ended.output, ended.seconds);
     REQUIRE(ended.exit_code == 4);
@@ -90,7 +90,7 @@ TEST_CASE("messages of different sizes cause an Error that names call, rank and 
 }
 
 TEST_CASE("a launcher of another MPI is detected", "[communicator][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     setenv("PMI_SIZE", "4", 1);
     const JobResult ended = run_case("mpi rank: every collective", 0, 60);
     unsetenv("PMI_SIZE");

@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "llmc/data/bpe_split.h"
 #include "llmc/data/bpe_tokenizer.h"
+#include "test/support/gpt2_merges.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;
@@ -244,12 +245,7 @@ TEST_CASE("invalid files of merges are refused with line and reason", "[tokenize
 }
 
 TEST_CASE("GPT-2's ids equal those of OpenAI's program", "[tokenizer]") {
-    const auto file = find_gpt2_merges();
-    if (file.empty()) {
-        WARN("skipped: scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");
-        return;
-    }
-    const auto tokenizer = tokenizer_for(kGpt2Vocabulary, file);
+    const auto tokenizer = tokenizer_for(kGpt2Vocabulary, test::gpt2_merges());
     CHECK(tokenizer->vocabulary() == kGpt2Vocabulary);
     const std::vector<std::pair<std::string, Ids>> known = {
         {"Hello world", {15496, 995}},

@@ -4,6 +4,7 @@
 #include "kernels/base/error.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/tokenizer_files.h"
+#include "test/support/gpt2_merges.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;
@@ -37,12 +38,7 @@ TEST_CASE("the merges in a model's folder take precedence", "[tokenizer]") {
     test::write_file(folder / "merges.txt", "h e\n");
     CHECK_THROWS_WITH(load_tokenizer(folder.path(), kGpt2Vocabulary), Contains("merges.txt is another table"));
     CHECK_FALSE(load_tokenizer(folder.path(), {300, 299})->has_table());
-    const auto merges = find_gpt2_merges();
-    if (merges.empty()) {
-        WARN("skipped: scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");
-        return;
-    }
-    const auto tokenizer = tokenizer_for(kGpt2Vocabulary, merges);
+    const auto tokenizer = tokenizer_for(kGpt2Vocabulary, test::gpt2_merges());
     for (const auto& [name, contents] : tokenizer_files(*tokenizer, 1024)) test::write_file(folder / name, contents);
     const auto again = load_tokenizer(folder.path(), kGpt2Vocabulary);  // tokenizer.json comes before merges.txt
     CHECK(again->encode("Hello world") == std::vector<int>{15496, 995});

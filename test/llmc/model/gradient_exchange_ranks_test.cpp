@@ -213,7 +213,7 @@ TEST_CASE("integer gradients are summed exactly for every partition", "[ranks]")
 }
 
 TEST_CASE("integer gradients of processes are summed exactly", "[ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     for (const int ranks : {2, 4}) check_case("mpi rank: integer gradients", ranks);
 }
 

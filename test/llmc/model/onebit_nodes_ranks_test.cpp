@@ -327,7 +327,7 @@ TEST_CASE("with nodes as workers a rank needs memory for its shards only", "[one
 }
 
 TEST_CASE("1-bit Adam of nodes is bit-identical in processes and in threads", "[onebit][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     check_case("mpi rank: 1-bit Adam of nodes", kAllRanks);
 }
 

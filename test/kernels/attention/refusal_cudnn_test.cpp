@@ -1,0 +1,25 @@
+// refusal_cudnn_test.cpp - what a build with cuDNN does and says where cuDNN cannot run
+#include "kernels/attention/attention.h"
+#include "kernels/device/device.h"
+#include "test/support/support.h"
+
+using namespace kernels;
+
+TEST_CASE("if cuDNN cannot run, auto skips it and says why; requested by name it is refused",
+          "[attention][attention_choice][one_order]") {
+    if (device::count() > 0) test::skip("this machine has a GPU, on which cuDNN runs");
+    const AttentionProblem problem{DType::bf16, {2, 64, 2, 64}, true};
+    const Attention attention;
+    CHECK(attention.plan(problem).method == AttentionMethod::flash);
+    CHECK_THAT(attention.plan(problem).why_not_cudnn,
+               test::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
+                   test::Contains("CUDNN_STATUS_"));
+    CHECK_THAT(attention.describe(problem),
+               test::StartsWith("flash (mma.sync), selected by auto; not cuDNN: cudnnCreate"));
+    CHECK_THROWS_WITH(
+        Attention({.method = AttentionMethod::cudnn}).plan(problem),
+        test::StartsWith(
+            "--attention is \"cudnn\"; expected a method that supports this model and GPU; cuDNN's reason: "
+            "cudnnCreate") &&
+            test::EndsWith("use auto, flash or plain"));
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# skips.sh - scripts/test.sh counts skipped tests, not as passed ones, and prints each reason once with their number:
+# test cases under Catch2 2 and 3, tests in Python, scripts
+#
+#   test/program/skips.sh [BUILD]     with the tests in BUILD (build/cpu); its version of Catch2 is run, the other's
+#                                     output is recorded here
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:-build/cpu}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+mkdir "$logs/results" "$logs/tests"
+eval "$(sed -n '/^skips() {/,/^}/p; /^run_one() {/,/^}/p; /^run_cases() {/,/^}/p' scripts/test.sh)"
+bad=0
+# counts KIND "PASSED FAILED SKIPPED" LINES COMMAND...: the result of run_KIND, and its lines about skipped tests
+counts() {
+    local kind=$1 expected=$2 lines=$3 got said
+    shift 3
+    said=$("run_$kind" 1 it "$@" 2>&1)
+    got=$(cat "$logs/results/1")
+    [ "$got" = "$expected" ] || { echo "$*: counts are $got; expected $expected"; bad=1; }
+    got=$(grep '^skipped: it: ' <<<"$said" || true)
+    [ "$got" = "$lines" ] || { echo "$*: printed \"$got\"; expected \"$lines\""; bad=1; }
+}
+printed() { echo "$2"; return "$1"; }  # STATUS OUTPUT
+
+cases="skipped: it: no fish (2)
+skipped: it: no lake: dry (1)"
+counts cases "1 0 3" "$cases" "$build/tests" "[skips]~[fails]"
+counts cases "0 0 1" "skipped: it: no fish (1)" "$build/tests" "[all_skipped]"
+counts cases "0 1 0" "" "$build/tests" "[fails]"
+
+said="skipped: \"all is skipped\": no fish
+skipped: \"a value is skipped\": no fish
+skipped: \"a section is skipped\": no lake: dry"
+counts cases "1 1 3" "$cases" printed 1 "$said
+test cases: 5 | 4 passed | 1 failed"
+counts cases "1 1 3" "$cases" printed 42 "$said
+test cases: 5 | 1 passed | 1 failed | 3 skipped"
+only="skipped: \"all is skipped\": no fish"
+counts cases "0 0 1" "skipped: it: no fish (1)" printed 0 "$only
+test cases: 1 | 1 passed"
+counts cases "0 0 1" "skipped: it: no fish (1)" printed 4 "$only
+test cases: 1 | 1 skipped"
+counts cases "0 4 0" "" printed 4 "test cases: 4 | 4 failed"
+counts cases "5 0 3" "$cases" printed 0 "$said
+All tests passed (9 assertions in 8 test cases)"
+counts cases "8 0 0" "" printed 0 "All tests passed (9 assertions in 8 test cases)"
+
+counts one "1 0 2" "skipped: it: no fish (2)" printed 0 'skipped: "one: 1": no fish
+skipped: no fish'
+counts one "0 0 1" "skipped: it: no fish" printed 77 "skipped: no fish"
+counts one "0 1 0" "" printed 1 'skipped: "one": no fish'
+cat >"$logs/some_test.py" <<'PYTHON'
+import unittest
+from run_support import main
+class Some(unittest.TestCase):
+    def test_one(self): pass
+    def test_another(self): self.skipTest('no fish')
+main()
+PYTHON
+counts one "1 0 1" "skipped: it: no fish (1)" env PYTHONPATH=test/dev python3 "$logs/some_test.py"
+sed -i /test_one/d "$logs/some_test.py"
+counts one "0 0 1" "skipped: it: no fish" env PYTHONPATH=test/dev python3 "$logs/some_test.py"
+
+# The last line of scripts/test.sh.
+for results in "1 0 0:1 passed, 0 failed" "1 2 3:1 passed, 2 failed, 3 skipped"; do
+    echo "${results%:*}" >"$logs/results/1"
+    got=$(eval "$(sed -n '/^read -r passed failed skipped/,$p' scripts/test.sh)")
+    [ "$got" = "${results#*:}" ] || { echo "the last line is \"$got\"; expected \"${results#*:}\""; bad=1; }
+done
+exit $bad
