@@ -131,7 +131,6 @@ run_one() {
             echo "ok: $name ($took s)"
             grep -E '^(validation loss|[0-9.]+ ms per step)' "$out" | sed 's/^/    /'
         } | cat
-        echo "    $took s: $name" >>"$logs/times"
     elif [ $status -eq 77 ]; then
         echo "0 0 1" >"$logs/results/$number"
         echo "skipped: $name: $(tail -n 1 "$out" | sed -E 's/^skipped: ("[^"]*": )?//')"
@@ -146,8 +145,7 @@ run_cases() {
     local out=$logs/tests/$number
     shift 2
     timed stage "$name" "$@" --durations yes >"$out" 2>&1 || status=$?
-    grep -aE '^[0-9.]+ s: ' "$out" | sed 's/^/    /' >"$out.times"
-    sed "s|\$| ($name)|" "$out.times" >>"$logs/times"
+    grep -aE '^[0-9.]+ s: ' "$out" | sed "s|\$| ($name)|" >>"$logs/times"
     skipped=$(grep -ac '^skipped: ' "$out")  # Catch2 2 counts them as passed
     summary=$(grep -aE '^(All tests passed|test cases:)' "$out" | tail -n 1)
     if [[ $summary =~ in\ ([0-9]+)\ test\ case ]]; then
@@ -159,7 +157,6 @@ run_cases() {
     fi
     passed=$((all > 0 ? all - failed - skipped : 0))
     {
-        cat "$out.times"
         skips "$name" "$out"
         if [ $status -ne 0 ] || [ -z "$summary" ]; then
             grep -avE '^[0-9.]+ s: ' "$out" | tail -n 80
@@ -299,7 +296,7 @@ wait
 # ---- times and results
 
 sort -rn "$logs/times" 2>/dev/null | head -n 20 |
-    sed -E "s/^ *([0-9.]+) s: (.*)/$run\t$tier\tcase\t\2\t\1\t\t/" >>$times
+    sed -E "s/^([0-9.]+) s: (.*)/$run\t$tier\tcase\t\2\t\1\t\t/" >>$times
 printf '%s\t%s\ttotal\t\t%s\t\t\n' "$run" $tier $SECONDS >>$times
 scripts/test_times.sh shares
 read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' "$logs"/results/*)

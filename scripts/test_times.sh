@@ -27,10 +27,12 @@ case ${1:-} in
                 print "the slowest test cases:"
                 for (i = 0; i < cases && i < 10; i++) print slow[i]
                 print "  wall s  processor s  share"
-                for (i = 0; i < count; i++)
-                    printf "%8.1f %12.1f %5.1f %%  %s\n", wall[i], used[i], 100 * used[i] / (total + 1e-9), name[i] |
-                        "sort -k 2 -rn"
-                close("sort -k 2 -rn")
+                sort = "sort -k 2 -rn"
+                for (i = 0; i < count; i++) {
+                    share = 100 * used[i] / (total + 1e-9)
+                    printf "%8.1f %12.1f %5.1f %%  %s\n", wall[i], used[i], share, name[i] | sort
+                }
+                close(sort)
                 printf "total time: %d s, %d s of processor time\n", elapsed, total
             }' $times
         ;;
@@ -54,13 +56,14 @@ case ${1:-} in
                     else continue
                     keys[key]
                 }
+                sort = "sort -rn | cut -f 2-"
                 for (key in keys) {
                     change = now[key] - then[key]
                     sum_then += then[key]; sum_now += now[key]
                     printf "%.1f\t%8.1f %8.1f %+8.1f  %s\n", change < 0 ? -change : change, then[key], now[key], \
-                        change, key | "sort -rn | cut -f 2-"
+                        change, key | sort
                 }
-                close("sort -rn | cut -f 2-")
+                close(sort)
                 printf "%8.1f %8.1f %+8.1f  total\n", sum_then, sum_now, sum_now - sum_then
             }' $times
         ;;
