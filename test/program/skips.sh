@@ -10,7 +10,9 @@ build=${1:-build/cpu}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 mkdir "$logs/results" "$logs/tests"
-eval "$(sed -n '/^skips() {/,/^}/p; /^run_one() {/,/^}/p; /^run_cases() {/,/^}/p' scripts/test.sh)"
+# shellcheck disable=SC2034
+run=now tier=host times=$logs/times.tsv
+eval "$(sed -nE '/^(timed|skips|run_one|run_cases)\(\) \{/,/^}/p' scripts/test.sh)"
 bad=0
 # counts KIND "PASSED FAILED SKIPPED" LINES COMMAND...: the result of run_KIND, and its lines about skipped tests
 counts() {
