@@ -311,7 +311,7 @@ def train(args):
         if device_type == "cuda":
             torch.cuda.synchronize()
         times.append(1000 * (time.perf_counter() - begun))
-        print(f"step {step} loss {value:.6f} norm {float(norm):.4f} lr {optimizer.param_groups[0]['lr']:.4e} "
+        print(f"step {step} loss {value:.6f} norm {float(norm):.6f} lr {optimizer.param_groups[0]['lr']:.4e} "
               f"ms {times[-1]:.1f} tokens/s {args.total_batch_tokens / times[-1] * 1000:.0f}", flush=True)
 
     if args.val_data:

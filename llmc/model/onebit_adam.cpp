@@ -26,6 +26,8 @@ bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
 }
 
+bool has_shadow(const OptimizerSettings& settings) { return settings.onebit->shadow_beta2 > settings.beta2; }
+
 // Consecutive tensors that are all excluded from compression, or all compressed.
 struct TensorRange {
     ShardRange flat;
@@ -75,7 +77,7 @@ public:
           table_(model.table()),
           workers_(workers_of(onebit_, context.communicator->size())),
           compresses_(compresses(onebit_, context.communicator->size())),
-          shadows_(onebit_.shadow_beta2 > settings.beta2),
+          shadows_(has_shadow(settings)),
           ranges_(tensor_ranges(model.table(), tensors_left_out(model.table(), onebit_.exclude))) {
         std::vector<kernels::DecaySegment> all = model.table().decay_segments(), each;
         for (const TensorRange& range : ranges_) {
@@ -368,20 +370,23 @@ std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange
     return std::make_unique<OnebitAdam>(model, gradients, settings, context);
 }
 
-OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings) {
-    tensors_left_out(table, settings.exclude);
+OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OptimizerSettings& settings) {
+    const OnebitSettings& onebit = *settings.onebit;
+    tensors_left_out(table, onebit.exclude);
     const std::size_t elements = std::size_t(table.elements());
-    const std::size_t shadow = device::allocation_size(elements * sizeof(float));
-    const auto of = [](std::size_t bytes) { return OptimizerBytes{"1-bit Adam's state, fp32", bytes, bytes}; };
-    if (!compresses(settings, sharding.ranks)) return of(shadow);
-    const int local_ranks = settings.ranks_per_node;
-    const int workers = workers_of(settings, sharding.ranks);
-    const std::size_t mean = OnebitMean::bytes(table, workers, local_ranks, settings.scale);
+    const std::size_t shadow = has_shadow(settings) ? elements * sizeof(float) : 0;
+    // Before the freeze rank 0 copies the slow second moment, after it every rank its errors.
+    OptimizerBytes bytes{"1-bit Adam's state, fp32", device::allocation_size(shadow), sharding.rank == 0 ? shadow : 0};
+    if (!compresses(onebit, sharding.ranks)) return bytes;
+    const int local_ranks = onebit.ranks_per_node;
+    const auto mean = OnebitMean::bytes(table, workers_of(onebit, sharding.ranks), local_ranks, onebit.scale);
     // For the freeze, on the host: the mask, and the part of a moment from which it is computed.
     const std::size_t mask = device::memory_is_host_memory()
                                  ? elements / 8 + std::min(elements, kDownloadedAtOnce) * sizeof(float) : 0;
     // With nodes as workers, the shadow moment is freed before the mean is allocated.
-    return of(sketch_bytes() + mask + (local_ranks > 1 ? std::max(mean, shadow) : mean));
+    bytes.bytes = sketch_bytes() + mask + (local_ranks > 1 ? std::max(mean.device, bytes.bytes) : mean.device);
+    bytes.copied = std::max(bytes.copied, mean.errors);
+    return bytes;
 }
 
 }  // namespace llmc

@@ -29,6 +29,6 @@ std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange
 std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude);
 
 // Bytes in addition to AdamW's. Throws Error as tensors_left_out() does.
-OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings);
+OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OptimizerSettings& settings);
 
 }  // namespace llmc

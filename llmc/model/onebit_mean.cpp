@@ -89,12 +89,12 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
     return buckets;
 }
 
-std::size_t OnebitMean::bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale) {
+OnebitMean::Bytes OnebitMean::bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale) {
     Sizes sizes;
     divide(table, workers, local_ranks, scale, sizes);
-    std::size_t bytes = 0;
+    Bytes bytes{.device = 0, .errors = (sizes.error + sizes.served) * sizeof(float)};
     const auto add = [&](std::size_t arrays, std::size_t elements) {
-        bytes += arrays * device::allocation_size(elements * sizeof(float));
+        bytes.device += arrays * device::allocation_size(elements * sizeof(float));
     };
     add(local_ranks > 1 ? 2 : 1, sizes.error);
     add(2, sizes.served);

@@ -51,8 +51,11 @@ public:
     OnebitMean(const OnebitMean&) = delete;
     OnebitMean& operator=(const OnebitMean&) = delete;
 
-    // Device bytes, for the memory plan: for `workers` ranks, or nodes of `local_ranks` ranks each.
-    static std::size_t bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale);
+    // For the memory plan: for `workers` ranks, or nodes of `local_ranks` ranks each.
+    struct Bytes {
+        std::size_t device, errors;  // errors: of the checkpointed ones, with padding
+    };
+    static Bytes bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale);
 
     // Sets the active elements: one bit per element of the flat array, element i at bit i % 32 of word i / 32. The same
     // on all ranks. Waits.

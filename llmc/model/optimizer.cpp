@@ -140,7 +140,7 @@ bool may_stay_local(const OptimizerSettings& settings) { return settings.onebit.
 
 std::vector<OptimizerBytes> optimizer_bytes(const OptimizerSettings& settings, const ParameterTable& table,
                                             const Sharding& sharding) {
-    if (settings.onebit) return {adamw_bytes(table, sharding), onebit_bytes(table, sharding, *settings.onebit)};
+    if (settings.onebit) return {adamw_bytes(table, sharding), onebit_bytes(table, sharding, settings)};
     return {adamw_bytes(table, sharding)};
 }
 

@@ -63,7 +63,7 @@ class SameTraining(WithFolder):
         arguments = ['-i', self.shard, '--work', self.path_of('work'), '--steps', '3', '--fp32', 'd6 1 8', '--bf16',
                      'd6 1 8']
         arguments += ['--expect', self.path_of('expect.json')]
-        numbers = {'losses': LOSSES, 'norms': [1.0] * 3}
+        numbers = {'losses': LOSSES, 'norms': [1.0] * 3, 'differs': [1.0, 1.0]}
         with open(self.path_of('expect.json'), 'w') as file:
             json.dump({'tokens': '', 'fp32': numbers, 'bf16': numbers}, file)
         args = same_training.parse([self.program, *arguments])
@@ -83,7 +83,7 @@ class SameTraining(WithFolder):
 
     def test_invalid_arguments_end_with_2_and_one_line(self):
         good = {'--work': self.path_of('work'), '-i': self.shard, '--expect': self.path_of('good.json')}
-        numbers = {'losses': LOSSES, 'norms': [1.0] * 3}
+        numbers = {'losses': LOSSES, 'norms': [1.0] * 3, 'differs': [1.0, 1.0]}
         for name, content in (('good', {'tokens': '', 'fp32': numbers, 'bf16': numbers}), ('empty', {}), ('list', [1]),
                               ('half', {'tokens': '', 'fp32': {}, 'bf16': {}})):
             with open(self.path_of(name + '.json'), 'w') as file:
@@ -122,10 +122,58 @@ class SameTraining(WithFolder):
         self.fails(["FAIL: bf16: step 3: loss not finite, PyTorch's 4.000000; differs by inf, tolerance 0.01"],
                    {'flags': ['bf16'], 'losses': [5.0, 4.5, None]})
         self.fails([f"FAIL: {dtype}: step 1: gradient norm 1.000000, PyTorch's 1.010000; differs by 0.0099 of it, "
-                    f'tolerance {tolerance}' for dtype, tolerance in (('fp32', 0.001), ('bf16', 0.005))],
+                    f'tolerance {tolerance}' for dtype, tolerance in (('fp32', '5e-05'), ('bf16', '0.002'))],
                    norms=[1.01, 1.0, 1.0])
         self.fails([f"FAIL: {dtype}: 2 steps, PyTorch's 3; expected 3" for dtype in ('fp32', 'bf16')],
                    {'flags': ['-x', '3'], 'losses': LOSSES[:2]})
+
+    def test_tolerances_follow_from_what_a_right_build_differs_by(self):
+        # Four times as much, at the first step, too; never more than the largest tolerance.
+        self.fails(["FAIL: fp32: step 2: loss 4.500050, PyTorch's 4.500000; differs by 5e-05, tolerance 4e-05"],
+                   {'flags': ['fp32'], 'losses': [5.0, 4.50005, 4.0]}, differs=[1e-5, 1.0])
+        self.fails([f"FAIL: {dtype}: step 1: gradient norm 1.000000, PyTorch's 1.000030; differs by 3e-05 of it, "
+                    'tolerance 4e-06' for dtype in ('fp32', 'bf16')],
+                   norms=[1.00003, 1.0, 1.0], differs=[1.0, 1e-6])
+        self.fails([f"FAIL: {dtype}: step 3: gradient norm 1.000000, PyTorch's 1.000300; differs by 0.0003 of it, "
+                    'tolerance 0.0001' for dtype in ('fp32', 'bf16')],
+                   norms=[1.0, 1.0, 1.0003], differs=[1.0, 2.5e-5])
+        for dtype, limits in same_training.LIMITS.items():
+            self.assertEqual(same_training.tolerance(dtype, None), limits)
+            self.assertEqual(same_training.tolerance(dtype, [1.0, 1.0]), limits)
+
+    def test_tolerances_of_the_default_sizes(self):
+        python = self.peer([])
+        def of(*flags):
+            return same_training.parse([self.program, '-i', self.shard, '--work', self.path_of('work'), '--python',
+                                        python, *flags]).tolerance
+        self.assertEqual(of(), {'fp32': (1e-4, 5e-5, 2.8e-3), 'bf16': (0.01, 0.002, 0.008)})
+        # A higher learning rate amplifies rounding errors.
+        self.assertEqual(of('--lr', '1e-3'), same_training.LIMITS)
+        self.assertEqual(of('--bf16', 'd6 1 8'), {'fp32': (1e-4, 5e-5, 2.8e-3), 'bf16': same_training.LIMITS['bf16']})
+
+    def peer(self, losses):
+        """A Python that prints these losses where it is to train, with a norm of 1."""
+        python = self.path_of('python')
+        steps = '\n'.join(f'step {i} loss {loss} norm 1.0' for i, loss in enumerate(losses, 1))
+        with open(python, 'w') as file:
+            file.write(f"#!/bin/sh\n[ \"$1\" = -c ] || echo 'torch 2\n{steps}'\n")
+        os.chmod(python, stat.S_IRWXU)
+        return python
+
+    def test_recording_measures_what_the_build_differs_by(self):
+        with open(self.path_of('runs.json'), 'w') as file:
+            json.dump([{'flags': [], 'losses': LOSSES}], file)
+        arguments = [sys.executable, SCRIPT, self.program, '-i', self.shard, '--work', self.path_of('work'), '--steps',
+                     '3', '--fp32', 'd6 1 8', '--bf16', 'd6 1 8']
+        for flags in (['--record', self.path_of('recorded.json'), '--python', self.peer([5.0, 4.50005, 4.0])],
+                      ['--expect', self.path_of('recorded.json')]):
+            result = subprocess.run([*arguments, *flags], capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        with open(self.path_of('recorded.json')) as file:
+            recorded = json.load(file)
+        for dtype in ('fp32', 'bf16'):
+            self.assertAlmostEqual(recorded[dtype]['differs'][0], 5e-5)
+            self.assertEqual(recorded[dtype]['differs'][1], 0.0)
 
     def test_runs_that_end(self):
         self.fails(['FAIL: bf16: the program ended with 3: out of memory'],

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # same_training.sh cpu|stand-in [--record PYTHON] - dev/gpu_check/same_training.py passes with a correct build of the
-# program, and fails and names the run with planted faults: on a CPU in a kernel and in attention, in the CUDA build on
+# program, and fails and names the run with planted faults: on a CPU in kernels and in attention, in the CUDA build on
 # stand-ins in the layout of an epilogue's output
 #
 # A fault is a changed line in a copy of a source, compiled and linked as make does. PyTorch's numbers are recorded in
@@ -73,6 +73,7 @@ fault() {
 if [ $device = cpu ]; then
     gelu=kernels/gelu.cu attention=kernels/attention/attention_cpu.cpp
     fault "GELU's slope" $gelu $gelu '/return g + x \* g/s/(1.0f - g)/1.0f/' fp32 bf16
+    fault "the cubic coefficient of GELU's slope" $gelu $gelu '/1.0f + 3.0f \* kCubic/s/3.0f/2.9f/' fp32
     fault "a causal mask off by one" $attention $attention '/^IntVector attends/s/>= key/>= key - 1/' fp32 bf16
 else
     fault "the leading dimension of what GELU was applied to" kernels/matmul/matmul_cublaslt.cpp \

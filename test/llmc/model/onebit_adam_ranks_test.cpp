@@ -234,7 +234,7 @@ TEST_CASE("invalid regular expressions, and ones that match no or all tensors, a
     const ParameterTable table(kTinyModel);
     const auto error_of = [&](const std::string& exclude) {
         try {
-            onebit_bytes(table, {.rank = 0, .ranks = 2}, {.exclude = exclude});
+            onebit_bytes(table, {.rank = 0, .ranks = 2}, onebit({.exclude = exclude}));
         } catch (const Error& error) {
             return std::string(error.what());
         }

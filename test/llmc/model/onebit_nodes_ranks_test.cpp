@@ -313,8 +313,8 @@ TEST_CASE("with nodes as workers a rank needs memory for its shards only", "[one
     const ParameterTable table(ModelConfig{.layers = 4, .heads = 4, .channels = 256, .max_seq_len = 256,
                                            .vocabulary = 5000});
     const double elements = double(table.elements());
-    const double ranks = double(OnebitMean::bytes(table, 16, 1, OnebitScale::bucket)),
-                 nodes = double(OnebitMean::bytes(table, 4, 4, OnebitScale::bucket));
+    const double ranks = double(OnebitMean::bytes(table, 16, 1, OnebitScale::bucket).device),
+                 nodes = double(OnebitMean::bytes(table, 4, 4, OnebitScale::bucket).device);
     // On a host, arrays of at least 8 MiB (one here) consist of full huge pages.
     CHECK(ranks == Approx(elements * (4 + 8.0 / 16 + 3.0 / 8 + 1.0 / 8)).epsilon(0.02).margin(2 << 20));
     CHECK(nodes == Approx(elements * ((8 + 8.0 / 4 + 2.0 / 8) / 4 + 1.0 / 8 + 1.0 / 8)).epsilon(0.02));
@@ -323,7 +323,7 @@ TEST_CASE("with nodes as workers a rank needs memory for its shards only", "[one
     const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
     const std::size_t host = device::memory_is_host_memory() ? std::size_t(table.elements()) / 8 + (4 << 20) : 0;
     const std::size_t expected = device::allocation_size(shadow) + host + sketch_bytes();
-    CHECK(onebit_bytes(table, sharding, {.ranks_per_node = 4}).bytes == expected);
+    CHECK(onebit_bytes(table, sharding, onebit({.ranks_per_node = 4})).bytes == expected);
 }
 
 TEST_CASE("1-bit Adam of nodes is bit-identical in processes and in threads", "[onebit][mpi]") {
