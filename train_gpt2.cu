@@ -96,8 +96,8 @@ struct Outcome {
     std::exception_ptr shared_error{};
 };
 
-// A SharedError is returned, not thrown, because optimizer and checkpoints have parts of the communicator: destroyed by
-// an exception, a part takes it for one of this rank alone, and ends the communication of all ranks.
+// A SharedError is returned, not thrown: optimizer and checkpoints have parts of the communicator. A part that is
+// destroyed during an exception cannot know that all ranks share it, so it gives up MPI and aborts NCCL.
 Outcome train(const Run& run) {
     const auto& [options, startup, context, model, upload, evaluator, report, interrupt] = run;
     const RunPlan& plan = startup.plan;

@@ -102,7 +102,7 @@ int entries_of(const TrainingFolder& folder) {
 TEST_CASE("a diverged run completes the checkpoint that is being written, logs its end and can be resumed",
           "[run][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
-    if (ranks > 1 && !have_mpi()) return;
+    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const Preloaded slow(folder, "c++", {kSlowFsync});
     Strings flags = kDiverges;
@@ -148,7 +148,8 @@ TEST_CASE("checkpoints of a model that may have diverged do not replace those be
 
 TEST_CASE("an error of this rank alone completes the checkpoint that is being written", "[run][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
-    if (!device::memory_is_host_memory() || (ranks > 1 && !have_mpi())) return;
+    if (!device::memory_is_host_memory()) return;
+    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const Preloaded library(folder, "c++", {kSlowFsync, kNoMemory});
     Process run = library.start(ranks, {"-x", "100000000", "-n", "5000000"});
@@ -177,7 +178,7 @@ TEST_CASE("an error of this rank alone completes the checkpoint that is being wr
 }
 
 TEST_CASE("an error of all ranks finalizes MPI, also with --onebit-hierarchical", "[run][onebit][ranks][mpi]") {
-    if (!have_mpi()) return;
+    skip_without_mpi();
     const TrainingFolder folder;
     std::string bytes = read_bytes(folder.path("train_0.bin"));
     bytes[1024 + 2 * 2000 + 1] = 2;  // a token id of 512 and more, in step 8

@@ -82,9 +82,9 @@ void BetweenSteps::save() {
 
 int BetweenSteps::finish() {
     loop_.step_log.flush();
-    // A failure of a part does not damage the model, so it is saved. Divergence does: its steps make no update, but the
-    // updates before them made the model that has no finite loss or gradient. Saved, it would be what --resume auto
-    // takes, and --keep-checkpoints would delete a better one for it.
+    // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
+    // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would
+    // take it, and --keep-checkpoints would delete a better one for it.
     if (control_.checkpoint_due() && !loop_.step_log.diverged()) save();
     std::exception_ptr unsaved;
     try {

@@ -51,7 +51,7 @@ public:
     // The run-time Error after kMostFailedSteps consecutive steps whose loss or norm was not finite, or after
     // kMostStepsWithoutUpdate skipped ones; after flush() the same on all ranks.
     const std::exception_ptr& failure() const { return failure_; }
-    // The former: the model is worth nothing, even if its weights are finite.
+    // The former: do not save the model, even if its weights are finite.
     bool diverged() const { return in_a_row_.failed >= kMostFailedSteps; }
 
     // The number of steps that stage_speed() compares.
