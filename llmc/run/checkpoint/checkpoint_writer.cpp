@@ -11,6 +11,7 @@
 #include "llmc/base/standard_streams.h"
 #include "llmc/model/state_files.h"
 #include "llmc/weights/checkpoint.h"
+#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 namespace {
@@ -185,15 +186,20 @@ void CheckpointWriter::publish(const Manifest& all) {
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
 void CheckpointWriter::delete_older() const {
     if (settings_.keep_checkpoints == 0 || begun_->beside) return;
+    std::map<std::int64_t, fs::path> folders;
+    try {
+        folders = step_folders(settings_.output_dir);
+    } catch (const Error& error) {
+        print_stderr(std::string("note: no old checkpoint is deleted: ") + error.what());
+    }
     std::int64_t newer = 0;
-    const auto folders = step_folders(settings_.output_dir);
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const auto& [step, folder] = *entry;
         if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
         if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
-        if (!fs::exists(folder / kManifestName)) continue;  // not a checkpoint of this program
-        const fs::path hidden = StagedFolder::path_of(folder);
         std::error_code fault;
+        if (!fs::exists(folder / kManifestName, fault)) continue;  // not a checkpoint of this program
+        const fs::path hidden = StagedFolder::path_of(folder);
         fs::remove_all(hidden, fault);
         if (!fault) fs::rename(folder, hidden, fault);
         if (!fault) fs::remove_all(hidden, fault);
