@@ -54,7 +54,7 @@ fs::path newest_complete(const Options& options, ResumeSearch& search) {
             break;
         }
         note("--resume auto skips " + folder.string() + ": " + why);
-        search.damaged.push_back(folder);
+        search.damaged.push_back({folder, why});
     }
     require(!complete.empty() || search.damaged.empty(), "--resume", "auto",
             "a complete checkpoint in " + options.output_dir,
@@ -69,7 +69,7 @@ fs::path newest_complete(const Options& options, ResumeSearch& search) {
 }
 
 bool is_damaged(const ResumeSearch& search, const fs::path& folder) {
-    return std::ranges::find(search.damaged, folder) != search.damaged.end();
+    return std::ranges::find(search.damaged, folder, &ResumeSearch::Damaged::folder) != search.damaged.end();
 }
 
 // The first of NAME, NAME2, NAME3, ... that does not exist.
@@ -148,15 +148,19 @@ ResumeSearch find_resumption(const Options& options, Communicator& communicator)
 }
 
 void clear_for_resumption(const ResumeSearch& search, const Options& options) {
+    const auto require_as_found = [&](bool as_found) {
+        require(as_found, "--output-dir", '"' + options.output_dir + '"', "the checkpoints that --resume has found",
+                "another run has just saved one: start this run again, and check that no other run uses this folder");
+    };
     if (options.resume == "auto") {
         const auto now = step_folders(options.output_dir);
         const std::int64_t step = search.resumption ? search.resumption->state.step : -1;
-        const bool newer = !now.empty() && now.rbegin()->first > step && !is_damaged(search, now.rbegin()->second);
-        require(!newer, "--output-dir", '"' + options.output_dir + '"',
-                "no checkpoint newer than the one to resume from",
-                "another run has just saved one: start this run again, and check that no other run uses this folder");
+        require_as_found(now.empty() || now.rbegin()->first <= step || is_damaged(search, now.rbegin()->second));
     }
-    for (const fs::path& folder : search.damaged) {
+    // Again, because another run may have held the log during the search.
+    for (const auto& [folder, why] : search.damaged)
+        require_as_found(is_present(folder) && why_damaged(folder) == why);
+    for (const auto& [folder, why] : search.damaged) {
         const fs::path aside = free_name(folder.string() + ".damaged");
         std::error_code fault;
         fs::rename(folder, aside, fault);

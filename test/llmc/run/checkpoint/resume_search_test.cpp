@@ -93,6 +93,25 @@ TEST_CASE("a missing file is damage, and so is a folder in its place", "[resume]
     }
 }
 
+TEST_CASE("a checkpoint that another run has changed since the search is not moved", "[resume]") {
+    const OutputFolder folder;
+    const fs::path last = step_folder(folder.out, 20);
+    test::write_bytes(last / "model.safetensors", "damaged");
+    const ResumeSearch found = folder.search();
+    REQUIRE(found.damaged.size() == 1);
+    SECTION("it has saved the step anew") {
+        fs::rename(last, last.string() + ".damaged");
+        folder.save(20);
+    }
+    SECTION("it is saving the step anew") { fs::rename(last, last.string() + ".damaged"); }
+    SECTION("it is damaged in another place now") { fs::remove(last / kManifestName); }
+    const bool there = fs::exists(last);
+    CHECK_THAT(error_of([&] { clear_for_resumption(found, folder.options); }),
+               Contains("another run has just saved one: start this run again"));
+    CHECK(fs::exists(last) == there);
+    CHECK_FALSE(fs::exists(last.string() + ".damaged2"));
+}
+
 TEST_CASE("a damaged checkpoint that nobody has changed is renamed", "[resume]") {
     const OutputFolder folder;
     const fs::path last = step_folder(folder.out, 20);
