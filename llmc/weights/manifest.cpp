@@ -116,4 +116,13 @@ void check_model_of_manifest(const fs::path& folder) {
     if (is_present(folder / kManifestName)) check_manifest(folder, {}, {"config.json", "model.safetensors"});
 }
 
+bool has_files_of_manifest(const fs::path& folder) {
+    try {
+        check_sizes(folder, read_manifest(folder, kRestore), kRestore);
+        return true;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
 }  // namespace llmc

@@ -40,5 +40,7 @@ void check_manifest(const std::filesystem::path& folder, const std::function<voi
                     std::initializer_list<std::string_view> only = {});
 // Compares the model with the manifest, if the folder has one: config.json and model.safetensors, as check_manifest().
 void check_model_of_manifest(const std::filesystem::path& folder);
+// Whether the folder has a manifest and its files, with their sizes. Does not read the files.
+bool has_files_of_manifest(const std::filesystem::path& folder);
 
 }  // namespace llmc

@@ -1,4 +1,5 @@
-// checkpoint_folder_test.cpp - the real program with checkpoints that it cannot read, or whose model has changed
+// checkpoint_folder_test.cpp - the real program with checkpoints that it cannot read, that cannot be resumed, or whose
+// model has changed
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -124,6 +125,30 @@ TEST_CASE("a checkpoint that cannot be read now ends the run with one line, and 
     CAPTURE(after.output);
     CHECK(after.exit_code == 0);
     CHECK_THAT(after.output, Contains("resuming after step 4/6"));
+}
+
+TEST_CASE("--keep-checkpoints counts only checkpoints that can be resumed", "[run][resume]") {
+    const TrainingFolder folder;
+    const auto run = [&](const char* steps) {
+        const Result result = folder.run(folder.flags({"-x", steps, "-n", "2", "-v", "0", "-y", "auto", "-o",
+                                                       folder.path("out"), "--keep-checkpoints", "3"}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+    };
+    const auto step = [&](const char* number) { return "step_000000" + std::string(number); };
+    const auto kept = [&] {
+        auto names = names_in(folder.path("out"));
+        names.erase("log.jsonl");
+        return names;
+    };
+    for (const char* const steps : {"2", "4", "6"}) run(steps);
+    fs::remove(folder.path("out/" + step("04") + "/manifest.json"));  // for example a copy that was not finished
+    run("8");
+    fs::remove(folder.path("out/" + step("06") + "/optimizer-00000-of-00001.safetensors"));
+    run("10");
+    CHECK(kept() == std::set{step("02"), step("04"), step("06"), step("08"), step("10")});
+    run("12");
+    CHECK(kept() == std::set{step("04"), step("08"), step("10"), step("12")});
 }
 
 TEST_CASE("a model with flipped bits is not used: -e, dev/generate and dev/export_llmc", "[run]") {

@@ -195,7 +195,11 @@ void CheckpointWriter::delete_older() const {
     std::int64_t newer = 0;
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const auto& [step, folder] = *entry;
-        if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
+        if (step > begun_->state.step) continue;
+        if (newer < settings_.keep_checkpoints) {
+            newer += has_files_of_manifest(folder);  // others cannot be resumed
+            continue;
+        }
         if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
         std::error_code fault;
         if (!fs::exists(folder / kManifestName, fault)) continue;  // not a checkpoint of this program
