@@ -31,7 +31,9 @@ std::vector<int> read_ids(const std::string& path) {
 void run(const cxxopts::ParseResult& given) {
     for (const char* flag : {"checkpoint", "ids", "logits"})
         require(given.count(flag) > 0, std::string("--") + flag, "not given", "a path", "see --help");
-    const llmc::Checkpoint checkpoint(given["checkpoint"].as<std::string>());
+    const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
+    for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
+    const llmc::Checkpoint checkpoint(newest.path);
     const std::vector<int> ids = read_ids(given["ids"].as<std::string>());
     const std::size_t seq_len = std::size_t(given["seq-len"].as<int>());
     require(seq_len >= 1 && ids.size() % seq_len == 0, "the number of ids", ids.size(),

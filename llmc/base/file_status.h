@@ -2,13 +2,32 @@
 #pragma once
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <optional>
 #include <string>
+
+#include "kernels/base/error.h"
 
 namespace llmc {
 
-// `what`: its name in messages, "shard PATH". Throws Error if the file is missing, a folder, or stat() fails.
+// A file that the system does not let this process read now: no permission, an I/O error, too many open files. Its
+// contents may be valid, unlike those of a file that is missing or has the wrong contents, which is a plain Error.
+class UnreadableError : public Error {
+public:
+    using Error::Error;
+};
+
+// Throws UnreadableError with the reason in errno, or Error if the file is missing. `what`: its name in messages,
+// "shard PATH".
+[[noreturn]] void fail_as_unreadable(const std::string& what, int fault = errno);
+// Whether the errno value says that there is no such file.
+bool means_missing(int fault);
+
+// The status of a file or folder; nullopt: it is missing. Throws UnreadableError if stat() fails otherwise.
+std::optional<struct stat> find_status(const std::filesystem::path& path);
+bool is_present(const std::filesystem::path& path);
+// Throws Error if the file is missing or a folder, or UnreadableError if stat() fails.
 struct stat status_of_file(const std::string& path, const std::string& what);
-// Throws Error with the reason in errno.
-[[noreturn]] void fail_as_unreadable(const std::string& what);
 
 }  // namespace llmc

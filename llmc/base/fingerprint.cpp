@@ -14,10 +14,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
-#include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 
 namespace llmc {
 namespace {
@@ -49,22 +48,19 @@ FileFingerprint FingerprintStream::end() const { return {bytes_, digits(XXH3_64b
 
 FileFingerprint fingerprint_of_file(const std::filesystem::path& file,
                                     const std::function<void(std::int64_t)>& on_read) {
-    const auto refused = [&](const char* action) {
-        fail(std::string(action) + ' ' + file.string(), std::strerror(errno), "success", "", Blame::runtime);
-    };
     struct Open {
         int number;
         ~Open() {
             if (number >= 0) close(number);
         }
     } const open{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (open.number < 0) refused("opening");
+    if (open.number < 0) fail_as_unreadable(file.string());
     FingerprintStream stream;
     std::vector<std::byte> buffer(kReadAtOnce);
     while (true) {
         const ssize_t got = read(open.number, buffer.data(), buffer.size());
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) refused("reading");
+        if (got < 0) fail_as_unreadable(file.string());
         if (got == 0) break;
         stream.append(std::span(buffer).first(std::size_t(got)));
         if (on_read) on_read(got);

@@ -34,8 +34,8 @@ private:
     std::int64_t bytes_ = 0;
 };
 
-// Reads all of the file. Throws a run-time Error that names it if the system refuses. Calls `on_read` after every read
-// with the number of bytes.
+// Reads all of the file. Throws Error that names it if it is missing, or UnreadableError (file_status.h) if the system
+// refuses. Calls `on_read` after every read with the number of bytes.
 FileFingerprint fingerprint_of_file(const std::filesystem::path& file,
                                     const std::function<void(std::int64_t)>& on_read = {});
 

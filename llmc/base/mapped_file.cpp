@@ -62,8 +62,8 @@ bool MappedFile::cut_off() const {
 
 void MappedFile::require_whole() const {
     if (cut_off())
-        fail(path_, "truncated while it is read", "an unchanged file", "copy the file again, and start again",
-             Blame::runtime);
+        throw UnreadableError(path_ + " is truncated while it is read; expected an unchanged file; copy the file "
+                                      "again, and start again", Blame::runtime);
 }
 
 void MappedFile::expect_sequential_reads() const {

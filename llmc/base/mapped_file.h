@@ -16,7 +16,8 @@ namespace llmc {
 class MappedFile {
 public:
     MappedFile() = default;
-    // `kind` names the file in messages ("shard"). Throws Error if `path` is missing, unreadable or no regular file.
+    // `kind` names the file in messages ("shard"). Throws Error if `path` is missing or no regular file,
+    // or UnreadableError (file_status.h).
     MappedFile(std::string path, std::string_view kind);
     ~MappedFile();
     MappedFile(MappedFile&& other) noexcept
@@ -47,7 +48,7 @@ public:
     // pages_missing(), or the file is shorter now: the rest of its last page reads as zeros without a signal. One
     // system call.
     bool cut_off() const;
-    // Throws a run-time Error that names the file if cut_off().
+    // Throws a run-time UnreadableError that names the file if cut_off().
     void require_whole() const;
 
     // Asks the operating system to read far ahead. Only a hint.

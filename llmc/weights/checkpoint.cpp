@@ -3,18 +3,18 @@
 #include "llmc/weights/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <map>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/llmc_file.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/model_path.h"
 #include "llmc/weights/safetensors_set.h"
+#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 
@@ -229,41 +229,24 @@ TensorSource from_flat(const ParameterTable& table, std::span<const float> flat)
     return [&table, flat](int tensor) { return table.view(flat, tensor); };
 }
 
-fs::path step_folder(const fs::path& output_dir, std::int64_t step) {
-    require(step >= 0, "the step of a checkpoint", step, "0 or more");
-    char name[32];
-    std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
-    return output_dir / name;
-}
-
-std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
-    std::map<std::int64_t, fs::path> folders;
-    std::error_code none;
-    for (fs::directory_iterator entry(output_dir, none), end; !none && entry != end; entry.increment(none)) {
-        const std::string name = entry->path().filename().string();
-        constexpr std::string_view kStep = "step_";
-        std::uint32_t step = 0;  // unsigned, so that a sign is not parsed
-        if (!name.starts_with(kStep)) continue;
-        const auto [rest, fault] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
-        if (fault == std::errc{} && *rest == 0 && step_folder("", step) == name) folders[step] = entry->path();
-    }
-    return folders;
-}
-
 NewestModel newest_model(const fs::path& path) {
     NewestModel newest{path, {}};
-    std::error_code none;
-    if (!fs::is_directory(path, none) || fs::exists(path / "config.json", none)) return newest;
-    const auto folders = step_folders(path);
-    for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
-        const fs::path& folder = entry->second;
-        try {
-            const Checkpoint opens(folder);
-            if (fs::exists(folder / kManifestName)) check_manifest(folder, {}, {"config.json", "model.safetensors"});
-            newest.path = folder;
-            return newest;
-        } catch (const Error& error) {
-            newest.notes.push_back("skips " + folder.string() + ": " + error.what());
+    if (is_present(path / "config.json")) check_model_of_manifest(path);
+    else if (path.filename() == "model.safetensors") check_model_of_manifest(path.parent_path());
+    else {
+        const auto folders = step_folders(path);
+        for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
+            const fs::path& folder = entry->second;
+            try {
+                check_model_of_manifest(folder);  // first: read() reports an I/O error, a mapping reads as zeros
+                const Checkpoint opens(folder);
+                newest.path = folder;
+                return newest;
+            } catch (const UnreadableError&) {
+                throw;
+            } catch (const Error& error) {
+                newest.notes.push_back("skips " + folder.string() + ": " + error.what());
+            }
         }
     }
     return newest;

@@ -53,14 +53,10 @@ private:
 using TensorSource = std::function<std::span<const float>(int tensor)>;
 TensorSource from_flat(const ParameterTable& table, std::span<const float> flat);
 
-// "OUT/step_00000100"
-std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::int64_t step);
-// The step folders in an output folder, by step. Empty if the folder does not exist.
-std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
-
 // The model that a path names. For a folder without config.json: its newest checkpoint whose model can be opened and
 // has the checksum in its manifest, if there is one; otherwise the path itself. `notes`: one line for each newer
-// checkpoint that does not.
+// checkpoint that is damaged. Throws Error if the model of the path itself differs from the manifest beside it, and
+// UnreadableError (file_status.h) if the system does not let it read a checkpoint: it might be the newest.
 struct NewestModel {
     std::filesystem::path path;
     std::vector<std::string> notes;

@@ -7,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/file_name.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/staged_file.h"
@@ -24,7 +25,8 @@ void from_json(const json& in, FileFingerprint& file) {
 
 namespace {
 
-constexpr const char* kRestore = "restore it, or resume from another checkpoint";
+constexpr const char *kRestore = "restore it, or resume from another checkpoint",
+                     *kRestoreModel = "restore it, or remove manifest.json if you changed the model yourself";
 
 std::string checksum_of(const json& files) {
     const std::string text = text_of(files);
@@ -36,13 +38,18 @@ bool is_checksum(const json& value) {
     return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-Manifest read_manifest(const fs::path& folder) {
+std::string according_to_manifest() { return std::string(" according to ") + kManifestName; }
+
+Manifest read_manifest(const fs::path& folder, const char* hint) {
     const fs::path file = folder / kManifestName;
-    require(fs::exists(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
-            "a complete checkpoint", kRestore);
-    const json read = parse_json(MappedFile(file.string(), "a checkpoint's manifest").text());
+    require(is_present(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
+            "a complete checkpoint", hint);
+    MappedFile mapped(file.string(), "a checkpoint's manifest");
+    mapped.guard();
+    const json read = parse_json(mapped.text());
+    mapped.require_whole();
     const auto require_whole = [&](bool whole) {
-        require(whole, "the manifest " + file.string(), "damaged", "the contents that were written", kRestore);
+        require(whole, "the manifest " + file.string(), "damaged", "the contents that were written", hint);
     };
     require_whole(read.is_object() && read.contains("files") && read.contains("xxh3") &&
                   read["xxh3"] == checksum_of(read["files"]));
@@ -60,6 +67,21 @@ Manifest read_manifest(const fs::path& folder) {
     }
 }
 
+// Returns the sum of the sizes.
+std::int64_t check_sizes(const fs::path& folder, const Manifest& manifest, const char* hint) {
+    std::int64_t all = 0;
+    for (const auto& [name, file] : manifest) {
+        const std::string path = (folder / name).string();
+        const auto status = find_status(path);
+        require(status && S_ISREG(status->st_mode), path, status ? "not a regular file" : "missing",
+                "a file" + according_to_manifest(), hint);
+        require(status->st_size == file.bytes, path, counted(status->st_size, "byte"),
+                counted(file.bytes, "byte") + according_to_manifest(), hint);
+        all += file.bytes;
+    }
+    return all;
+}
+
 }  // namespace
 
 std::string text_of(const Manifest& manifest) { return text_of(json(manifest)); }
@@ -72,28 +94,34 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
 
 void check_manifest(const fs::path& folder, const std::function<void(double)>& on_progress,
                     std::initializer_list<std::string_view> only) {
-    Manifest manifest = read_manifest(folder);
+    const char* const hint = only.size() > 0 ? kRestoreModel : kRestore;
+    Manifest manifest = read_manifest(folder, hint);
     if (only.size() > 0)
         std::erase_if(manifest, [&](const auto& file) { return std::ranges::find(only, file.first) == only.end(); });
-    const auto expect = [&](const std::string& name, bool holds, const std::string& found, const std::string& wanted) {
-        require(holds, (folder / name).string(), found, wanted + " according to " + kManifestName, kRestore);
-    };
     // The fast checks come first: all sizes, then all contents.
-    std::int64_t all = 0, read = 0;
-    for (const auto& [name, file] : manifest) {
-        std::error_code fault;
-        const auto bytes = std::int64_t(fs::file_size(folder / name, fault));
-        expect(name, !fault, "missing or unreadable (" + fault.message() + ")", "a file");
-        expect(name, bytes == file.bytes, counted(bytes, "byte"), counted(file.bytes, "byte"));
-        all += bytes;
-    }
+    const std::int64_t all = check_sizes(folder, manifest, hint);
+    std::int64_t read = 0;
     for (const auto& [name, file] : manifest) {
         const auto count = [&](std::int64_t bytes) {
             read += bytes;
             if (on_progress) on_progress(double(read) / double(all));
         };
         const std::string found = fingerprint_of_file(folder / name, count).xxh3;
-        expect(name, found == file.xxh3, "with the checksum " + found, file.xxh3);
+        require(found == file.xxh3, (folder / name).string(), "with the checksum " + found,
+                file.xxh3 + according_to_manifest(), hint);
+    }
+}
+
+void check_model_of_manifest(const fs::path& folder) {
+    if (is_present(folder / kManifestName)) check_manifest(folder, {}, {"config.json", "model.safetensors"});
+}
+
+bool has_files_of_manifest(const fs::path& folder) {
+    try {
+        check_sizes(folder, read_manifest(folder, kRestore), kRestore);
+        return true;
+    } catch (const Error&) {
+        return false;
     }
 }
 

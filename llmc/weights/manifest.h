@@ -34,9 +34,13 @@ Manifest manifest_of(std::string_view text);
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
 
 // Reads all files of a checkpoint, or only those of these names. Throws Error that names the folder and the file that
-// is missing, or whose length or contents have changed. Calls `on_progress` repeatedly with the part that was read, 0
-// to 1.
+// is missing, or whose length or contents have changed; UnreadableError (file_status.h) if the system does not let it
+// read one. Calls `on_progress` repeatedly with the part that was read, 0 to 1.
 void check_manifest(const std::filesystem::path& folder, const std::function<void(double)>& on_progress = {},
                     std::initializer_list<std::string_view> only = {});
+// Compares the model with the manifest, if the folder has one: config.json and model.safetensors, as check_manifest().
+void check_model_of_manifest(const std::filesystem::path& folder);
+// Whether the folder has a manifest and its files, with their sizes. Does not read the files.
+bool has_files_of_manifest(const std::filesystem::path& folder);
 
 }  // namespace llmc

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 namespace {
@@ -36,11 +37,6 @@ bool looks_like_hub_name(const std::string& path) {
 }
 
 }  // namespace
-
-bool is_partial_checkpoint(const fs::path& folder) {
-    const std::string name = folder.filename().string();
-    return name.starts_with(".step_") && name.ends_with(".partial");
-}
 
 void require_model_path(const std::string& path) {
     std::error_code none;

@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/file_name.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 
 namespace llmc {
@@ -36,8 +37,8 @@ WeightMap parse_weight_map(const std::string& path, std::string_view text) {
 SafetensorsSet::SafetensorsSet(const fs::path& path) : path_(path.string()) {
     if (fs::is_directory(path)) {
         const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
-        const bool sharded = !fs::exists(whole) && fs::exists(index);
-        require(sharded || fs::exists(whole), "the checkpoint " + path_, "a folder without model.safetensors",
+        const bool sharded = !is_present(whole) && is_present(index);
+        require(sharded || is_present(whole), "the checkpoint " + path_, "a folder without model.safetensors",
                 "a folder with config.json and model.safetensors or model.safetensors.index.json",
                 "pass a folder step_XXXXXXXX of an output folder, or one that save_pretrained wrote");
         path_ = (sharded ? index : whole).string();
@@ -46,7 +47,7 @@ SafetensorsSet::SafetensorsSet(const fs::path& path) : path_(path.string()) {
         const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
         require(path.extension() != ".json", "the checkpoint " + path_, "not a file of tensors",
                 "a folder, or a .safetensors or .bin file", "pass its folder, " + folder.string());
-        require(path.filename() == "model.safetensors" || !fs::exists(folder / "model.safetensors.index.json"),
+        require(path.filename() == "model.safetensors" || !is_present(folder / "model.safetensors.index.json"),
                 "the checkpoint " + path_, "one of several files of a model", "all of them",
                 "pass its folder, " + folder.string());
     }

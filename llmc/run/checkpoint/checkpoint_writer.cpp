@@ -12,6 +12,7 @@
 #include "llmc/base/standard_streams.h"
 #include "llmc/model/state_files.h"
 #include "llmc/weights/checkpoint.h"
+#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 namespace {
@@ -187,11 +188,20 @@ void CheckpointWriter::publish(const Manifest& all) {
 void CheckpointWriter::delete_older() const {
     if (settings_.keep_checkpoints == 0 || begun_->beside) return;
     if (begun_->state.failed_in_a_row > 0) return;  // the model may have diverged: keep those before it
+    std::map<std::int64_t, fs::path> folders;
+    try {
+        folders = step_folders(settings_.output_dir);
+    } catch (const Error& error) {
+        print_stderr(std::string("note: no old checkpoint is deleted: ") + error.what());
+    }
     std::int64_t newer = 0;
-    const auto folders = step_folders(settings_.output_dir);
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const auto& [step, folder] = *entry;
-        if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
+        if (step > begun_->state.step) continue;
+        if (newer < settings_.keep_checkpoints) {
+            newer += has_files_of_manifest(folder);  // others cannot be resumed
+            continue;
+        }
         if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
         std::error_code fault;
         if (!fs::exists(folder / kManifestName, fault)) continue;  // not a checkpoint of this program

@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/counted.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"
-#include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
-#include "llmc/weights/model_path.h"
+#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 namespace {
@@ -30,20 +30,31 @@ void check_and_show(const fs::path& folder) {
     check_manifest(folder, [&](double share) { progress.show_share("reading the checkpoint", share); });
 }
 
+// Which file of the checkpoint is missing or has changed; "": none.
+std::string why_damaged(const fs::path& folder) {
+    try {
+        check_and_show(folder);
+    } catch (const UnreadableError&) {  // it may be complete
+        throw;
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
 // The newest complete checkpoint; empty: there is none.
 fs::path newest_complete(const Options& options, ResumeSearch& search) {
     fs::path complete;
     const auto folders = step_folders(options.output_dir);
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const fs::path& folder = entry->second;
-        try {
-            check_and_show(folder);
+        const std::string why = why_damaged(folder);
+        if (why.empty()) {
             complete = folder;
             break;
-        } catch (const Error& error) {
-            note("--resume auto skips " + folder.string() + ": " + error.what());
-            search.damaged.push_back(folder);
         }
+        note("--resume auto skips " + folder.string() + ": " + why);
+        search.damaged.push_back({folder, why});
     }
     require(!complete.empty() || search.damaged.empty(), "--resume", "auto",
             "a complete checkpoint in " + options.output_dir,
@@ -58,7 +69,7 @@ fs::path newest_complete(const Options& options, ResumeSearch& search) {
 }
 
 bool is_damaged(const ResumeSearch& search, const fs::path& folder) {
-    return std::ranges::find(search.damaged, folder) != search.damaged.end();
+    return std::ranges::find(search.damaged, folder, &ResumeSearch::Damaged::folder) != search.damaged.end();
 }
 
 // The first of NAME, NAME2, NAME3, ... that does not exist.
@@ -72,8 +83,10 @@ fs::path free_name(const std::string& name) {
 // not saved a checkpoint of its own yet: it would silently lose the progress of the other run.
 void require_no_origin(const Options& options) {
     const fs::path path = fs::path(options.output_dir) / kLogName;
-    if (!fs::is_regular_file(path)) return;  // opening a pipe would block
+    const auto status = find_status(path);
+    if (!status || !S_ISREG(status->st_mode)) return;  // opening a pipe would block
     std::ifstream log(path);
+    if (!log) fail_as_unreadable(path.string());
     std::string origin;
     for (std::string line; std::getline(log, line);) {  // lines that are not JSON are ignored
         const json event = parse_json(line);
@@ -99,15 +112,15 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
     if (options.resume.empty() || options.resume == "never") return {};
     const fs::path folder = options.resume;
     const std::string given = in_quotes(options.resume);
-    require(fs::exists(folder), "--resume", given + ", which does not exist", "auto, never or a checkpoint's folder",
+    require(is_present(folder), "--resume", given + ", which does not exist", "auto, never or a checkpoint's folder",
             "use a step_XXXXXXXX folder of an output folder");
     require(!is_partial_checkpoint(folder.has_filename() ? folder : folder.parent_path()), "--resume",
             given + ", incomplete", "a complete checkpoint", "use another step_XXXXXXXX folder, or auto");
     require(fs::is_directory(folder), "--resume", given + ", a file", "auto, never or a checkpoint's folder");
-    if (!fs::exists(folder / kManifestName)) {
+    if (!is_present(folder / kManifestName)) {
         require(step_folders(folder).empty(), "--resume", given + ", a run's folder", "a checkpoint in it",
                 "use one of its step_XXXXXXXX folders, or --output-dir " + options.resume + " --resume auto");
-        require(!fs::exists(folder / "config.json"), "--resume", given + ", a model without a trainer state",
+        require(!is_present(folder / "config.json"), "--resume", given + ", a model without a trainer state",
                 "a complete checkpoint of this program", "start a new run from it with --init");
     }
     check_and_show(folder);
@@ -135,15 +148,19 @@ ResumeSearch find_resumption(const Options& options, Communicator& communicator)
 }
 
 void clear_for_resumption(const ResumeSearch& search, const Options& options) {
+    const auto require_as_found = [&](bool as_found) {
+        require(as_found, "--output-dir", '"' + options.output_dir + '"', "the checkpoints that --resume has found",
+                "another run has just saved one: start this run again, and check that no other run uses this folder");
+    };
     if (options.resume == "auto") {
         const auto now = step_folders(options.output_dir);
         const std::int64_t step = search.resumption ? search.resumption->state.step : -1;
-        const bool newer = !now.empty() && now.rbegin()->first > step && !is_damaged(search, now.rbegin()->second);
-        require(!newer, "--output-dir", '"' + options.output_dir + '"',
-                "no checkpoint newer than the one to resume from",
-                "another run has just saved one: start this run again, and check that no other run uses this folder");
+        require_as_found(now.empty() || now.rbegin()->first <= step || is_damaged(search, now.rbegin()->second));
     }
-    for (const fs::path& folder : search.damaged) {
+    // Again, because another run may have held the log during the search.
+    for (const auto& [folder, why] : search.damaged)
+        require_as_found(is_present(folder) && why_damaged(folder) == why);
+    for (const auto& [folder, why] : search.damaged) {
         const fs::path aside = free_name(folder.string() + ".damaged");
         std::error_code fault;
         fs::rename(folder, aside, fault);
@@ -165,12 +182,6 @@ bool appends_to_log(const Options& options, const Resumption* resumption) {
 void require_free_names(const ResumeSearch& search, const Options& options, std::int64_t last_step) {
     if (options.output_dir.empty()) return;
     const std::string given = in_quotes(options.output_dir);
-    std::error_code fault;
-    fs::directory_iterator(options.output_dir, fault);
-    // A missing folder is created, and a file is refused, when the log is opened.
-    const bool readable = !fault || fault == std::errc::no_such_file_or_directory ||
-                          fault == std::errc::not_a_directory;
-    require(readable, "--output-dir", given, "a folder that can be read: " + fault.message(), "choose another folder");
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const bool own = resumption && appends_to_log(options, resumption);
     for (const auto& [step, folder] : step_folders(options.output_dir)) {

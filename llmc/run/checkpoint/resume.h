@@ -17,16 +17,21 @@ struct Resumption {
 
 // What --resume finds.
 struct ResumeSearch {
-    std::optional<Resumption> resumption;         // empty: the run starts at its first step
-    std::vector<std::filesystem::path> damaged;   // newer checkpoints in --output-dir with a wrong checksum
+    struct Damaged {
+        std::filesystem::path folder;
+        std::string why;
+    };
+    std::optional<Resumption> resumption;           // empty: the run starts at its first step
+    std::vector<Damaged> damaged;                   // newer checkpoints in --output-dir with a missing or changed file
     std::vector<std::filesystem::path> unfinished;  // hidden, incomplete checkpoints
 };
 // Every rank calls it and gets the same. Reads all files of the checkpoint and verifies their checksums; prints the
-// checkpoints that it skips. Changes nothing. Throws Error if auto finds only damaged ones, or the folder is not a
-// checkpoint.
+// checkpoints that it skips. Changes nothing. Throws Error if auto finds only damaged ones, the folder is not a
+// checkpoint, or the system does not let it read one: a checkpoint that cannot be read now is not damaged.
 ResumeSearch find_resumption(const Options& options, Communicator& communicator);
 // Rank 0 calls it once this run holds the log: renames damaged checkpoints to NAME.damaged, and removes unfinished
-// ones. Throws Error if another run has written a newer checkpoint since.
+// ones. Throws Error, before it changes anything, if another run has written a newer checkpoint since, or has changed a
+// damaged one.
 void clear_for_resumption(const ResumeSearch& search, const Options& options);
 
 // Whether the existing log and checkpoints are those of the run that is resumed.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/staged_file.h"
@@ -62,7 +63,7 @@ void write_trainer_state(const std::filesystem::path& folder, const TrainerState
 
 TrainerState read_trainer_state(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / kStateName;
-    require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
+    require(is_present(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
             "a checkpoint of this program", "start a new run from a model alone with --init");
     nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
     require(json.is_object(), file.string(), "not a valid JSON object", "the file as the run wrote it",

@@ -1,29 +1,38 @@
 // starting_point.cpp - opens the checkpoint of --init, or looks up its name
 #include "llmc/run/start/starting_point.h"
 
-#include <filesystem>
-#include <utility>
-
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
+#include "llmc/base/file_status.h"
+#include "llmc/comm/agreement.h"
 #include "llmc/weights/model_path.h"
 
 namespace llmc {
 
 bool is_model_name(const std::string& init) {
     const auto has_end = [&](const char* end) { return init.ends_with(end); };
-    return !std::filesystem::exists(init) && init.find('/') == std::string::npos && !has_end(".bin") &&
+    return !is_present(init) && init.find('/') == std::string::npos && !has_end(".bin") &&
            !has_end(".safetensors") && !has_end(".json");
 }
 
-StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
-    StartingPoint start;
+NewestModel model_of_init(const std::string& init, Communicator& ranks) {
+    NewestModel model{init, {}};
+    on_first_rank(ranks, [&] {
+        require_model_path(init);
+        if (is_model_name(init)) return;
+        model = newest_model(init);
+        if (model.path != init) model.notes.push_back("starts from the newest checkpoint, " + model.path.string());
+    });
+    model.path = ranks.host_gather(model.path.string())[0];
+    return model;
+}
+
+StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary) {
+    const std::string init = model.path.string();
+    StartingPoint start{.notes = model.notes};
     require_model_path(init);
     if (!is_model_name(init)) {
-        NewestModel newest = newest_model(init);
-        start.path = newest.path;
-        start.notes = std::move(newest.notes);
-        if (start.path != init) start.notes.push_back("starts from the newest checkpoint, " + start.path.string());
+        start.path = init;
         start.checkpoint.emplace(start.path);
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/comm/communicator.h"
 #include "llmc/data/shard.h"
 #include "llmc/run/options/options.h"
 #include "llmc/weights/checkpoint.h"
@@ -21,10 +22,14 @@ struct StartingPoint {
 // Whether --init is the name of a model, such as d12; otherwise it is a path.
 bool is_model_name(const std::string& init);
 
-// `init`: --init, or the folder for --resume; the folder of a run stands for its newest checkpoint. Throws Error if
-// there is no such model, if its vocabulary differs from the shards' (it may be larger with --allow-larger-vocabulary),
-// or if it has fewer positions than --seq-len.
-StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary);
+// The model that --init names, as newest_model() finds it; a name such as d12 is unchanged. Every rank calls it and
+// gets the same, for which rank 0 alone reads the files. Throws Error as newest_model().
+NewestModel model_of_init(const std::string& init, Communicator& ranks);
+
+// `model`: of model_of_init(), or the folder for --resume. Throws Error if there is no such model, if its vocabulary
+// differs from the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than
+// --seq-len.
+StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary);
 
 // table.elements() floats: from the checkpoint, or random from the seed.
 std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, std::uint64_t seed);

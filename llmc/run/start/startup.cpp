@@ -75,9 +75,8 @@ Startup prepare_run(const Options& options, Context& context) {
     ResumeSearch search = find_resumption(options, ranks);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     RunData data = together(ranks, [&] { return open_run_data(options, ranks); });
-    StartingPoint start = together(ranks, [&] {
-        return starting_point(resumption ? resumption->folder.string() : options.init, options, data.vocabulary());
-    });
+    const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
+    StartingPoint start = together(ranks, [&] { return starting_point(model, options, data.vocabulary()); });
     const std::vector<int> nodes = options.onebit_hierarchical ? nodes_of(ranks) : std::vector<int>();
     const RunPlan plan =
         together(ranks, [&] { return make_plan(options, data, start, resumption, nodes, context); });

@@ -12,6 +12,7 @@
 #include "llmc/data/shard_set.h"
 #include "llmc/data/shard_writer.h"
 #include "test/support/shard_support.h"
+#include "test/support/without_root.h"
 
 using namespace llmc;
 using test::Contains;
@@ -19,6 +20,7 @@ using test::counting;
 using test::FullDisk;
 using test::ShardBytes;
 using test::TemporaryFolder;
+using test::WithoutRoot;
 
 namespace {
 
@@ -26,13 +28,6 @@ std::vector<std::uint16_t> all_tokens(const Shard& shard) {
     const auto ids = shard.read(0, shard.tokens());
     return {ids.begin(), ids.end()};
 }
-
-// Drops root during its lifetime, because root may read every file.
-struct WithoutRoot {
-    const bool root = geteuid() == 0;
-    WithoutRoot() { if (root) REQUIRE(seteuid(65534) == 0); }
-    ~WithoutRoot() { if (root && seteuid(0) != 0) std::abort(); }
-};
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "llmc/base/staged_folder.h"
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/safetensors.h"
+#include "llmc/weights/step_folder.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"

@@ -3,6 +3,7 @@
 
 #include "kernels/base/error.h"
 #include "llmc/weights/checkpoint.h"
+#include "llmc/weights/step_folder.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 

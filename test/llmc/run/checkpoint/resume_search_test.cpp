@@ -1,0 +1,138 @@
+// resume_search_test.cpp - which checkpoint --resume finds, what it moves and removes, and what only ends the run
+#include "llmc/run/checkpoint/resume.h"
+
+#include <nlohmann/json.hpp>
+
+#include "llmc/comm/communicator.h"
+#include "llmc/weights/manifest.h"
+#include "llmc/weights/step_folder.h"
+#include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
+#include "test/support/without_root.h"
+
+using namespace llmc;
+using test::Contains;
+using test::error_of;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// An output folder with checkpoints of steps 10 and 20, whose files have any contents: only manifests are compared.
+struct OutputFolder {
+    test::ScratchFolder scratch;
+    fs::path out = scratch.path() / "out";
+    Options options;
+    std::unique_ptr<Communicator> communicator = alone();
+
+    OutputFolder() {
+        options.output_dir = out.string();
+        options.resume = "auto";
+        fs::permissions(scratch.path(), fs::perms(0755));  // for WithoutRoot
+        save(10);
+        save(20);
+    }
+    fs::path save(std::int64_t step) const {
+        const fs::path folder = step_folder(out, step);
+        fs::create_directories(folder);
+        write_trainer_state(folder, {.step = step, .optimizer = {.updates = step},
+                                     .run = {.step_tokens = 1, .options = JsonValue(nlohmann::json::object())}});
+        Manifest manifest{{"trainer_state.json", fingerprint_of_file(folder / "trainer_state.json")}};
+        for (const char* const name : {"config.json", "model.safetensors", "optimizer-00000-of-00001.safetensors",
+                                       "tokenizer.json"}) {
+            test::write_bytes(folder / name, name);
+            manifest[name] = fingerprint_of_file(folder / name);
+        }
+        write_manifest(folder, manifest);
+        return folder;
+    }
+    ResumeSearch search() const { return find_resumption(options, *communicator); }
+    std::string search_without_root() const {
+        const test::WithoutRoot without_root;
+        try {
+            search();
+        } catch (const Error& error) {
+            CHECK(error.blame() == Blame::input);
+            return error.what();
+        }
+        return "accepted";
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a checkpoint that this user may not read is not damaged: the run ends and moves nothing", "[resume]") {
+    OutputFolder folder;
+    const fs::path last = step_folder(folder.out, 20);
+    if (GENERATE(false, true)) folder.options.resume = last.string();
+    std::vector<fs::path> closed{last};
+    for (const auto& entry : fs::directory_iterator(last)) closed.push_back(entry.path());
+    REQUIRE(closed.size() == 7);
+    if (folder.options.resume == "auto") closed.push_back(folder.out);
+    for (const fs::path& path : closed) {
+        CAPTURE(path, folder.options.resume);
+        fs::permissions(path, fs::perms::none);
+        CHECK_THAT(folder.search_without_root(),
+                   Contains(path.string()) && Contains(" is unreadable (Permission denied); expected ") &&
+                       Contains("; check its permissions"));
+        fs::permissions(path, fs::perms(0755));
+        CHECK(folder.search_without_root() == "accepted");
+    }
+}
+
+TEST_CASE("a missing file is damage, and so is a folder in its place", "[resume]") {
+    const OutputFolder folder;
+    const fs::path file = step_folder(folder.out, 20) / GENERATE("manifest.json", "model.safetensors");
+    CAPTURE(file);
+    fs::remove(file);
+    for (const bool is_folder : {false, true}) {
+        if (is_folder) fs::create_directory(file);
+        const ResumeSearch found = folder.search();
+        CHECK(found.resumption->state.step == 10);
+        CHECK(found.damaged.size() == 1);
+    }
+}
+
+TEST_CASE("a checkpoint that another run has changed since the search is not moved", "[resume]") {
+    const OutputFolder folder;
+    const fs::path last = step_folder(folder.out, 20);
+    test::write_bytes(last / "model.safetensors", "damaged");
+    const ResumeSearch found = folder.search();
+    REQUIRE(found.damaged.size() == 1);
+    SECTION("it has saved the step anew") {
+        fs::rename(last, last.string() + ".damaged");
+        folder.save(20);
+    }
+    SECTION("it is saving the step anew") { fs::rename(last, last.string() + ".damaged"); }
+    SECTION("it is damaged in another place now") { fs::remove(last / kManifestName); }
+    const bool there = fs::exists(last);
+    CHECK_THAT(error_of([&] { clear_for_resumption(found, folder.options); }),
+               Contains("another run has just saved one: start this run again"));
+    CHECK(fs::exists(last) == there);
+    CHECK_FALSE(fs::exists(last.string() + ".damaged2"));
+}
+
+TEST_CASE("a damaged checkpoint that nobody has changed is renamed", "[resume]") {
+    const OutputFolder folder;
+    const fs::path last = step_folder(folder.out, 20);
+    test::write_bytes(last / "model.safetensors", "damaged");
+    clear_for_resumption(folder.search(), folder.options);
+    CHECK_FALSE(fs::exists(last));
+    CHECK(fs::exists(last.string() + ".damaged"));
+}
+
+TEST_CASE("only hidden folders with the name of a step are removed", "[resume]") {
+    const OutputFolder folder;
+    const fs::path ours = folder.out / ".step_00000030.partial";
+    fs::create_directory(ours);
+    const std::vector<std::string> others{".step_my_notes.partial", ".step_.partial", ".step_30.partial",
+                                          ".step_-0000030.partial", ".step_00000030a.partial", "step_00000030.partial",
+                                          ".step_00000030", ".step_00000030.partial.old"};
+    for (const std::string& name : others) fs::create_directory(folder.out / name);
+    clear_for_resumption(folder.search(), folder.options);
+    CHECK_FALSE(fs::exists(ours));
+    for (const std::string& name : others) {
+        CAPTURE(name);
+        CHECK(fs::exists(folder.out / name));
+    }
+}

@@ -1,0 +1,181 @@
+// checkpoint_folder_test.cpp - the real program with checkpoints that it cannot read, that cannot be resumed, or whose
+// model has changed
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "test/support/catch.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+// A library that makes one call fail for files and folders whose path ends with REFUSED_PATH.
+constexpr const char* kRefusing = R"(
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdlib>
+#include <string_view>
+static int unread = -1;
+template <class Call> static Call next(Call, const char* name) { return Call(dlsym(RTLD_NEXT, name)); }
+static bool refuses(std::string_view call, std::string_view path) {
+    const char *const end = std::getenv("REFUSED_PATH"), *const of = std::getenv("REFUSED_CALL");
+    if (!end || call != of || !path.ends_with(end)) return false;
+    errno = std::atoi(std::getenv("REFUSED_ERRNO"));
+    return true;
+}
+extern "C" int open(const char* path, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    const int mode = flags & O_CREAT ? va_arg(more, int) : 0;
+    va_end(more);
+    if (refuses("open", path)) return -1;
+    const int file = next(open, "open")(path, flags, mode);
+    if (refuses("read", path)) unread = file;
+    return file;
+}
+extern "C" ssize_t read(int file, void* to, size_t bytes) {
+    if (file >= 0 && file == unread) return errno = std::atoi(std::getenv("REFUSED_ERRNO")), -1;
+    return next(read, "read")(file, to, bytes);
+}
+extern "C" int close(int file) {
+    if (file == unread) unread = -1;
+    return next(close, "close")(file);
+}
+// libstdc++ reads folders with one of these.
+extern "C" int openat(int folder, const char* path, int flags, ...) {
+    return refuses("open", path) ? -1 : next(openat, "openat")(folder, path, flags, 0600);
+}
+extern "C" DIR* opendir(const char* path) {
+    return refuses("open", path) ? nullptr : next(opendir, "opendir")(path);
+}
+)";
+
+// A run of 4 steps with a checkpoint after 2 and 4, and a library that refuses calls.
+class RefusedFolder : public TrainingFolder {
+public:
+    RefusedFolder() {
+        std::ofstream(path("refusing.cpp")) << kRefusing;
+        const std::string library = path("refusing.so");
+        REQUIRE(std::system(("c++ -std=c++20 -shared -fPIC -o " + library + ' ' + path("refusing.cpp")).c_str()) == 0);
+        const Result result = run(resumed("4"));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+    }
+    std::vector<std::string> resumed(const std::string& steps) const {
+        return flags({"-x", steps, "-n", "2", "-v", "0", "-y", "auto", "-o", path("out")});
+    }
+    Result refuse(const std::string& call, const std::string& end, int fault, std::vector<std::string> words) const {
+        words.insert(words.begin(), {"env", "LD_PRELOAD=" + path("refusing.so"), "REFUSED_CALL=" + call,
+                                     "REFUSED_PATH=" + end, "REFUSED_ERRNO=" + std::to_string(fault),
+                                     program("train_gpt2")});
+        Process process(words, path("output.txt"));
+        const int exit_code = process.exit_code();
+        return {exit_code, process.output()};
+    }
+};
+
+std::set<std::string> names_in(const std::string& folder) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+    return names;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint that cannot be read now ends the run with one line, and nothing is renamed",
+          "[run][resume]") {
+    const RefusedFolder folder;
+    const auto before = names_in(folder.path("out"));
+    const auto check = [&](const std::string& call, const std::string& end, int fault) {
+        auto branch = folder.flags({"-x", "6", "-v", "0", "-y", folder.path("out/step_00000004"), "-o",
+                                    folder.path("branch")});
+        auto init = folder.flags({"-x", "1", "-v", "0", "-o", folder.path("new")});
+        init.insert(init.end(), {"-e", folder.path("out")});
+        std::vector<std::vector<std::string>> commands{folder.resumed("6")};
+        if (end != "/out") commands.push_back(branch);
+        if (end == "/out" || end.ends_with("/manifest.json") || end.ends_with("/config.json") ||
+            end.ends_with("/model.safetensors"))
+            commands.push_back(init);
+        for (const auto& words : commands) {
+            const Result result = folder.refuse(call, end, fault, words);
+            CAPTURE(call, end, std::strerror(fault), words, result.output);
+            CHECK(result.exit_code == 2);
+            CHECK_THAT(result.output, Contains("error: ") && Contains(end + " is unreadable (") &&
+                                          Contains(std::strerror(fault)) && !Contains("note: --resume"));
+            CHECK_THAT(result.output, !Contains("step 5/"));
+            CHECK(names_in(folder.path("out")) == before);
+        }
+    };
+    for (const auto& entry : fs::directory_iterator(folder.path("out/step_00000004")))
+        check("open", "step_00000004/" + entry.path().filename().string(), EACCES);
+    for (const int fault : {EIO, ENOMEM, ENFILE, EMFILE, ESTALE}) {
+        check("open", "step_00000004/model.safetensors", fault);
+        check("open", "/out", fault);
+    }
+    check("open", "step_00000004/manifest.json", EIO);
+    check("read", "step_00000004/model.safetensors", EIO);
+    const Result after = folder.run(folder.resumed("6"));
+    CAPTURE(after.output);
+    CHECK(after.exit_code == 0);
+    CHECK_THAT(after.output, Contains("resuming after step 4/6"));
+}
+
+TEST_CASE("--keep-checkpoints counts only checkpoints that can be resumed", "[run][resume]") {
+    const TrainingFolder folder;
+    const auto run = [&](const char* steps) {
+        const Result result = folder.run(folder.flags({"-x", steps, "-n", "2", "-v", "0", "-y", "auto", "-o",
+                                                       folder.path("out"), "--keep-checkpoints", "3"}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+    };
+    const auto step = [&](const char* number) { return "step_000000" + std::string(number); };
+    const auto kept = [&] {
+        auto names = names_in(folder.path("out"));
+        names.erase("log.jsonl");
+        return names;
+    };
+    for (const char* const steps : {"2", "4", "6"}) run(steps);
+    fs::remove(folder.path("out/" + step("04") + "/manifest.json"));  // for example a copy that was not finished
+    run("8");
+    fs::remove(folder.path("out/" + step("06") + "/optimizer-00000-of-00001.safetensors"));
+    run("10");
+    CHECK(kept() == std::set{step("02"), step("04"), step("06"), step("08"), step("10")});
+    run("12");
+    CHECK(kept() == std::set{step("04"), step("08"), step("10"), step("12")});
+}
+
+TEST_CASE("a model with flipped bits is not used: -e, dev/generate and dev/export_llmc", "[run]") {
+    const TrainingFolder folder;
+    const Result trained = folder.run(folder.flags({"-x", "2", "-n", "1", "-v", "0", "-o", folder.path("out")}));
+    CAPTURE(trained.output);
+    REQUIRE(trained.exit_code == 0);
+    const std::string model = folder.path("out/step_00000002"), file = model + "/model.safetensors";
+    std::string bytes = read_bytes(file);
+    bytes[bytes.size() - 2] ^= 1;
+    write_bytes(file, bytes);
+    const auto init = [&](const std::string& from) {
+        auto flags = folder.flags({"-x", "1", "-v", "0"});
+        flags.insert(flags.end(), {"-e", from});
+        return flags;
+    };
+    for (const bool of_run : {false, true}) {
+        const std::string from = of_run ? folder.path("out") : model;
+        for (const auto& [name, words] : std::map<std::string, std::vector<std::string>>{
+                 {"train_gpt2", init(from)},
+                 {"generate", {"-e", from, "--prompt", "ab", "-n", "1", "--threads", "1"}},
+                 {"export_llmc", {"-e", from, "-o", folder.path(of_run ? "run.bin" : "step.bin")}}}) {
+            const Result result = folder.run(words, name);
+            CAPTURE(name, words, result.output);
+            CHECK(result.exit_code == (of_run ? 0 : 2));
+            CHECK_THAT(result.output, Contains(file + " is with the checksum ") &&
+                                          Contains(of_run ? "note: skips " : "remove manifest.json"));
+        }
+    }
+}
