@@ -114,7 +114,7 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 # are not for every device, or define the same name differently are compiled separately; so is a kernel, except in the
 # CPU build, where it takes as long as its headers.
 UNITE     ?= kernels llmc
-APART     := %/processor_check.cpp %/commit.cpp test/support/% test/operations/% test/main% \
+APART     := %/processor_check.cpp %/commit.cpp test/support/% test/main% \
              kernels/simt/races/% $(if $(filter cpu,$(DEVICE)),,kernels/%.cu) \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
 # GROUP:FOLDER: these folders are compiled with the files of another one, because most of the time of each goes to
@@ -122,7 +122,9 @@ APART     := %/processor_check.cpp %/commit.cpp test/support/% test/operations/%
 # loops take much of the time of a start, a checkpoint or a tokenizer: the only ones of llmc that need an optimiser.
 TOGETHER  := llmc/base/:llmc/data/ llmc/base/:llmc/weights/ llmc/model/:llmc/comm/ \
              llmc/run/start/:llmc/run/checkpoint/ $(patsubst %,llmc/run/log/:llmc/run/%/,control evaluation options) \
-             $(patsubst %,kernels/:kernels/%/,attention device matmul tuning)
+             $(patsubst %,kernels/:kernels/%/,attention device matmul tuning) \
+             $(patsubst %,test/llmc/run/log/:test/llmc/run/%/,checkpoint control evaluation options start) \
+             $(patsubst %,test/llmc/base/:test/llmc/%/,comm data weights)
 INNER_LOOPS := llmc/base/fingerprint.cpp llmc/data/bpe_encoder.cpp llmc/data/bpe_split.cpp llmc/weights/parameters.cpp
 group      = $(if $(filter $(INNER_LOOPS),$(1)),llmc/inner_loops/,$(or $(patsubst %:$(dir $(1)),%,$(filter \
                %:$(dir $(1)),$(TOGETHER))),$(dir $(1))))
@@ -142,7 +144,8 @@ TOOLS     := $(patsubst dev/%.cpp,%,$(wildcard dev/*.cpp))
 # The sanitizers check the program. The reference that its results are compared with, and the test cases (except those
 # for races between ranks), are compiled without sanitizers: their objects are those of the plain build.
 EXPECTED  := $(addprefix test/support/,reference_model.cpp communicator_suite.cpp collective_results.cpp)
-OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
+OPERATION_CPP := $(wildcard test/operations/*.cpp)
+OPERATIONS := $(call objects,$(PLAINBUILD),$(OPERATION_CPP))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
              $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/$(MACHINE)/main.cpp.o
 # Test cases. test/*.cu are for the executor. NAME_ranks_test.cpp runs ranks as threads; rank_tests, a small program for
@@ -285,7 +288,7 @@ $(1):
 endef
 $(eval $(call kept,$(HOSTBUILD)/commit,$(COMMIT)))
 $(eval $(call kept,$(BUILD)/library,$(LIBRARY) $(LDLIBS)))
-$(eval $(call kept,$(BUILD)/cases,$(CASES) $(CATCH2)))
+$(eval $(call kept,$(BUILD)/cases,$(CASES) $(OPERATIONS) $(CATCH2)))
 $(eval $(call kept,$(HOSTBUILD)/flags,$(CXX) $(CXXFLAGS)))
 $(if $(filter-out $(HOSTBUILD),$(PLAINBUILD)),$(eval $(call kept,$(PLAINBUILD)/flags,$(CXX) $(PLAINFLAGS))))
 $(eval $(call kept,$(BUILD)/flags,$(if $(filter cuda,$(DEVICE)),$(NVCC) $(NVCCFLAGS),$(CXX) $(CXXFLAGS) $(CUFLAGS) \
@@ -302,6 +305,7 @@ unite      = $(foreach one,$(sort $(foreach file,$(call is_united,$(2)),$(call u
                united,$(file))),$(file))))))
 $(call unite,$(HOSTBUILD),$(HOST_SRC))
 $(call unite,$(CASEBUILD),$(TEST_CPP))
+$(call unite,$(PLAINBUILD),$(OPERATION_CPP))
 $(call unite,$(BUILD),$(KERNEL_CU) $(TEST_CU) $(EXECUTOR))
 
 # ---- for developers

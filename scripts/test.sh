@@ -174,7 +174,8 @@ run_cases() {
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
 [ -n "$nvcc" ] && has_nvcc=yes || has_nvcc=
 cuda=build/cuda stand_in=build/stand-in asan=build/fibers-address-undefined
-build cpu DEVICE=cpu all tools tests
+# The benchmarks and other tools of dev/ take 40 s of processor time: only some tests of each tier start them.
+build cpu DEVICE=cpu all $([ $tier = default ] || echo tools) tests
 is kernels || all_of host && build fibers DEVICE=fibers build/fibers/tests ${has_nvcc:+build/fibers/train_gpt2}
 if [ -n "$has_nvcc" ] && all_of cuda; then
     all_of kernels host || build fibers DEVICE=fibers build/fibers/train_gpt2
@@ -193,23 +194,24 @@ build_all &
 builder=$!
 set +m
 
-ranks="[ranks],[mpi],[local]"
+ranks="[ranks],[mpi]~[tools],[local]"
 host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # oneDNN reads the variable once, so each instruction set runs in its own process.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
 # The longest tests first: they mostly wait, so tests that compute run concurrently.
 is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
+all_of run ranks && cases cpu "the benchmark of 1-bit messages" build/cpu/tests "[tools]"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
 all_of run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
-is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
+is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]~[tools]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
 is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh 8
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
-is host && one cpu "every program prints --help and refuses unknown arguments" test/program/help.sh
+all_of host && one cpu "every program prints --help and refuses unknown arguments" test/program/help.sh
 is host && one cpu "test.sh compares times of two runs" test/program/test_times.sh
 is host && one cpu "skipped tests are counted, with their reasons" test/program/skips.sh
 is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh

@@ -8,7 +8,7 @@
 #                    mirror and the package ubuntu-keyring
 #
 #   FOLDER=/var/tmp/train_gpt2-distributions     systems and logs; 2 GB for each, deleted at the end unless KEEP=1
-#   TIERS=all                                    tiers of scripts/test.sh, such as "kernels host"; empty: none
+#   TIERS=default                                arguments of scripts/test.sh: "kernels host", all; empty: none
 #   QUICKSTART_MINUTES=0.3
 #
 # Needs root and debootstrap. Tests the last commit. Mounts and processes are in separate namespaces, which end with
@@ -54,7 +54,7 @@ fi
 [ -n "$mirror" ] || refuse "no mirror of $distribution is known; expected --mirror URL"
 folder=${FOLDER:-/var/tmp/train_gpt2-distributions}
 export system=$folder/$distribution log=$folder/$distribution.log cuda
-export TIERS=${TIERS-all} QUICKSTART_MINUTES=${QUICKSTART_MINUTES:-0.3}
+export TIERS=${TIERS-default} QUICKSTART_MINUTES=${QUICKSTART_MINUTES:-0.3}
 
 mkdir -p "$folder"
 rm -rf --one-file-system "$system"

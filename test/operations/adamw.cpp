@@ -10,7 +10,7 @@
 #include "kernels/grad_norm.h"
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::adamw_operation {
 namespace {
 
 using kernels::DecaySegment;
@@ -192,4 +192,4 @@ const Registered round_parameters({.name = "round parameters", .tag = "[rounding
                                    .dtypes = {DType::bf16}});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::adamw_operation

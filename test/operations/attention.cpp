@@ -6,7 +6,7 @@
 #include "kernels/attention/build.h"
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::attention_operation {
 namespace {
 
 struct AttentionSizes {
@@ -217,4 +217,4 @@ const Registered cudnn_backward({.name = "cuDNN attention backward", .tag = "[at
                                  .make = make<CudnnBackward>, .forward = make<CudnnForward>, .dtypes = {DType::bf16}});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::attention_operation

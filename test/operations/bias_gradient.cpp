@@ -3,7 +3,7 @@
 
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::bias_gradient_operation {
 namespace {
 
 // The forward pass: out = 0 + bias in every row.
@@ -65,4 +65,4 @@ const Registered bias_gradient(
      .forward = make<AddBias>});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::bias_gradient_operation

@@ -4,7 +4,7 @@
 #include "test/operations/operation.h"
 #include "test/operations/text_tokens.h"
 
-namespace operations {
+namespace operations::classifier_operation {
 namespace {
 
 constexpr float kScale = 1.0f / 37;
@@ -77,4 +77,4 @@ const Registered classifier({.name = "classifier", .tag = "[classifier]",
                              .forward = losses_only});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::classifier_operation

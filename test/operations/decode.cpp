@@ -5,7 +5,7 @@
 
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::decode_operation {
 namespace {
 
 struct CacheSizes {
@@ -130,4 +130,4 @@ const Registered append({.name = "cache append", .tag = "[decode]", .dimensions 
                          .make = make<CacheAppend>});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::decode_operation

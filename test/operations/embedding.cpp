@@ -4,7 +4,7 @@
 #include "test/operations/operation.h"
 #include "test/operations/text_tokens.h"
 
-namespace operations {
+namespace operations::embedding_operation {
 namespace {
 
 // GPT-2's ids have the frequencies of text. With smaller vocabularies half of the tokens are 3 (or 0), like spaces in
@@ -143,4 +143,4 @@ const Registered backward({.name = "embedding backward",
                            .forward = make<EmbeddingForward>});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::embedding_operation

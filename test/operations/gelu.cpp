@@ -4,7 +4,7 @@
 #include "test/operations/gelu.h"
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::gelu_operation {
 namespace {
 
 // The whole range of the types, including arguments for which the exponential over- or underflows.
@@ -57,4 +57,4 @@ const Registered backward({.name = "gelu backward", .tag = "[gelu][one_order]", 
                            .large = with_each(kLarge, {0}), .make = make<GeluBackward>, .forward = make<GeluForward>});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::gelu_operation

@@ -6,7 +6,7 @@
 #include "kernels/device/memory.h"
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::grad_norm_operation {
 namespace {
 
 // Sums sixteen squares at a time in float, and these sums in double. With T = bf16 the elements are also rounded to
@@ -81,4 +81,4 @@ const Registered squared_norm_rounding({.name = "squared norm and rounding", .ta
                                         .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::bf16}});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::grad_norm_operation

@@ -3,7 +3,7 @@
 
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::gradient_copy_operation {
 namespace {
 
 // T is the type in which gradients are exchanged.
@@ -55,4 +55,4 @@ const Registered gradient_rounding({.name = "gradient rounding", .tag = "[gradie
                                     .make = make<GradientRounding>, .dtypes = {DType::bf16}});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::gradient_copy_operation

@@ -3,7 +3,7 @@
 
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::layernorm_operation {
 namespace {
 
 // Rows around an offset. Flat: the first row is constant, and the others have a deviation of about sqrt(epsilon), so
@@ -195,4 +195,4 @@ const Registered backward({.name = "layernorm backward", .tag = "[layernorm]",
                            .forward = make<LayerNormForward>});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::layernorm_operation

@@ -6,7 +6,7 @@
 #include "test/operations/operation.h"
 #include "test/operations/products.h"
 
-namespace operations {
+namespace operations::linear_operation {
 namespace {
 
 using kernels::Bf16Arithmetic;
@@ -284,4 +284,4 @@ const Registered backward_weight({.name = "linear backward weight", .tag = "[mat
                                   .forward = without_gelu, .same_on_any_threads = false});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::linear_operation

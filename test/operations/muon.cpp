@@ -10,7 +10,7 @@
 #include "test/operations/operation.h"
 #include "test/operations/products.h"
 
-namespace operations {
+namespace operations::muon_operation {
 namespace {
 
 using kernels::MuonTile;
@@ -228,4 +228,4 @@ const Registered scaled_product({.name = "scaled product", .tag = "[matmul][muon
                                  .same_on_any_threads = false});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::muon_operation

@@ -1,7 +1,7 @@
 // onebit.cpp - the mean over ranks at 1 bit per element: a worker's messages, a server's reply, and the errors of both
 #include "test/operations/onebit.h"
 
-namespace operations {
+namespace operations::onebit_operation {
 namespace {
 
 constexpr int kLargestWorld = 8;
@@ -256,4 +256,4 @@ const Registered commit({.name = "onebit commit", .tag = "[onebit][one_order]", 
                          .make = make<Commit>, .dtypes = {DType::fp32}});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::onebit_operation

@@ -6,7 +6,7 @@
 
 #include "test/operations/onebit.h"
 
-namespace operations {
+namespace operations::onebit_adam_operation {
 namespace {
 
 using kernels::DecaySegment, kernels::StepScalars;
@@ -121,4 +121,4 @@ const Registered onebit_adam({.name = "onebit adam", .tag = "[onebit]",
                               .small = kSmall, .large = kLarge, .make = make<OnebitAdam>});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::onebit_adam_operation

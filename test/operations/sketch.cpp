@@ -3,7 +3,7 @@
 
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::sketch_operation {
 namespace {
 
 using kernels::kSketchBuckets;
@@ -61,4 +61,4 @@ const Registered sketch({.name = "sketch",
                          .dtypes = {DType::fp32}});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::sketch_operation

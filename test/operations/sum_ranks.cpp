@@ -3,7 +3,7 @@
 
 #include "test/operations/operation.h"
 
-namespace operations {
+namespace operations::sum_ranks_operation {
 namespace {
 
 template <class T>
@@ -66,4 +66,4 @@ const Registered sum_ranks({.name = "sum over ranks",
                             .make = make<SumRanks>});
 
 }  // namespace
-}  // namespace operations
+}  // namespace operations::sum_ranks_operation

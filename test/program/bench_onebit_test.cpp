@@ -21,7 +21,7 @@ Result time_means(const ScratchFolder& folder, int ranks, std::vector<std::strin
 
 }  // namespace
 
-TEST_CASE("the 1-bit mean is timed together with sums that send 16 and 32 times as much", "[run][onebit][mpi]") {
+TEST_CASE("the 1-bit mean is timed together with sums that send 16 and 32 times as much", "[run][onebit][mpi][tools]") {
     skip_without_mpi();
     const ScratchFolder folder;
     const int ranks = GENERATE(2, 3);
@@ -55,7 +55,7 @@ TEST_CASE("the 1-bit mean is timed together with sums that send 16 and 32 times 
         CHECK_THAT(table.output, Contains(text));
 }
 
-TEST_CASE("the benchmark of the 1-bit mean refuses invalid arguments", "[run][onebit]") {
+TEST_CASE("the benchmark of the 1-bit mean refuses invalid arguments", "[run][onebit][tools]") {
     const ScratchFolder folder;
     using Texts = std::vector<std::string>;
     for (const auto& [arguments, said] :

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "test/support/catch.h"
@@ -81,8 +82,9 @@ public:
 
 private:
     static bool holds(const fs::path& file, const std::string& text) {
-        std::ifstream in(file, std::ios::binary);
-        return std::string(std::istreambuf_iterator<char>(in), {}).find(text) != std::string::npos;
+        std::ostringstream contents;  // ends where reading fails, because the process has just ended
+        contents << std::ifstream(file, std::ios::binary).rdbuf();
+        return contents.str().find(text) != std::string::npos;
     }
     std::string marker_;  // occurs only in the command lines of this run's processes
     std::optional<Process> process_;

@@ -112,6 +112,8 @@ TEST_CASE("one note says that dropout of another program's model is not applied"
     config["attn_pdrop"] = 0.1;
     config["resid_pdrop"] = 0.25;
     write_bytes(saved + "/config.json", llmc::text_of(config));
+    CHECK_THAT(dry_run().output, Contains("remove manifest.json if you changed the model yourself"));
+    std::filesystem::remove(saved + "/manifest.json");
     const auto result = dry_run();
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
