@@ -174,6 +174,7 @@ class SameTraining(WithFolder):
         for dtype in ('fp32', 'bf16'):
             self.assertAlmostEqual(recorded[dtype]['differs'][0], 5e-5)
             self.assertEqual(recorded[dtype]['differs'][1], 0.0)
+
     def test_a_difference_is_printed_before_the_next_run(self):
         _, output = self.run_with({'flags': ['fp32', '-x', '3'], 'losses': [6.0, 4.5, 4.0]})
         lines = output.splitlines()
