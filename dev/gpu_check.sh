@@ -10,9 +10,9 @@
 # another machine, build/packed/gpu_check.tar.xz, if they were built from these sources and start. Otherwise BUILD=1 in
 # the environment builds them for the GPU of this machine, which needs nvcc and g++ and takes minutes. After that a part
 # takes at most 9 minutes. Every step has a time limit; if one fails, the others still run. A part writes three files:
-# summary.md continuously, logs.tar.gz and results.tar.gz after every step (gpu_check/steps.sh). --rehearse needs no GPU:
-# the same steps with the CPU build, at tiny sizes. --list prints the steps and their limits in seconds, and runs
-# nothing.
+# summary.md continuously, logs.tar.gz and results.tar.gz after every step (gpu_check/steps.sh). --rehearse runs the
+# same steps without a GPU, with the CPU build, at tiny sizes. --list prints the steps and their limits in seconds, and
+# runs nothing.
 #
 # Exit codes: 0 every step that ran passed, 1 a step failed, 2 there is no GPU, no programs that start, or the command
 # line is wrong.

@@ -16,7 +16,7 @@ scripts/bundle_deps.sh
 # shellcheck source=/dev/null
 . build/deps/env.sh
 sources=$(dev/gpu_check/sources.sh)
-# Linked to libnvrtc-builtins (config.mk), they would need the same minor version of CUDA: gpu_check.sh finds its folder.
+# Linked to libnvrtc-builtins (config.mk), programs would need the same minor version of CUDA; gpu_check.sh finds it.
 make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" BUILTINS= UNITE="kernels llmc test" \
     build/cuda/train_gpt2 tools tests >/dev/null
 echo "$sources" >build/cuda/gpu_check.sources
