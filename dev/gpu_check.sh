@@ -78,7 +78,8 @@ no_gpu=$(if $rehearse; then echo "needs a GPU"; fi)
 no_torch=$(python3 -c 'from importlib.util import find_spec
 find_spec("torch").name, find_spec("numpy").name' 2>/dev/null || echo "no python3 with torch and numpy")
 no_ncu=$(lacks "$ncu" ncu)
-no_cupti=$(lacks "$cupti_library" "CUPTI in the toolkit or in python3's packages")
+no_cupti=$(first "$(lacks "$cupti_library" "CUPTI in the toolkit or in python3's packages")" \
+    "$(lacks "$(command -v "${CXX:-g++}")" "${CXX:-g++} to compile kernel_times.cpp")")
 no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
 python3 dev/gpu_check/loopback.py
 no_hosts=$(unshare --uts true 2>/dev/null || echo "unshare --uts is not permitted")
@@ -174,8 +175,8 @@ if ! $rehearse; then
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit --format=csv |
         sed 's/^/    /' | tee -a "$folder/summary.md"
 fi
-say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version | head -n 1);" \
-    "$(make --version | head -n 1); $(nproc) cores; $(uname -sr)"
+say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version 2>/dev/null | head -n 1);" \
+    "$(make --version 2>/dev/null | head -n 1); $(nproc) cores; $(uname -sr)"
 say
 # For checkpoints that are removed at once: on a disk their fsync takes seconds.
 if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt $((8 << 20)) ] 2>/dev/null &&

@@ -49,7 +49,7 @@ numbers() {
         # shellcheck disable=SC2016
         command=(bash -c '"$1" --vocabulary 257 "$2" 5000 && "${@:3}"' - "$bin/random_shard" "$work/small.bin"
             "${command[@]}" -i "$work/small.bin" --steps 12 --lr 3e-3 --warmup 0 --fp32 "$size" --bf16 "$size"
-            --expect test/program/same_training_$build.json)
+            --expect "test/program/same_training_$build.json")
     elif $rehearse; then
         local size="custom:l=2,h=2,c=64,t=64 2 32"
         command+=(--steps 8 --fp32 "$size" --bf16 "$size" --device cpu)

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # gpu_machine.sh - dev/gpu_check.sh on a bare machine with a GPU, played by programs that only record their arguments:
 # without xz, MPI and nvcc, with libcuda in the caller's LD_LIBRARY_PATH and python3's packages in two folders
+#
+# shellcheck disable=SC2016,SC2181
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 scratch=$(mktemp -d)
