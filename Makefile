@@ -28,14 +28,14 @@
 # build/<device>; ./train_gpt2, dev/tokenize, dev/generate and dev/export_llmc are links to the programs built last. A
 # changed flag recompiles the objects that use it.
 
-# Variables on the command line must be listed above or be set by system_folders.sh; `make help` accepts all.
+# Variables on the command line must be listed above or be set by system_folders.sh or pack.sh; `make help` accepts all.
 ifneq ($(filter help,$(MAKECMDGOALS)),)
 override DEVICE := cpu
 override SANITIZE :=
 else
 KNOWN     := $(sort $(shell sed '/^$$/q' Makefile | grep -oE '\<[A-Z_]+=' | tr -d =))
 UNKNOWN   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-UNKNOWN   := $(filter-out $(KNOWN) NVRTC_ROOT BUNDLED PYTHON MAKEFLAGS SHELL,$(UNKNOWN))
+UNKNOWN   := $(filter-out $(KNOWN) NVRTC_ROOT BUILTINS BUNDLED PYTHON MAKEFLAGS SHELL,$(UNKNOWN))
 $(if $(UNKNOWN),$(error $(UNKNOWN): unknown on make's command line; expected $(KNOWN); see make help))
 endif
 

@@ -3,10 +3,11 @@
 //
 // A step is twelve blocks of four layers with bias, GELU in the third, and the head without bias. Every block has its
 // own weights, as in training, so that they come from memory; those of a separate product may come from a cache.
-// Algorithms, and the products that sum bias gradients, are autotuned as in training, and printed at the end. The step
-// excludes biases that LayerNorm sums.
+// Algorithms, and the products that sum bias gradients, are autotuned as in training, or those of a run (--tune-file),
+// and printed at the end. The step excludes biases that LayerNorm sums.
 #include <cstdio>
 #include <cxxopts.hpp>
+#include <utility>
 #include <vector>
 
 #include "dev/bench.h"
@@ -16,6 +17,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/tuning/tuned_algorithms.h"
+#include "llmc/run/start/tune_file.h"
 
 using namespace base;
 
@@ -225,7 +227,7 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
 
 // The algorithm selected for each product on a GPU, with its time.
 void print_choices(const char* label, const kernels::TunedAlgorithms& tuned) {
-    for (const auto& [library, chosen] : tuned.timed())
+    for (const auto& [library, chosen] : tuned.used())
         for (const auto& [problem, choice] : chosen)
             std::printf("%-14s %s, %s: %s (%s)\n", label, library.c_str(), problem.c_str(), choice.taken.c_str(),
                         choice.why.c_str());
@@ -233,10 +235,7 @@ void print_choices(const char* label, const kernels::TunedAlgorithms& tuned) {
 }
 
 template <class T>
-void time_all(const char* label, Bf16Arithmetic how, double budget, int step_rows, std::size_t cache_bytes) {
-    kernels::TunedAlgorithms tuned;
-    tuned.timing = true;
-    tuned.cache_bytes = cache_bytes;
+void time_all(const char* label, Bf16Arithmetic how, double budget, int step_rows, kernels::TunedAlgorithms tuned) {
     Matmul matmul({.bf16 = how, .tuned = &tuned});
     Tensors<T> tensors(static_cast<std::size_t>(step_rows));
     time_overhead(label, matmul, tensors);
@@ -252,6 +251,8 @@ cxxopts::Options command_line() {
         ("rows", "tokens of the micro-batch", cxxopts::value<int>()->default_value("256"), "N")
         ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
         ("seconds", "to spend on each figure", cxxopts::value<double>()->default_value("0.3"), "S")
+        ("tune-file", "a run's autotuned algorithms; only missing ones are timed", cxxopts::value<std::string>(),
+         "FILE")
         ("h,help", "print this and stop");
     return options;
 }
@@ -265,10 +266,20 @@ void run(const cxxopts::ParseResult& given) {
     require(dtype == "fp32" || dtype == "bf16" || dtype == "both", "--dtype", in_quotes(dtype), "fp32, bf16 or both");
     const device::Info device = device::open(0);
     std::printf("%s, %d threads\n", device.name.c_str(), device.threads);
+    kernels::TunedAlgorithms tuned;
+    tuned.timing = true;
+    tuned.cache_bytes = device.cache;
+    if (given.count("tune-file")) {
+        llmc::TuneFile file = llmc::read_tune_file(given["tune-file"].as<std::string>());
+        require(file.fault.empty(), "--tune-file", in_quotes(given["tune-file"].as<std::string>()),
+                "a file that train_gpt2 wrote: " + file.fault);
+        tuned.known = std::move(file.tuned[device.name]);
+        std::printf("%zu algorithms from the file\n", kernels::count(tuned.known));
+    }
     const auto in_bf16 = [&](const char* label, Bf16Arithmetic how) {
-        time_all<bf16>(label, how, budget, step_rows, device.cache);
+        time_all<bf16>(label, how, budget, step_rows, tuned);
     };
-    if (dtype != "bf16") time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows, device.cache);
+    if (dtype != "bf16") time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows, tuned);
     if (dtype == "fp32") return;
     if (device.kind == "cuda") return in_bf16("bf16", Bf16Arithmetic::measure);
     in_bf16("bf16 native", Bf16Arithmetic::native);

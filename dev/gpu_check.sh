@@ -6,14 +6,16 @@
 #   2   correctness: all tests, ranks over MPI and NCCL, compute-sanitizer
 #   3   more speed: batch sizes from 1 to 64, what autotuning gains, GPT-2 350M, traces
 #
-# Needs a GPU and no network. The programs come from build/packed/gpu_check.tar.xz (gpu_check/pack.sh makes it on
-# another machine) or from build/cuda if they were built from these sources; otherwise they are built first, which needs
-# nvcc and g++ and takes minutes. After that a part takes at most 9 minutes. Every step has a time limit; if one fails,
-# the others still run. A part writes three files: summary.md continuously, logs.tar.gz and results.tar.gz after every
-# step (gpu_check/steps.sh). --rehearse needs no GPU: the same steps with the CPU build, at tiny sizes. --list prints
-# the steps and their limits in seconds, and runs nothing.
+# Needs a GPU and no network. The programs come from build/cuda, or from the archive that gpu_check/pack.sh makes on
+# another machine, build/packed/gpu_check.tar.xz, if they were built from these sources and start. Otherwise BUILD=1 in
+# the environment builds them for the GPU of this machine, which needs nvcc and g++ and takes minutes. After that a part
+# takes at most 9 minutes. Every step has a time limit; if one fails, the others still run. A part writes three files:
+# summary.md continuously, logs.tar.gz and results.tar.gz after every step (gpu_check/steps.sh). --rehearse runs the
+# same steps without a GPU, with the CPU build, at tiny sizes. --list prints the steps and their limits in seconds, and
+# runs nothing.
 #
-# Exit codes: 0 every step that ran passed, 1 a step failed, 2 there is no GPU or the command line is wrong.
+# Exit codes: 0 every step that ran passed, 1 a step failed, 2 there is no GPU, no programs that start, or the command
+# line is wrong.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -34,7 +36,7 @@ done
 [[ $part =~ ^[123]$ ]] || usage "the part is \"$part\""
 folder=$(realpath -m "${folder:-$(dirname "$0")/../build/gpu_check}")/part$part
 cd "$(dirname "$0")/.." || exit 1
-work=$PWD/build/gpu_check_work
+work=$PWD/build/gpu_check_work memory=$work
 if ! $rehearse && ! $list && ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
     echo "error: nvidia-smi finds no GPU; expected one of compute capability 8.0 or later;" \
         "--rehearse runs the steps without one" >&2
@@ -51,26 +53,33 @@ first() { local reason; for reason in "$@"; do [ -z "$reason" ] || { echo "$reas
 found() { compgen -G "$1" | sort -V | tail -n 1; }
 lacks() { [ -n "$1" ] || echo "no $2"; }
 
+# PyTorch uses its own libraries, and finds the driver where the caller's programs do.
+export CALLERS_LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}
 # shellcheck source=/dev/null
 if [ -e build/deps/env.sh ]; then . build/deps/env.sh; fi
 nvcc=$(command -v nvcc || found "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
-toolkit=$(dirname "$(dirname "$(readlink -f "${nvcc:-/none/none}")")")
+toolkit=${CUDA_HOME:-/usr/local/cuda}
+if [ -n "$nvcc" ]; then toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")"); fi
 ncu=$(command -v ncu || found "$toolkit/bin/ncu" || found "/opt/nvidia/nsight-compute/*/ncu")
 sanitizer=$(command -v compute-sanitizer || found "$toolkit/bin/compute-sanitizer")
-python=$(python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null)
-for cupti in "$toolkit" "$toolkit/extras/CUPTI" ${python:+"$python"/*}; do
+# NVIDIA's packages for python3, which may be in several site-packages.
+mapfile -t packages < <(python3 -c 'import glob, nvidia
+for path in nvidia.__path__:
+    for package in sorted(glob.glob(glob.escape(path) + "/*/")):
+        print(package.rstrip("/"))' 2>/dev/null)
+for cupti in "$toolkit" "$toolkit/extras/CUPTI" "${packages[@]}"; do
     cupti_library=$(found "$cupti/lib*/libcupti.so*")
     if [ -e "$cupti/include/cupti.h" ] && [ -n "$cupti_library" ]; then break; fi
     cupti_library=''
 done
 no_nvcc=$(lacks "$nvcc" nvcc)
 no_gpu=$(if $rehearse; then echo "needs a GPU"; fi)
-no_mpi=$(lacks "$(command -v mpirun)" mpirun)
 # Only located, because the first import on a machine may take half a minute of disk reads.
 no_torch=$(python3 -c 'from importlib.util import find_spec
 find_spec("torch").name, find_spec("numpy").name' 2>/dev/null || echo "no python3 with torch and numpy")
 no_ncu=$(lacks "$ncu" ncu)
-no_cupti=$(lacks "$cupti_library" "CUPTI in the toolkit or in python3's packages")
+no_cupti=$(first "$(lacks "$cupti_library" "CUPTI in the toolkit or in python3's packages")" \
+    "$(lacks "$(command -v "${CXX:-g++}")" "${CXX:-g++} to compile kernel_times.cpp")")
 no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
 python3 dev/gpu_check/loopback.py
 no_hosts=$(unshare --uts true 2>/dev/null || echo "unshare --uts is not permitted")
@@ -79,11 +88,11 @@ no_hosts=$(unshare --uts true 2>/dev/null || echo "unshare --uts is not permitte
 
 bin=build/cuda model=d12 length=1024 batches="64 32 16 8 4 2 1" accumulated=8 steps=200 peer_steps=23
 layer=custom:l=2,h=12,c=768,t=1024 larger=d24
-rows=65536 bench=(--seconds 0.1 --dtype bf16)
+bench=(--seconds 0.1 --dtype bf16)
 if $rehearse; then
     bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=32 batches="4 2" accumulated=2 steps=8 peer_steps=5
     layer=$model larger=custom:l=3,h=2,c=64,t=64
-    rows=32 bench=(--seconds 0.001 gelu)
+    bench=(--seconds 0.001 gelu)
     export OMP_WAIT_POLICY=passive  # other programs use the same cores
 fi
 shard=$work/text.bin
@@ -98,7 +107,8 @@ mpirun=(mpirun --bind-to none --oversubscribe)
 # shellcheck source=dev/gpu_check/build.sh
 . dev/gpu_check/build.sh
 
-# The shard of text-like tokens, and the largest micro-batch whose memory plan fits: `batch`, of `tokens` tokens.
+# The shard of text-like tokens, and the largest micro-batch whose memory plan fits: `batch`, of `tokens` tokens. Fails
+# if none fits: then there is nothing to measure.
 data() {
     step data 15 "" "$bin/random_shard" "$shard" $((${batches%% *} * length * (steps + 20) * accumulated + 1))
     # shellcheck disable=SC2016
@@ -106,6 +116,7 @@ data() {
         "$batches" "$work/batch" "${train[@]}" -e "$model" -x 1
     batch=$(cat "$work/batch" 2>/dev/null || echo 1)
     tokens=$((batch * length))
+    $list || [ -e "$work/batch" ]
 }
 
 # A description of the machine, for readers of the results.
@@ -115,7 +126,11 @@ machine() {
         uname -a; nproc; free -g; df -h . /tmp /dev/shm; grep -m 1 "model name" /proc/cpuinfo; ulimit -a
         grep . /sys/class/net/*/operstate; ldd "$1/train_gpt2"; "$1/train_gpt2" --version
         env | grep -E "^(HOME|PATH|LD_|CUDA|NVIDIA|NCCL|OMP)"; nvidia-smi topo -m; nvidia-smi -q
-        python3 -m pip list 2>/dev/null | grep -iE "torch|triton|nvidia"; true' - "$bin"
+        true' - "$bin"
+}
+# Last, because pip reads many files: seconds on a machine that has just started.
+packages_of_python() {
+    step packages 0 "" sh -c 'python3 -m pip list 2>/dev/null | grep -iE "torch|triton|nvidia"; true'
 }
 
 # kernel_times NAME LIMIT TRAIN-ARGUMENTS...: results/NAME.tsv, NAME.trace.tsv and their table; builds the library once
@@ -147,6 +162,7 @@ steps_of_part() {
         2) correctness ;;
         3) sizes ;;
     esac
+    packages_of_python
 }
 
 if $list; then
@@ -159,9 +175,15 @@ if ! $rehearse; then
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit --format=csv |
         sed 's/^/    /' | tee -a "$folder/summary.md"
 fi
-say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version | head -n 1);" \
-    "$(make --version | head -n 1); $(nproc) cores; $(uname -sr)"
+say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version 2>/dev/null | head -n 1);" \
+    "$(make --version 2>/dev/null | head -n 1); $(nproc) cores; $(uname -sr)"
 say
+# For checkpoints that are removed at once: on a disk their fsync takes seconds.
+if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt $((8 << 20)) ] 2>/dev/null &&
+    in_memory=$(mktemp -d /dev/shm/gpu_check.XXXXXX); then
+    memory=$in_memory
+    trap 'rm -rf "$memory"' EXIT
+fi
 build
 steps_of_part
 rm -rf "$shard" "$work"/runs/*/step_*

@@ -11,6 +11,8 @@ correctness() {
     # Nothing is timed, and the programs share the cores: waiting threads that spin would delay the others.
     export OMP_WAIT_POLICY=passive
     data
+    local no_mpi
+    no_mpi=$(lacks "$(command -v mpirun)" mpirun)
     # Concurrently, because such a machine has many cores; the same for the sanitizer's tools below.
     start tests_ranks 165 "" "$bin/tests" "$ranks" --durations yes
     start tests_kernels 0 "" "$bin/tests" "$kernels" --durations yes

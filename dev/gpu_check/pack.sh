@@ -2,9 +2,9 @@
 # pack.sh [FILE] - builds the programs of gpu_check.sh and packs them, with build/deps and the text for the comparison
 # with PyTorch (text.sh), into FILE (build/packed/gpu_check.tar.xz), to save time on the machine with the GPU
 #
-# dev/gpu_check.sh unpacks FILE from its default path in a copy of these sources, and builds programs that do not start
-# or were built from other sources. They need a processor of x86-64-v3 (or MARCH=), a C library and libstdc++ at least
-# as new as here, and the same major versions of CUDA's libraries, in the toolkit or in python3's packages.
+# dev/gpu_check.sh unpacks FILE from its default path in a copy of these sources, with python3 and without xz. The
+# programs need a processor of x86-64-v3 (or MARCH=), a C library and libstdc++ at least as new as here, and the same
+# major versions of CUDA's libraries, in the toolkit or in python3's packages.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
@@ -16,11 +16,15 @@ scripts/bundle_deps.sh
 # shellcheck source=/dev/null
 . build/deps/env.sh
 sources=$(dev/gpu_check/sources.sh)
-make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" UNITE="kernels llmc test" \
+# Linked to libnvrtc-builtins (config.mk), programs would need the same minor version of CUDA; gpu_check.sh finds it.
+make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" BUILTINS= UNITE="kernels llmc test" \
     build/cuda/train_gpt2 tools tests >/dev/null
 echo "$sources" >build/cuda/gpu_check.sources
 mkdir -p build/gpu_check_text
-dev/gpu_check/text.sh build/cuda build/gpu_check_text || [ $? -eq 77 ]
+dev/gpu_check/text.sh build/cuda build/gpu_check_text || {
+    echo "error: the text for the comparison with PyTorch cannot be packed; see the line above" >&2
+    exit 1
+}
 # The programs contain the same kernels, and only the window of -9 is large enough to see it: 12 MB instead of 40.
 find build/deps build/cuda build/gpu_check_text -maxdepth 1 -type f -executable -o -path build/deps \
     -o -path build/gpu_check_text -o -name gpu_check.sources |

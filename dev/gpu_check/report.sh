@@ -12,7 +12,7 @@ median_step() {
 note() {
     local log=$work/logs/$1.log
     case $1 in
-        numbers) grep -E '^(PASS|FAIL)' "$log" | head -n 1 ;;
+        numbers | same_algorithms) grep -E '^(PASS|FAIL)' "$log" | head -n 1 ;;
         training | accumulation | first_algorithms | autotuned* | batch_* | larger | ranks_*) median_step "$log" ;;
         *kernel_times | trace_* | larger_times | kernel_counters)
             grep -E '^(\| all|a whole step)' "$log" | tail -n 1 | tr -d '|' ;;
@@ -40,7 +40,7 @@ details() {
         accumulation | first_algorithms | autotuned* | batch_*)
             grep -E '^(error|note|choices|autotun)' "$log" | head -n 20; grep -E '^step ' "$log" | tail -n 1 ;;
         *kernel_times | trace_* | larger_times | kernel_counters) grep -E '^(\||a whole step|error:)' "$log" ;;
-        data | batch | memory_in_use | machine | unpack) ;;
+        data | batch | memory_in_use | machine | unpack | *tuned_3) ;;
         *) tail -n +2 "$log" | tail -n 150 ;;
     esac
 }

@@ -207,8 +207,9 @@ class Peer:
         if args.device:
             command += ["--device", args.device]
         self.log = os.path.join(args.work, f"pytorch_{dtype}.log")
-        # With its bundled libraries.
-        environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+        # With its own libraries: gpu_check.sh has added those of the packed program.
+        libraries = os.environ.get("CALLERS_LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))
+        environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=subprocess.STDOUT)
@@ -278,12 +279,17 @@ class Report:
         print(f"{name:<34} {whose:<15} {first:>10.4f} {last:>10.4f} {worst[0]:>13.1e} {worst[1]:>12.2%} "
               f"{'FAIL' if fault else ''}".rstrip(), flush=True)
         if fault:
-            self.faults.append(f"{name}: {fault}")
+            self.add(f"{name}: {fault}")
         return not fault
 
     def failed(self, name, why):
-        print(f"{name:<34} {why}", flush=True)
-        self.faults.append(f"{name}: {why}")
+        print(f"{name:<34} {why}")
+        self.add(f"{name}: {why}")
+
+    def add(self, fault):
+        """Printed at once: a time limit may end the check before the last run."""
+        self.faults.append(fault)
+        print(f"FAIL: {fault}", flush=True)
 
 
 # ---- forms of matrix products: the operations that the library fuses
@@ -402,8 +408,6 @@ def main():
             recorded[dtype]["differs"] = differs
         with open(args.record, "w") as file:
             json.dump(recorded, file, indent=1)
-    for fault in report.faults:
-        print(f"FAIL: {fault}")
     if not report.faults:
         print("PASS")
     return 1 if report.faults else 0

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # sizes.sh - part 3 of gpu_check.sh: other batches and models, what autotuning gains, and traces. Sourced, not run
 sizes() {
-    data
+    data || return
     # The same step with the library's first algorithms, and with the autotuned ones.
     step first_algorithms 25 "" "${train[@]}" -e "$model" -b "$batch" -x 20 --tune=off
     step autotuned 60 "" "${train[@]}" -e "$model" -b "$batch" -x 20

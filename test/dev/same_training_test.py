@@ -175,6 +175,12 @@ class SameTraining(WithFolder):
             self.assertAlmostEqual(recorded[dtype]['differs'][0], 5e-5)
             self.assertEqual(recorded[dtype]['differs'][1], 0.0)
 
+    def test_a_difference_is_printed_before_the_next_run(self):
+        _, output = self.run_with({'flags': ['fp32', '-x', '3'], 'losses': [6.0, 4.5, 4.0]})
+        lines = output.splitlines()
+        self.assertTrue(lines[2].startswith('FAIL: fp32: step 1'), output)
+        self.assertIn('bf16: attention', lines[3], output)
+
     def test_runs_that_end(self):
         self.fails(['FAIL: bf16: the program ended with 3: out of memory'],
                    {'flags': ['bf16'], 'error': 'out of memory', 'status': 3, 'losses': []})

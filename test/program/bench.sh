@@ -29,4 +29,7 @@ for ((attempt = 0; attempt < 3; attempt++)); do
     [ -n "$wrong" ] || break
 done
 [ -z "$wrong" ] || { echo "$wrong"; exit 1; }
+# A file that no run wrote is refused.
+"${bench}_matmul" --rows 32 --tune-file README.md >"$out" 2>&1 && { echo "wrong: README.md is a tune file"; exit 1; }
+grep -q 'error: --tune-file is "README.md"; expected' "$out" || { cat "$out"; echo "wrong: another error"; exit 1; }
 jq -r '[.results[].roofline] | "\(length) lines: from \(min * 100 | floor) to \(max * 100 | floor) %"' "$out"

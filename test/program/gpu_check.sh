@@ -73,7 +73,7 @@ hang() { step hangs 1 "" sh -c 'echo before; sleep 60'; }
 (steps "$scratch/killed" hang) >"$scratch/out" &
 check=$!
 for ((i = 0; i < 100; ++i)); do
-    grep -q "hangs.* started" "$scratch/killed/summary.md" 2>/dev/null && break
+    grep -q "^before" "$scratch/killed/work/logs/hangs.log" 2>/dev/null && break
     sleep 0.05
 done
 kill -TERM $check
@@ -109,6 +109,11 @@ for line in \
     'a whole step: 0.005 ms, of which nothing ran for 0.002 ms (40.0 %)'; do
     grep -qF -- "$line" "$scratch/table" || { cat "$scratch/table"; wrong "the table lacks: $line"; }
 done
+# The idle time of a step is in the step's line of the summary.
+mkdir -p "$scratch/logs"
+dev/gpu_check/kernel_table.py "$scratch/cupti" >"$scratch/logs/kernel_times.log"
+said=$(. dev/gpu_check/report.sh; work=$scratch note kernel_times)
+[ "$said" = "a whole step: 0.005 ms, of which nothing ran for 0.002 ms (40.0 %)" ] || wrong "kernel_times notes: $said"
 # Times that ncu could not measure, truncated rows and other files.
 { head -n 3 "$scratch/ncu"; grep '^"0"' "$scratch/ncu"; echo '"3","none","(1, 1, 1)","n/a","n/a"'; } >"$scratch/odd"
 [ "$(dev/gpu_check/kernel_table.py "$scratch/odd" | grep -c '^| `')" -eq 1 ] || wrong "kernel_table.py reads other rows"
@@ -186,7 +191,8 @@ KERNEL_TIMES=$scratch/times KERNEL_TRACE=$scratch/trace "$scratch/records"
 18 20 7 16,1,1 256,1,1 0 40 0 adamw" ] || { cat "$scratch/trace"; wrong "the trace is of something else"; }
 [ "$(head -n 1 "$scratch/trace" | wc -w)" -eq 9 ] || wrong "the trace's columns are: $(head -n 1 "$scratch/trace")"
 
-# A build of another machine is used if it was built from these sources and starts; its libraries are searched.
+# A build of another machine is used if it was built from these sources and starts; its libraries are searched. Only
+# BUILD=1 replaces it, by one for this machine's GPU.
 tree=$scratch/tree
 mkdir -p "$tree/build/cuda" "$tree/dev/gpu_check" "$tree/toolkit/lib64"
 printf '#!/bin/sh\necho of these sources\n' >"$tree/dev/gpu_check/sources.sh"
@@ -194,33 +200,67 @@ printf '#!/bin/sh\n[ "$LD_LIBRARY_PATH" = "%s" ]\n' "$tree/toolkit/lib64" >"$tre
 printf '#!/bin/sh\nexit 0\n' >"$tree/build/cuda/tests"
 chmod +x "$tree"/build/cuda/* "$tree/dev/gpu_check/sources.sh"
 steps_file=$PWD/dev/gpu_check/steps.sh build_file=$PWD/dev/gpu_check/build.sh
-# builds: the steps that build() started
+mkdir "$scratch/fakes"
+printf '#!/bin/sh\necho "$*" >%s\n' "$scratch/make" >"$scratch/fakes/make"
+chmod +x "$scratch/fakes/make"
+# builds [BUILD]: the steps that build() started
 builds() {
     (
         cd "$tree" || exit 1
-        list=false folder=$tree/out work=$tree/work rehearse=false bin=build/cuda build_limit=5 nvcc=none python=''
-        toolkit=$tree/toolkit no_nvcc=''
+        list=false folder=$tree/out work=$tree/work rehearse=false bin=build/cuda nvcc=none packages=()
+        toolkit=$tree/toolkit no_nvcc='' BUILD=${1-1}
         first() { local reason; for reason in "$@"; do [ -z "$reason" ] || { echo "$reason"; return; }; done; }
         note() { :; }
         details() { :; }
-        make() { :; }
         unset LD_LIBRARY_PATH
         . "$steps_file"
         . "$build_file"
         begin "test" >"$scratch/out"
-        build | grep -o '[a-z_]*\*\* started' | xargs
+        PATH=$scratch/fakes:$PATH
+        build | tee "$scratch/out" | grep -o '[a-z_]*\*\* started' | xargs
     )
 }
+[ "$(builds 0)" = "" ] || wrong "programs were built without BUILD=1"
+grep -q "error: build/cuda has no packed programs; expected .*BUILD=1" "$scratch/out" ||
+    wrong "without programs the check prints: $(cat "$scratch/out")"
 [ "$(builds)" = "build** started" ] || wrong "a build of other sources was taken: $(builds)"
+grep -q CUDA_ARCHS "$scratch/make" && wrong "a build for this machine is for other GPUs: $(cat "$scratch/make")"
 echo "of these sources" >"$tree/build/cuda/gpu_check.sources"
 [ "$(builds)" = "" ] || wrong "a build of these sources was not taken"
 mkdir "$tree/build/packed"
 tar -C "$tree" -cJf "$tree/build/packed/gpu_check.tar.xz" build/cuda
 [ "$(builds)" = "" ] || wrong "an archive was unpacked over the build that it was made of"
 echo "of other sources" >"$tree/build/cuda/gpu_check.sources"
+mv "$tree/build/packed/gpu_check.tar.xz" "$tree/build/"
+builds 0 >"$scratch/steps"
+grep -q "built from other sources (of other sources, not of these sources)" "$scratch/out" ||
+    wrong "of programs of other sources the check prints: $(cat "$scratch/out")"
+mv "$tree/build/gpu_check.tar.xz" "$tree/build/packed/"
 [ "$(builds)" = "unpack** started" ] || wrong "a packed build of these sources was not taken: $(builds)"
 printf '#!/bin/sh\nexit 127\n' >"$tree/build/cuda/tests"
 [ "$(builds)" = "build** started" ] || wrong "a build that does not start was taken"
+
+# pack.sh: no text, no archive; and programs that do not ask for a minor version of CUDA.
+cp dev/gpu_check/pack.sh dev/gpu_check/text.sh "$tree/dev/gpu_check/"
+mkdir -p "$tree/scripts" "$tree/build/deps"
+cp scripts/help.sh "$tree/scripts/"
+touch "$tree/build/deps/env.sh"
+printf '#!/bin/sh\n' | tee "$tree/scripts/bundle_deps.sh" >"$tree/scripts/get_gpt2_tokenizer.sh"
+chmod +x "$tree"/scripts/*
+printf '#!/bin/sh\necho "Genesis 1:1: In the beginning"\n' >"$scratch/fakes/bible"
+printf '#!/bin/sh\nexit 1\n' >"$tree/build/cuda/tokenize"
+chmod +x "$scratch/fakes/bible" "$tree/build/cuda/tokenize"
+pack() { PATH=$scratch/fakes:$PATH "$tree/dev/gpu_check/pack.sh" "$scratch/packed.tar.xz" >"$scratch/out" 2>&1; }
+pack && wrong "pack.sh packs nothing to train on"
+grep -q "error: the text .* cannot be packed" "$scratch/out" || wrong "pack.sh prints: $(cat "$scratch/out")"
+grep -q " BUILTINS= " "$scratch/make" || wrong "packed programs are linked to a minor version: $(cat "$scratch/make")"
+touch "$tree/build/gpu_check_text/bible.bin"
+pack || { cat "$scratch/out"; wrong "pack.sh fails"; }
+mkdir "$scratch/unpacked"
+python3 -m tarfile -e "$scratch/packed.tar.xz" "$scratch/unpacked" && [ -x "$scratch/unpacked/build/cuda/tests" ] &&
+    [ -e "$scratch/unpacked/build/gpu_check_text/bible.bin" ] || wrong "the archive lacks programs or text"
+printf '#!/bin/sh\nexit 77\n' >"$tree/dev/gpu_check/text.sh"
+pack && wrong "pack.sh packs no text"
 
 # Losses of two runs, and a separate host name.
 row() { echo "step $1/4 |   $2 | 6.00e-04 |   $3 |     101.2 |   1.0 k |  25.0 % |     0:01"; }
