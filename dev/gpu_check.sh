@@ -175,7 +175,8 @@ if ! $rehearse; then
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit --format=csv |
         sed 's/^/    /' | tee -a "$folder/summary.md"
 fi
-say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version 2>/dev/null | head -n 1);" \
+say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc");" \
+    "$(${CXX:-g++} --version 2>/dev/null | head -n 1);" \
     "$(make --version 2>/dev/null | head -n 1); $(nproc) cores; $(uname -sr)"
 say
 # For checkpoints that are removed at once: on a disk their fsync takes seconds.
