@@ -226,7 +226,8 @@ TEST_CASE("three updates of Muon equal the vectors of the specification", "[kern
     Doubles initial = wave(2, 3, 5);
     for (double& x : initial) x *= 0.1;
     device::Array<float> weights(shape.size()), scale(1);
-    weights.upload(shape.pad<float>(initial), nullptr);
+    const std::vector<float> padded = shape.pad<float>(initial);
+    weights.upload(padded, nullptr);
     const float match_rms = 0.2f * std::sqrt(3.0f);  // max(2, 3)
     scale.upload({&match_rms, 1}, nullptr);
     device::sync(nullptr);
