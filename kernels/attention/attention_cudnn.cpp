@@ -1,10 +1,9 @@
-// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: one graph per pass and shape, with the requested
-// plans (cudnn_graph.h)
+// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: one graph per pass and shape, with the first
+// plan of cuDNN's heuristics (cudnn_graph.h)
 #include <algorithm>
 #include <map>
 #include <sstream>
 #include <unordered_map>
-#include <vector>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/cudnn_graph.h"
@@ -42,7 +41,7 @@ struct DestroyHandle {
 };
 struct Plan {
     fe::graph::Graph graph;
-    cudnn_graph::BuiltPlan selected;
+    cudnn_graph::BuiltPlan built;
 };
 
 // Offset of an operand in its buffer.
@@ -71,10 +70,7 @@ struct CudnnAttention::State {
         cudnn_graph::describe(graph, key);
         CHECKED(graph.validate());
         CHECKED(graph.build_operation_graph(handle.get()));
-        CHECKED(cudnn_graph::offer_plans(graph));
-        std::vector<cudnn_graph::BuiltPlan> built;
-        CHECKED(cudnn_graph::build_plans(graph, 1, built));
-        plan->selected = built.front();
+        CHECKED(cudnn_graph::build_first_plan(graph, plan->built));
         return plan;
     }
 
@@ -98,8 +94,7 @@ struct CudnnAttention::State {
         Plan& plan = *known->second;
         CHECKED(cudnnSetStream(handle.get(), stream));
         CHECKED(plan.graph.execute_plan_at_index(handle.get(), addresses,
-                                                 workspace.at_least(plan.selected.workspace_bytes),
-                                                 plan.selected.index));
+                                                 workspace.at_least(plan.built.workspace_bytes), plan.built.index));
     }
 };
 
@@ -119,25 +114,7 @@ std::string CudnnAttention::refusal(const AttentionShape& shape, CudnnPass pass)
 }
 
 std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, CudnnPass pass) const {
-    return state_->plans.at({pass, shape})->selected.workspace_bytes;
-}
-
-std::vector<std::string> CudnnAttention::plans(const AttentionShape& shape, CudnnPass pass, int most,
-                                               std::size_t max_workspace_bytes) {
-    std::vector<std::string> names;
-    std::vector<cudnn_graph::BuiltPlan> built;
-    CHECKED(cudnn_graph::build_plans(state_->plans.at({pass, shape})->graph, most, built));
-    for (const cudnn_graph::BuiltPlan& plan : built)
-        if (plan.workspace_bytes <= max_workspace_bytes) names.push_back(plan.name);
-    return names;
-}
-
-bool CudnnAttention::select(const AttentionShape& shape, CudnnPass pass, const std::string& plan) {
-    Plan& known = *state_->plans.at({pass, shape});
-    cudnn_graph::BuiltPlan built;
-    if (!cudnn_graph::build_plan(known.graph, plan, built)) return false;
-    known.selected = built;
-    return true;
+    return state_->plans.at({pass, shape})->built.workspace_bytes;
 }
 
 void CudnnAttention::free_workspace() { state_->workspace = device::Workspace(); }

@@ -2,7 +2,6 @@
 // refuses
 #pragma once
 #include <string>
-#include <vector>
 
 #include "kernels/attention/cudnn_layout.h"
 
@@ -19,15 +18,11 @@ public:
     CudnnAttention(CudnnAttention&&) noexcept;
     CudnnAttention& operator=(CudnnAttention&&) noexcept;
 
-    // Plans a pass of a shape, with the first plan that cuDNN offers. Empty if cuDNN supports it, otherwise the reason.
+    // Plans a pass of a shape by the first plan of cuDNN's heuristics. Empty if cuDNN supports it, otherwise the
+    // reason.
     std::string refusal(const AttentionShape& shape, CudnnPass pass);
-    // Bytes of the selected plan; the pass must be planned for the shape.
+    // The pass must be planned for the shape.
     std::size_t workspace_bytes(const AttentionShape& shape, CudnnPass pass) const;
-    // Builds the first `most` plans, and returns the names of those within the workspace limit, in cuDNN's order.
-    std::vector<std::string> plans(const AttentionShape& shape, CudnnPass pass, int most,
-                                   std::size_t max_workspace_bytes);
-    // Selects the plan of that name. False if this cuDNN does not offer it, or cannot build it.
-    bool select(const AttentionShape& shape, CudnnPass pass, const std::string& plan);
     // Frees the workspace until the next run of a pass; waits for the device.
     void free_workspace();
 

@@ -13,8 +13,6 @@ CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
 std::string cudnn_version() { return ""; }
 std::string CudnnAttention::refusal(const AttentionShape&, CudnnPass) { return "this build has no cuDNN"; }
 std::size_t CudnnAttention::workspace_bytes(const AttentionShape&, CudnnPass) const { return 0; }
-std::vector<std::string> CudnnAttention::plans(const AttentionShape&, CudnnPass, int, std::size_t) { return {}; }
-bool CudnnAttention::select(const AttentionShape&, CudnnPass, const std::string&) { return false; }
 void CudnnAttention::free_workspace() {}
 void CudnnAttention::forward(const AttentionForward<bf16>&, StreamRef) {
     throw Error("this build has no cuDNN", Blame::runtime);

@@ -1,19 +1,15 @@
 // choice.cpp - which implementation computes attention: class Attention of attention.h
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <map>
 #include <optional>
-#include <set>
 #include <type_traits>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/build.h"
 #include "kernels/attention/check.h"
-#include "kernels/attention/plan_choice.h"
 #include "kernels/attention/probe.h"
 #include "kernels/tuning/tuned_algorithms.h"
-#include "kernels/tuning/first_bits.h"
 #include "kernels/tuning/timing.h"
 
 namespace kernels {
@@ -22,9 +18,6 @@ namespace {
 // Limit of cuDNN's workspace in bytes: its deterministic backward pass on Hopper stores seq_len^2 numbers per head.
 // Above the limit `--attention auto` selects flash attention, which needs no workspace.
 constexpr std::size_t kAutomaticWorkspace = std::size_t(4) << 30;
-
-// Plans of cuDNN to time per pass: cuDNN 9.19 offers two to four, and each takes up to half a second to build.
-constexpr int kMostPlans = 4;
 
 std::string name_of(AttentionMethod method) {
     return std::string(std::ranges::find(kAttentionMethods, method,
@@ -126,49 +119,16 @@ struct Attention::State {
     std::size_t max_workspace_bytes() const {
         return options.method == AttentionMethod::cudnn ? std::size_t(-1) : kAutomaticWorkspace;
     }
-    // cuDNN's plans of a pass. Running them needs a probe; the backward pass reads the results of a forward pass there.
-    PlanLibrary plans_of(CudnnPass pass, const AttentionShape& shape, const AttentionProbe* probe = nullptr,
-                         StreamRef stream = nullptr) {
-        const auto run = [this, pass, probe, stream] {
-            if (pass == CudnnPass::forward) cudnn.forward(probe->forward(), stream);
-            else cudnn.backward(probe->backward(), pass, stream);
-        };
-        return {.name = library(),
-                .problem = std::string("cudnn plan ") +
-                           (pass == CudnnPass::forward         ? "forward"
-                            : pass == CudnnPass::backward_fast ? "backward, not deterministic"
-                                                               : "backward, deterministic") + text_of(shape),
-                .plans = [this, pass, shape] { return cudnn.plans(shape, pass, kMostPlans, max_workspace_bytes()); },
-                .select = [this, pass, shape](const std::string& plan) { return cudnn.select(shape, pass, plan); },
-                .run = run,
-                .repeats =
-                    [run, pass, probe, stream] {
-                        if (pass == CudnnPass::backward_fast) return true;  // not required
-                        FirstBits first[2];
-                        bool same = true;
-                        for (int i = 0; i < 3 && same; ++i) {
-                            run();
-                            same = std::ranges::all_of(std::array{0, 1}, [&](int part) {
-                                const auto bytes = probe->result(pass == CudnnPass::forward, part);
-                                return first[part].match(bytes.data(), bytes.size(), stream);
-                            });
-                        }
-                        return same;
-                    }};
-    }
-
     std::size_t workspace_bytes(const AttentionForm& form, const AttentionProblem& problem) const {
         std::size_t most = 0;
         for (const CudnnPass pass : passes(form, problem))
             most = std::max(most, cudnn.workspace_bytes(problem.shape, pass));
         return most;
     }
-    // Empty if the form supports the problem (with stored plans, if any); otherwise the reason why not.
+    // Empty if the form supports the problem; otherwise the reason why not.
     std::string refusal(const AttentionForm& form, const AttentionProblem& problem) {
-        for (const CudnnPass pass : passes(form, problem)) {
+        for (const CudnnPass pass : passes(form, problem))
             if (std::string why = cudnn.refusal(problem.shape, pass); !why.empty()) return why;
-            select_stored_plan(plans_of(pass, problem.shape), options.tuned);
-        }
         const std::size_t bytes = workspace_bytes(form, problem);
         if (bytes <= max_workspace_bytes()) return "";
         return "its workspace takes " + std::to_string(bytes >> 20) + " MiB, and the limit of auto is " +
@@ -236,8 +196,8 @@ struct Attention::State {
         attention_backward(op, stream);
     }
 
-    // First times cuDNN's plans of each pass, then every supported form: forward and backward pass one after the other,
-    // as in training. Does nothing in fp32, which has only one form.
+    // Times every supported form: forward and backward pass one after the other, as in training. Does nothing in fp32,
+    // which has only one form.
     void choose(const AttentionProblem& problem, StreamRef stream) {
         if (!options.tuned || !options.tuned->timing || problem.dtype != DType::bf16) return;
         std::vector<AttentionForm> supported;
@@ -246,26 +206,17 @@ struct Attention::State {
         } catch (const Error&) {  // plan() throws it, on all ranks
             return;
         }
-        const auto known = chosen(problem, supported);
+        if (chosen(problem, supported)) return;
         std::string refused;
         std::erase_if(supported, [&](const AttentionForm& form) {
-            if (known) return form != AttentionForm{known->method, known->deterministic};
             const std::string why = refusal(form, problem);
             if (!why.empty()) refused += "; not " + form.name() + ": " + why;
             return !why.empty();
         });
-        std::set<CudnnPass> untimed;
-        for (const AttentionForm& form : supported)
-            for (const CudnnPass pass : passes(form, problem))
-                if (!options.tuned->find(library(), plans_of(pass, problem.shape).problem)) untimed.insert(pass);
-        if (untimed.empty() && supported.size() < 2) return;
+        if (supported.size() < 2) return;
         try {
             const AttentionProbe probe(problem, stream);
-            for (const CudnnPass pass : untimed) {
-                if (pass != CudnnPass::forward) cudnn.forward(probe.forward(), stream);
-                choose_plan(plans_of(pass, problem.shape, &probe, stream), *options.tuned, stream);
-            }
-            if (supported.size() > 1) time_forms(problem, supported, refused, probe, stream);
+            time_forms(problem, supported, refused, probe, stream);
         } catch (const Error& error) {
             options.tuned->note(key(problem) + ": uses the first supported method; " + error.what());
         }

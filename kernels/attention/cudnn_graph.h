@@ -8,8 +8,6 @@
 
 #include <cmath>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "kernels/attention/cudnn_layout.h"
 
@@ -74,51 +72,28 @@ inline void describe(fe::graph::Graph& graph, const CudnnPlanKey& key) {
     else describe_backward(graph, key.shape, key.pass == CudnnPass::backward_deterministic);
 }
 
-// A plan that is ready to run: its index in cuDNN's list, and cuDNN's name of its engine and knobs.
+// A plan that is ready to run: its index in cuDNN's list.
 struct BuiltPlan {
-    std::int64_t index;
-    std::string name;
-    std::size_t workspace_bytes;
+    std::int64_t index = 0;
+    std::size_t workspace_bytes = 0;
 };
 
-// Queries cuDNN's heuristics for plans of a built operation graph, best estimate first. Builds none of them.
-inline fe::error_t offer_plans(fe::graph::Graph& graph) {
-    const fe::error_t status = graph.create_execution_plans({fe::HeurMode_t::A});
-    return status.is_bad() ? status : graph.check_support();
-}
-
-// Builds the plan of that index, unless it is built already.
-inline fe::error_t build_plan(fe::graph::Graph& graph, std::int64_t index, BuiltPlan& built) {
-    std::int64_t bytes = 0;
-    built.index = index;
-    fe::error_t status = graph.get_plan_name_at_index(index, built.name);
-    if (status.is_good()) status = graph.build_plan_at_index(index);
-    if (status.is_good()) status = graph.get_workspace_size_plan_at_index(index, bytes);
-    built.workspace_bytes = std::size_t(bytes);
-    return status;
-}
-
-// The first `most` of the offered plans that can be built. If there is none, an error with the first reason.
-inline fe::error_t build_plans(fe::graph::Graph& graph, int most, std::vector<BuiltPlan>& built) {
+// Builds the first plan of cuDNN's heuristics that can be built, for a built operation graph. If there is none, an
+// error with the first reason. A plan takes up to half a second to build.
+inline fe::error_t build_first_plan(fe::graph::Graph& graph, BuiltPlan& built) {
+    fe::error_t status = graph.create_execution_plans({fe::HeurMode_t::A});
+    if (status.is_good()) status = graph.check_support();
+    if (status.is_bad()) return status;
     fe::error_t first_fault{fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "cuDNN offers no plan"};
-    built.clear();
-    for (std::int64_t i = 0; i < graph.get_execution_plan_count() && int(built.size()) < most; ++i) {
-        BuiltPlan plan;
-        const fe::error_t status = build_plan(graph, i, plan);
-        if (status.is_good()) built.push_back(plan);
-        else if (built.empty() && i == 0) first_fault = status;
-    }
-    return built.empty() ? first_fault : fe::error_t{};
-}
-
-// Builds the offered plan of that name. False if there is none, or it cannot be built.
-inline bool build_plan(fe::graph::Graph& graph, const std::string& name, BuiltPlan& built) {
     for (std::int64_t i = 0; i < graph.get_execution_plan_count(); ++i) {
-        std::string found;
-        if (graph.get_plan_name_at_index(i, found).is_good() && found == name)
-            return build_plan(graph, i, built).is_good();
+        std::int64_t bytes = 0;
+        status = graph.build_plan_at_index(i);
+        if (status.is_good()) status = graph.get_workspace_size_plan_at_index(i, bytes);
+        built = {i, std::size_t(bytes)};
+        if (status.is_good()) return status;
+        if (i == 0) first_fault = status;
     }
-    return false;
+    return first_fault;
 }
 
 }  // namespace kernels::cudnn_graph

@@ -25,11 +25,6 @@ public:
         return {dqkv_.span(), delta_.span(), dout_.span(), qkv_.span(), out_.span(), logsumexp_.span(), shape_.batch,
                 shape_.seq_len, shape_.heads, shape_.head_size};
     }
-    // The result of a pass, in two parts, the second of which may be empty.
-    std::span<const std::byte> result(bool of_forward, int part) const {
-        if (!of_forward) return part == 0 ? std::as_bytes(dqkv_.span()) : std::span<const std::byte>();
-        return part == 0 ? std::as_bytes(out_.span()) : std::as_bytes(logsumexp_.span());
-    }
 
 private:
     std::size_t rows() const { return std::size_t(shape_.batch) * shape_.heads * shape_.seq_len; }

@@ -6,12 +6,10 @@
 // driver.cpp replaces. Exit code 77: this cuDNN does not support it.
 #include <cudnn_frontend.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "kernels/attention/cudnn_graph.h"
 
@@ -53,25 +51,15 @@ void check(fe::error_t status) {
     if (status.is_bad()) throw std::runtime_error(status.get_message());
 }
 
-// Those that compete.
-std::vector<kernels::cudnn_graph::BuiltPlan> plans(const kernels::CudnnPlanKey& key, const Gpu& gpu,
-                                                   std::shared_ptr<fe::DeviceProperties> properties) {
+kernels::cudnn_graph::BuiltPlan plan_of(const kernels::CudnnPlanKey& key, const Gpu& gpu,
+                                        std::shared_ptr<fe::DeviceProperties> properties) {
     fe::graph::Graph graph;
     graph.set_device_properties(properties).set_sm_version(gpu.sm_version);
     kernels::cudnn_graph::describe(graph, key);
     check(graph.validate());
     check(graph.build_operation_graph());
-    check(kernels::cudnn_graph::offer_plans(graph));
-    std::vector<kernels::cudnn_graph::BuiltPlan> built;
-    // Of shapes that are not a model's the first alone: each takes up to half a second.
-    check(kernels::cudnn_graph::build_plans(graph, key.shape.seq_len == 1024 ? 4 : 1, built));
-    for (const kernels::cudnn_graph::BuiltPlan& plan : built) {  // as a later run finds it
-        kernels::cudnn_graph::BuiltPlan again;
-        if (!kernels::cudnn_graph::build_plan(graph, plan.name, again) || again.index != plan.index)
-            throw std::runtime_error(plan.name + " is not found by its name");
-    }
-    kernels::cudnn_graph::BuiltPlan none;
-    if (kernels::cudnn_graph::build_plan(graph, "eng0", none)) throw std::runtime_error("there is no plan eng0");
+    kernels::cudnn_graph::BuiltPlan built;
+    check(kernels::cudnn_graph::build_first_plan(graph, built));
     return built;
 }
 
@@ -88,14 +76,10 @@ bool plans_all(const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties)
                         : pass == CudnnPass::backward_fast ? "backward, fast"
                                                            : "backward, deterministic");
             try {
-                double bytes = 0;
-                for (const kernels::cudnn_graph::BuiltPlan& plan : plans({pass, shape}, gpu, properties)) {
-                    std::printf("%s, ", plan.name.c_str());
-                    bytes = std::max(bytes, double(plan.workspace_bytes));
-                }
+                const auto bytes = double(plan_of({pass, shape}, gpu, properties).workspace_bytes);
                 const double scores = 2.0 * shape.batch * shape.heads * shape.seq_len * shape.seq_len,
                              tensor = 2.0 * shape.batch * shape.seq_len * shape.heads * shape.head_size;
-                std::printf("workspace at most %.3f MiB", bytes / (1 << 20));
+                std::printf("workspace of %.3f MiB", bytes / (1 << 20));
                 // The fast one adds in fp32, on an A100 in two places; with it come sums of rows, and edges of tiles.
                 const double most = pass == CudnnPass::forward         ? 1 << 20
                                     : pass == CudnnPass::backward_fast ? 5 * tensor + (1 << 20)
