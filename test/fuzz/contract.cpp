@@ -62,7 +62,7 @@ Target::Target(std::string_view name, Parse parse) { targets().push_back({name, 
 void must(bool holds, std::string_view what) {
     if (holds) return;
     std::cerr << "finding: not " << what << std::endl;
-    throw Finding(std::string(what));
+    throw Finding{std::string(what)};
 }
 
 void must_be_plain(std::string_view text) {
