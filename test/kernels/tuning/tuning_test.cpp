@@ -5,9 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "kernels/device/memory.h"
 #include "kernels/tuning/tuned_algorithms.h"
-#include "kernels/tuning/first_bits.h"
 #include "kernels/tuning/timing.h"
 #include "test/support/support.h"
 
@@ -55,15 +53,6 @@ TEST_CASE("without memory to flush the cache candidates are timed with warm cach
     const Timing timing = time_candidates(1, [](int) {}, std::size_t(-1) / 2, nullptr);
     CHECK(timing.ranking == std::vector<int>{0});
     CHECK_THAT(timing.notes, test::StartsWith("; timed with warm caches: "));
-}
-
-TEST_CASE("FirstBits compares the bits of later runs with those of the first", "[tuning][one_order]") {
-    const std::vector<float> one = {1, 2, 3}, other = {1, 2, 4};
-    FirstBits bits;
-    for (const auto& [numbers, same] : {std::pair(&one, true), {&one, true}, {&other, false}, {&one, true}}) {
-        const device::Array<float> array{std::span(*numbers), nullptr};
-        CHECK(bits.match(array.span().data(), array.span().size_bytes(), nullptr) == same);
-    }
 }
 
 TEST_CASE("algorithms are found by library and problem; used and timed ones are listed", "[tuning][one_order]") {
