@@ -198,6 +198,32 @@ TEST_CASE("a stored algorithm that adds in place, in an undocumented order, is t
     CHECK(nlohmann::json::parse(read_bytes(file)) == timed);
 }
 
+TEST_CASE("an algorithm that fails when timed is left out; one with which the GPU fails is named", "[stand_in]") {
+    const TrainingFolder folder;
+    const auto run = [&](const std::string& fault, const Texts& flags) {
+        return run_with(folder, {"STAND_IN_FAIL=" + fault}, 1,
+                        flags_of(folder, fault, flags + Texts{"--tune-file", folder.path("choices.json")}));
+    };
+    const Result left_out = run("cublasLtMatmul:2", {});
+    CAPTURE(left_out.output);
+    REQUIRE(left_out.exit_code == 0);
+    CHECK_THAT(read_bytes(folder.path("choices.json")), Contains("; 1 failed to run: cublasLtMatmul failed for "));
+    fs::remove(folder.path("choices.json"));
+
+    const Result product = run("cublasLtMatmul:2+", {});
+    CAPTURE(product.output);
+    CHECK(product.exit_code == 1);
+    CHECK_THAT(product.output,
+               Contains("error: the GPU failed when matmul forward fp32, rows 16, in_channels 32, out_channels 96, "
+                        "bias, bare, algorithm 2 of 3, was timed: cublasLtMatmul failed for ") &&
+                   Contains("; --tune=off uses the library's first"));
+    const Result attention = run("cudaLaunchKernelExC:1+", {"--dtype", "bf16", "-e", "custom:l=1,h=1,c=64,t=16"});
+    CAPTURE(attention.output);
+    CHECK(attention.exit_code == 1);
+    CHECK_THAT(attention.output,
+               Contains("error: the GPU failed when attention auto bf16, ") && Contains(": flash, was timed: "));
+}
+
 TEST_CASE("a run prints whether the bias gradient of fc is rounded", "[stand_in]") {
     const TrainingFolder folder;
     const auto file = folder.path("choices.json");
