@@ -218,6 +218,7 @@ struct Attention::State {
             const AttentionProbe probe(problem, stream);
             time_forms(problem, supported, refused, probe, stream);
         } catch (const Error& error) {
+            if (!can_run(stream)) throw;
             options.tuned->note(key(problem) + ": uses the first supported method; " + error.what());
         }
         cudnn.free_workspace();
@@ -225,14 +226,16 @@ struct Attention::State {
     }
     void time_forms(const AttentionProblem& problem, const std::vector<AttentionForm>& supported,
                     const std::string& refused, const AttentionProbe& probe, StreamRef stream) {
-        const Timing timing = time_candidates(
-            int(supported.size()),
-            [&](int candidate) {
-                const AttentionForm& form = supported[std::size_t(candidate)];
-                forward(form.method, probe.forward(), stream);
-                if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
-            },
-            options.tuned->cache_bytes, stream);
+        const auto name = [&](int candidate) {
+            return "attention " + key(problem) + ": " + supported[std::size_t(candidate)].name();
+        };
+        const auto run = [&](int candidate) {
+            const AttentionForm& form = supported[std::size_t(candidate)];
+            forward(form.method, probe.forward(), stream);
+            if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
+        };
+        const Timing timing =
+            time_candidates({int(supported.size()), name, run}, options.tuned->cache_bytes, stream);
         if (timing.ranking.empty()) throw Error("every attention method failed" + timing.notes, Blame::runtime);
         const auto fastest = std::size_t(timing.ranking.front());
         std::string times;

@@ -22,7 +22,7 @@ constexpr double kMaxTimeRatio = 0.98;
 std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int max_per_form) {
     std::vector<ChosenAlgorithm> all;
     for (const ProductForm& form : forms_of(shape))
-        for (AlgorithmBytes& algorithm : library.algorithms(form, max_per_form, true))
+        for (AlgorithmBytes& algorithm : library.algorithms(form, max_per_form))
             all.push_back({form, std::move(algorithm)});
     return all;
 }
@@ -33,7 +33,7 @@ std::optional<ChosenAlgorithm> stored(const ProductShape& shape, const ProductLi
     if (!known) return std::nullopt;
     for (const ProductForm& form : forms_of(shape))  // a form without an algorithm: an entry to force it
         if (known->taken == name_of(form))
-            if (auto first = library.algorithms(form, 1, false); !first.empty())
+            if (auto first = library.algorithms(form, 1); !first.empty())
                 return ChosenAlgorithm{form, std::move(first.front())};
     const auto chosen = parse_algorithm(known->taken, shape);
     if (chosen && library.accepts(*chosen)) return chosen;
@@ -45,8 +45,12 @@ std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductL
                                        TunedAlgorithms& tuned, StreamRef stream) {
     const std::vector<ChosenAlgorithm> all = candidates(shape, library, kCandidates);
     if (all.empty()) return std::nullopt;
-    Timing timing = time_candidates(
-        int(all.size()), [&](int i) { library.run(all[std::size_t(i)]); }, tuned.cache_bytes, stream);
+    const auto name = [&](int i) {
+        return shape.problem() + ", " + name_of(all[std::size_t(i)].form) + ", algorithm " + std::to_string(i + 1) +
+               " of " + std::to_string(all.size());
+    };
+    Timing timing = time_candidates({int(all.size()), name, [&](int i) { library.run(all[std::size_t(i)]); }},
+                                    tuned.cache_bytes, stream);
     const int chosen = fastest_reproducible(timing, [&](int i) { return library.repeats(all[std::size_t(i)]); });
     if (chosen < 0) {
         tuned.note(shape.problem() + ": the library's first algorithm" + timing.notes);
@@ -127,7 +131,7 @@ std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const
     if (tuned && tuned->timing)
         if (const auto timed = fastest(shape, library, *tuned, stream)) return timed;
     for (const ProductForm& form : forms_of(shape))
-        if (auto first = library.algorithms(form, 1, false); !first.empty())
+        if (auto first = library.algorithms(form, 1); !first.empty())
             return ChosenAlgorithm{form, std::move(first.front())};
     return std::nullopt;
 }

@@ -29,14 +29,13 @@ std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const Pr
 // A library, for one product.
 struct ProductLibrary {
     std::string name;  // with its version
-    // At most `most` of a form, in the library's order; none if it lacks the form. `compared`: repeats() is called
-    // before one of them is used, so the order of their sums need not be fixed.
-    std::function<std::vector<AlgorithmBytes>(const ProductForm& form, int most, bool compared)> algorithms;
+    // At most `most` of a form, in the library's order; none if it lacks the form.
+    std::function<std::vector<AlgorithmBytes>(const ProductForm& form, int most)> algorithms;
     // Whether it can run a stored algorithm.
     std::function<bool(const ChosenAlgorithm&)> accepts;
     // Enqueues the product and the other kernels that its form needs. Must not change tensors that it would add to.
     std::function<void(const ChosenAlgorithm&)> run;
-    // Whether all its results are bit-identical in every run. Called after run() only.
+    // Whether its results are bit-identical in every run. Called after run() only.
     std::function<bool(const ChosenAlgorithm&)> repeats;
 };
 

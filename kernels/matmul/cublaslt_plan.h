@@ -11,21 +11,13 @@
 
 namespace kernels::cublaslt {
 
-// The allowed reduction schemes of split-k. COMPUTE_TYPE keeps partial sums in float for any type of the result, and
-// adds them in a fixed order. If the result is float, so are the partial sums of OUTPUT_TYPE, which are added in the
-// same way, and of INPLACE, which are added to the result: cublasLt.h documents that they are added one after the
-// other, but not in which order. So INPLACE is allowed only if the result is compared with that of other runs before
-// it is used (`compared`).
-inline std::uint32_t reductions_of(const ProductShape& shape, bool compared) {
+// The allowed reduction schemes of split-k: partial sums in float, which are added in a fixed order. COMPUTE_TYPE keeps
+// them in float for any type of the result, OUTPUT_TYPE only if the result is float. INPLACE adds them to the result:
+// cublasLt.h documents that they are added one after the other, but not in which order.
+inline std::uint32_t reductions_of(const ProductShape& shape) {
     const bool into_float = shape.dtype == DType::fp32 || shape.product == Product::backward_weight;
-    std::uint32_t mask = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (into_float) mask |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    if (into_float && compared) mask |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
-    return mask;
-}
-// Whether the summation order of the result may differ from run to run, so that repeats() compares it.
-inline bool order_may_vary(const ProductShape& shape) {
-    return (reductions_of(shape, true) & CUBLASLT_REDUCTION_SCHEME_INPLACE) != 0;
+    return into_float ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                      : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
 using Algorithm = cublasLtMatmulAlgo_t;
@@ -119,8 +111,8 @@ inline std::vector<Algorithm> search(const Library& library, std::size_t workspa
     return usable;
 }
 inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
-                                         const ProductShape& shape, int most, bool compared) {
-    return search(library, workspace_bytes, plan, reductions_of(shape, compared), shape.alignment, most);
+                                         const ProductShape& shape, int most) {
+    return search(library, workspace_bytes, plan, reductions_of(shape), shape.alignment, most);
 }
 
 // A ScaledProduct.
@@ -146,7 +138,6 @@ inline Plan describe(const ScaledShape& shape) {
 }
 
 // Whether this library can run the algorithm on this GPU, within the workspace and with an allowed reduction scheme.
-// For algorithms that were compared when they were selected.
 inline bool accepts(const Library& library, std::size_t workspace_bytes, const Plan& plan, const ProductShape& shape,
                     const Algorithm& algorithm) {
     cublasLtMatmulHeuristicResult_t result{};
@@ -158,7 +149,7 @@ inline bool accepts(const Library& library, std::size_t workspace_bytes, const P
     return result.workspaceSize <= workspace_bytes &&
            cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
                                                 sizeof reduction, &written) == CUBLAS_STATUS_SUCCESS &&
-           (reduction & ~reductions_of(shape, true)) == 0;
+           (reduction & ~reductions_of(shape)) == 0;
 }
 
 }  // namespace kernels::cublaslt

@@ -113,11 +113,10 @@ struct Matmul::State {
         };
         return {.name = name(),
                 .algorithms =
-                    [this, shape, op](const ProductForm& form, int most, bool compared) {
+                    [this, shape, op](const ProductForm& form, int most) {
                         std::vector<AlgorithmBytes> all;
                         const Plan plan = cublaslt::describe(shape, operands_of(op), form);
-                        for (const Algorithm& found :
-                             algorithms(library, workspace.bytes(), plan, shape, most, compared)) {
+                        for (const Algorithm& found : algorithms(library, workspace.bytes(), plan, shape, most)) {
                             const auto* const bytes = reinterpret_cast<const unsigned char*>(&found);
                             all.emplace_back(bytes, bytes + sizeof found);
                         }
@@ -131,23 +130,11 @@ struct Matmul::State {
                     },
                 .run = run,
                 .repeats =
-                    [this, run, rehearsal, shape, stream](const ChosenAlgorithm& chosen) {
+                    [run, rehearsal, stream](const ChosenAlgorithm& chosen) {
                         // The order of a fused bias gradient's sums is not documented to be fixed.
-                        const bool result = order_may_vary(shape);
-                        if (!result && !chosen.form.bias_gradient) return true;
-                        return (*rehearsal)->repeats([&] { run(chosen); }, result_of((*rehearsal)->op), result, stream);
+                        return !chosen.form.bias_gradient ||
+                               (*rehearsal)->repeats_bias_gradient([&] { run(chosen); }, stream);
                     }};
-    }
-    // The result of the product itself; GELU is a function of it.
-    template <class T> static std::span<const std::byte> result_of(const LinearForward<T>& op) {
-        const std::span<const T> result = op.pre.empty() ? op.out : op.pre;
-        return std::as_bytes(result.first(std::size_t(op.rows) * op.out_channels));
-    }
-    template <class T> static std::span<const std::byte> result_of(const LinearBackwardInput<T>& op) {
-        return std::as_bytes(op.din.first(std::size_t(op.rows) * op.in_channels));
-    }
-    template <class T> static std::span<const std::byte> result_of(const LinearBackwardWeight<T>& op) {
-        return std::as_bytes(op.dweight.first(std::size_t(op.in_channels) * op.out_channels));
     }
 
     template <class Op>

@@ -19,25 +19,35 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Rounds {
 public:
-    Rounds(const std::function<void(int)>& run, std::size_t cache_bytes, StreamRef stream, Timing& timing)
-        : run_(run), stream_(stream), timing_(timing) {
+    Rounds(const Candidates& candidates, std::size_t cache_bytes, StreamRef stream, Timing& timing)
+        : candidates_(candidates), stream_(stream), timing_(timing) {
+        device::sync(stream);  // throws errors of earlier work, which are none of a candidate
         try {
             elsewhere_ = device::Memory(timing_bytes(cache_bytes));
         } catch (const Error& error) {
             timing.notes += std::string("; timed with warm caches: ") + error.what();
         }
     }
-    // Sets the medians of `candidates`.
-    void time(const std::vector<int>& candidates, int warm_ups, int rounds) {
-        std::vector<std::vector<double>> times(candidates.size());
-        for (int round = -warm_ups; round < rounds; ++round)
-            for (std::size_t i = 0; i < candidates.size(); ++i) {
-                if (timing_.seconds[std::size_t(candidates[i])] == kNever) continue;
-                const double seconds = seconds_of(candidates[i]);
-                if (round >= 0) times[i].push_back(seconds);
-            }
-        for (std::size_t i = 0; i < candidates.size(); ++i) {
-            double& seconds = timing_.seconds[std::size_t(candidates[i])];
+    // Waits after each run, so that an error on the device is that of the candidate.
+    void warm_up(const std::vector<int>& some) {
+        device::Timer timer;
+        for (const int candidate : some)
+            attempt(candidate, [&] {
+                enqueue(candidate, timer);
+                timer.seconds();
+            });
+    }
+    // Sets the medians of some candidates.
+    void time(const std::vector<int>& some, int rounds) {
+        std::vector<device::Timer> timers(some.size());
+        std::vector<std::vector<double>> times(some.size());
+        for (int round = 0; round < rounds; ++round) {
+            for (std::size_t i = 0; i < some.size(); ++i) attempt(some[i], [&] { enqueue(some[i], timers[i]); });
+            for (std::size_t i = 0; i < some.size(); ++i)
+                attempt(some[i], [&] { times[i].push_back(timers[i].seconds()); }, " or another one of its round");
+        }
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            double& seconds = timing_.seconds[std::size_t(some[i])];
             if (seconds == kNever) continue;
             const auto middle = times[i].begin() + rounds / 2;
             std::ranges::nth_element(times[i], middle);
@@ -48,21 +58,30 @@ public:
     const std::string& first_fault() const { return first_fault_; }
 
 private:
-    double seconds_of(int candidate) {
+    void enqueue(int candidate, device::Timer& timer) {
+        if (elsewhere_.bytes() > 0) device::fill_zero(elsewhere_.data(), elsewhere_.bytes(), stream_);
+        timer.start(stream_);
+        candidates_.run(candidate);
+        timer.stop(stream_);
+    }
+    // A step of a candidate that has not failed yet.
+    template <class Step>
+    void attempt(int candidate, Step&& step, const char* or_who = "") {
+        double& seconds = timing_.seconds[std::size_t(candidate)];
+        if (seconds == kNever) return;
         try {
-            if (elsewhere_.bytes() > 0) device::fill_zero(elsewhere_.data(), elsewhere_.bytes(), stream_);
-            device::Timer timer;
-            timer.start(stream_);
-            run_(candidate);
-            timer.stop(stream_);
-            return timer.seconds();
+            step();
         } catch (const Error& error) {
+            if (!can_run(stream_))
+                throw Error("the GPU failed when " + candidates_.name(candidate) + or_who + ", was timed: " +
+                                error.what() + "; --tune=off uses the library's first algorithms",
+                            Blame::runtime);
             if (failed_++ == 0) first_fault_ = error.what();
-            return timing_.seconds[std::size_t(candidate)] = kNever;
+            seconds = kNever;
         }
     }
 
-    const std::function<void(int)>& run_;
+    const Candidates& candidates_;
     StreamRef stream_;
     Timing& timing_;
     device::Memory elsewhere_;
@@ -72,21 +91,31 @@ private:
 
 }  // namespace
 
-Timing time_candidates(int count, const std::function<void(int candidate)>& run, std::size_t cache_bytes,
-                       StreamRef stream) {
-    Timing timing{std::vector<double>(std::size_t(count)), std::vector<int>(std::size_t(count)), ""};
+bool can_run(StreamRef stream) {
+    try {
+        device::sync(stream);
+        return true;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+Timing time_candidates(const Candidates& candidates, std::size_t cache_bytes, StreamRef stream) {
+    const auto count = std::size_t(candidates.count);
+    Timing timing{std::vector<double>(count), std::vector<int>(count), ""};
     if (count == 0) return timing;
     const std::vector<double>& seconds = timing.seconds;
     const auto by_time = [&](int candidate) { return seconds[std::size_t(candidate)]; };
-    Rounds rounds(run, cache_bytes, stream, timing);
+    Rounds rounds(candidates, cache_bytes, stream, timing);
     std::iota(timing.ranking.begin(), timing.ranking.end(), 0);
-    rounds.time(timing.ranking, 1, kFirstRounds);
+    rounds.warm_up(timing.ranking);
+    rounds.time(timing.ranking, kFirstRounds);
     std::ranges::stable_sort(timing.ranking, {}, by_time);
     const double limit = kFinalists * by_time(timing.ranking.front());
     const auto is_finalist = [&](int candidate) { return by_time(candidate) <= limit && by_time(candidate) < kNever; };
     std::vector<int> finalists(timing.ranking.begin(), std::ranges::find_if_not(timing.ranking, is_finalist));
     std::ranges::sort(finalists);
-    if (finalists.size() > 1) rounds.time(finalists, 0, kFinalRounds);
+    if (finalists.size() > 1) rounds.time(finalists, kFinalRounds);
     std::ranges::stable_sort(finalists, {}, by_time);
     std::ranges::copy(finalists, timing.ranking.begin());
     std::erase_if(timing.ranking, [&](int candidate) { return by_time(candidate) == kNever; });

@@ -1,16 +1,11 @@
 // cublaslt.cpp - a stand-in for libcublasLt: the functions that the program calls, in the host process
 //
-// Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 and 4 parts, so that last bits differ. Two
-// settings add a fourth, 3, which is the fastest and first in the library's order: it splits k into 4 parts and adds
-// them in place.
+// Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 and 4 parts, so that last bits differ.
 //
 //   STAND_IN_CUBLASLT=nothing            no product has an algorithm
 //                     no-epilogues       DEFAULT and BIAS have one, others are CUBLAS_STATUS_NOT_SUPPORTED
 //                     invalid-epilogues  the same, others are CUBLAS_STATUS_INVALID_VALUE
-//                     in-place           algorithm 3, which adds the parts in one order
-//                     unordered          algorithm 3, which starts with a different part each time
-//   STAND_IN_CUBLASLT_SECONDS=A,B,C      how long algorithms 0, 1 and 2 take; without it 3e-6, 4e-6 and 5e-6. 3 takes
-//                                        1e-6
+//   STAND_IN_CUBLASLT_SECONDS=A,B,C      how long algorithms 0, 1 and 2 take; without it 3e-6, 4e-6 and 5e-6
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -84,7 +79,7 @@ cublasStatus_t get(Value attribute, void* value, std::size_t bytes, std::size_t*
 
 double seconds_of(const Algorithm& algorithm) {
     static const std::array all = [] {
-        std::array seconds = {3e-6, 4e-6, 5e-6, 1e-6};
+        std::array seconds = {3e-6, 4e-6, 5e-6};
         if (const char* const told = std::getenv("STAND_IN_CUBLASLT_SECONDS"))
             std::sscanf(told, "%lf,%lf,%lf", &seconds[0], &seconds[1], &seconds[2]);
         return seconds;
@@ -214,17 +209,22 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const cublasStatus_t status = find_product(product, handle, description, a, b, c, d);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     const auto& preference = *reinterpret_cast<const Preference*>(preference_handle);
+    // Header, CUBLASLT_REDUCTION_SCHEME_INPLACE: parts are added to the output one after the other. The order is not
+    // documented, so results need not be reproducible.
+    if (preference.reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE)
+        stand_in::stop("cublasLtMatmulAlgoGetHeuristic may return algorithms that add in place, in any order");
     // Header: in the order of the estimated time, which is not that of STAND_IN_CUBLASLT_SECONDS: estimates err.
-    std::vector<std::int32_t> ids = {0, 1, 2};
-    if (mode_of_environment() == "in-place" || mode_of_environment() == "unordered") ids.insert(ids.begin(), kInPlace);
-    for (const std::int32_t id : ids) {
-        if (*found == most) break;
-        const Algorithm algorithm{.id = id, .parts = kParts[std::size_t(id)], .alignments = preference.alignments,
+    for (std::int32_t id = 0; id < std::int32_t(kParts.size()) && *found < most; ++id) {
+        const std::int32_t parts = kParts[std::size_t(id)];
+        const std::uint32_t reduction =
+            parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+        const Algorithm algorithm{.id = id, .parts = parts, .reduction = reduction,
+                                  .alignments = preference.alignments,
                                   .bias_alignment = alignment_of(product.description.bias),
                                   .auxiliary_alignment = alignment_of(product.description.auxiliary)};
         // Header, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK: leave algorithms out.
         if (!computes(algorithm, product) || product.workspace_bytes(algorithm) > preference.max_workspace_bytes ||
-            (algorithm.reduction() & ~preference.reductions) != 0)
+            (algorithm.reduction & ~preference.reductions) != 0)
             continue;
         auto& result = results[(*found)++];
         result = {};
@@ -260,7 +260,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
     switch (attribute) {
         case CUBLASLT_ALGO_CONFIG_ID: return get(algorithm.id, value, bytes, written);
         case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: return get(algorithm.parts, value, bytes, written);
-        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: return get(algorithm.reduction(), value, bytes, written);
+        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: return get(algorithm.reduction, value, bytes, written);
         default: return CUBLAS_STATUS_INVALID_VALUE;
     }
 }
@@ -303,8 +303,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (alignment_of(workspace) < 256 || needed > workspace_bytes || (needed > 0 && !workspace))
         return CUBLAS_STATUS_INVALID_VALUE;
     product.workspace = static_cast<float*>(workspace);
-    static std::uint32_t products = 0;
-    if (mode_of_environment() == "unordered") product.first_part = products++;
 
     std::vector<stand_in::Range> ranges = {{a_data, product.a.bytes(), false},
                                            {b_data, product.b.bytes(), false},

@@ -112,22 +112,7 @@ bool compute(const Product& product) {
     if (description.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
         for (auto* matrix : {&a, &b}) std::ranges::transform(*matrix, matrix->begin(), to_tf32);
     std::vector<float> results(m * n);
-    const bool in_place = product.algorithm.id == kInPlace;
-    const auto c_at = [&](std::size_t row, std::size_t column) {
-        return product.beta * value_at(product.c_data, type, column * std::size_t(product.c.ld) + row);
-    };
-    if (in_place) {
-        // Header, CUBLASLT_REDUCTION_SCHEME_INPLACE: one part after the other is added to the output. The order is not
-        // documented.
-        if (product.beta != 0)
-            for (std::size_t i = 0; i < results.size(); ++i) results[i] = c_at(i % m, i / m);
-        std::vector<float> partial(m * n);
-        for (std::size_t i = 0; i < parts; ++i) {
-            const std::size_t part = (i + product.first_part) % parts;
-            multiply(a.data(), b.data(), partial.data(), m, n, k, k * part / parts, k * (part + 1) / parts);
-            for (std::size_t j = 0; j < m * n; ++j) results[j] += product.alpha * partial[j];
-        }
-    } else if (parts == 1) multiply(a.data(), b.data(), results.data(), m, n, k, 0, k);
+    if (parts == 1) multiply(a.data(), b.data(), results.data(), m, n, k, 0, k);
     else
         for (std::size_t part = 0; part < parts; ++part) {
             float* const partial = product.workspace + part * m * n;
@@ -137,9 +122,9 @@ bool compute(const Product& product) {
 
     for (std::size_t column = 0; column < n; ++column)
         for (std::size_t row = 0; row < m; ++row) {
-            float value = results[column * m + row];
-            if (!in_place) value *= product.alpha;
-            if (!in_place && product.beta != 0) value += c_at(row, column);
+            float value = product.alpha * results[column * m + row];
+            if (product.beta != 0)
+                value += product.beta * value_at(product.c_data, type, column * std::size_t(product.c.ld) + row);
             // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before other operations.
             if (epilogue.adds_bias) value += value_at(description.bias, type, row);
             const std::size_t at = column * std::size_t(description.auxiliary_ld) + row;

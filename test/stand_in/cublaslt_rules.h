@@ -20,9 +20,8 @@
 
 namespace stand_in::cublaslt {
 
-inline constexpr std::uint64_t kMagic = 0x6e692d646e617473;
-inline constexpr std::array kParts = {1, 2, 4, 4};  // by algorithm id
-inline constexpr std::int32_t kInPlace = 3;         // id of the algorithm that adds in place
+inline constexpr std::uint32_t kMagic = 0x6e617473;
+inline constexpr std::array kParts = {1, 2, 4};  // by algorithm id
 
 // The objects behind the handles. Attributes have the types and defaults of the header.
 struct Layout {
@@ -57,17 +56,12 @@ struct Preference {
 
 // The bytes of an algorithm, without uninitialized padding, so that equal algorithms have equal bytes.
 struct Algorithm {
-    std::uint64_t magic = kMagic;
+    std::uint32_t magic = kMagic;
     std::int32_t id = 0;
     std::int32_t parts = 1;  // of split-k
+    std::uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
     Alignments alignments = Preference().alignments;  // promised at selection
     std::uint32_t bias_alignment = 1, auxiliary_alignment = 1;
-
-    std::uint32_t reduction() const {
-        return id == kInPlace ? CUBLASLT_REDUCTION_SCHEME_INPLACE
-               : parts > 1    ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                              : CUBLASLT_REDUCTION_SCHEME_NONE;
-    }
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 static_assert(std::has_unique_object_representations_v<Algorithm>);
@@ -103,7 +97,6 @@ struct Product {
     void* d_data = nullptr;
     float alpha = 1, beta = 0;
     float* workspace = nullptr;
-    std::uint32_t first_part = 0;  // in place: the part that is added first
 
     std::uint64_t m() const { return d.rows; }
     std::uint64_t n() const { return d.columns; }
@@ -113,10 +106,9 @@ struct Product {
     // Header, CUBLASLT_EPILOGUE_BIAS, BGRADA, BGRADB: as long as D has rows, but for BGRADB columns. Guide,
     // cublasLtMatmul: its type is D's.
     std::size_t bias_bytes() const { return (epilogue().sums == Sums::of_b ? n() : m()) * d.element_bytes(); }
-    // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type; _INPLACE:
-    // counters are. The number of bytes is not documented.
+    // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type. The
+    // number of bytes is not documented.
     std::size_t workspace_bytes(const Algorithm& chosen) const {
-        if (chosen.id == kInPlace) return 1024;
         return chosen.parts > 1 ? m() * n() * sizeof(float) * std::size_t(chosen.parts) * std::size_t(d.batch) : 0;
     }
 };
@@ -206,10 +198,9 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
     return left_out_by_environment(product);
 }
 
-// The epilogues with split-k are not documented; here none that sums A or B, and in place only DEFAULT.
+// The epilogues with split-k are not documented; here none that sums A or B.
 inline bool computes(const Algorithm& algorithm, const Product& product) {
     const Sums sums = product.epilogue().sums;
-    if (algorithm.id == kInPlace && product.description.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false;
     return algorithm.parts == 1 ||
            (product.k() >= std::uint64_t(algorithm.parts) && sums != Sums::of_a && sums != Sums::of_b);
 }

@@ -41,6 +41,7 @@ struct Host {
     Addresses pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBytes - kBounceBytes};
     std::map<const void*, std::string> handles;
     std::set<const void*> dead;
+    bool broken = false;  // by STAND_IN_FAIL=FUNCTION:N+
     std::map<std::string, std::int64_t, std::less<>> calls;
 
     std::mutex answering;
@@ -96,10 +97,12 @@ std::string describe_sites(std::span<const std::uint32_t> sites) {
     _exit(exit_code);
 }
 
-// The function and the number of its call that must fail in this process, from STAND_IN_FAIL; number 0: none.
+// The function and the number of its call that must fail in this process, from STAND_IN_FAIL; number 0: none. `stays`:
+// every later call of any function fails, too.
 struct Fault {
     std::string function;
     std::int64_t number = 0;
+    bool stays = false;
 };
 const Fault& fault() {
     static const Fault requested = [] {
@@ -107,8 +110,11 @@ const Fault& fault() {
         const long long mine = setting("OMPI_COMM_WORLD_RANK", 0);
         char function[128] = "";
         long long number = 0, rank = mine;
-        if (text) std::sscanf(text, "%127[^:]:%lld@%lld", function, &number, &rank);
-        return rank == mine ? Fault{function, number} : Fault{};
+        int length = 0;
+        if (text) std::sscanf(text, "%127[^:]:%lld%n", function, &number, &length);
+        const bool stays = text && text[length] == '+';
+        if (text) std::sscanf(text + length + stays, "@%lld", &rank);
+        return rank == mine ? Fault{function, number, stays} : Fault{};
     }();
     return requested;
 }
@@ -283,7 +289,9 @@ bool failure_injected(std::string_view function) {
     const std::lock_guard lock(mine.sending);
     const auto known = mine.calls.find(function);
     const std::int64_t number = ++(known != mine.calls.end() ? known->second : mine.calls[std::string(function)]);
-    return number == fault().number && function == fault().function;
+    const bool fails = number == fault().number && function == fault().function;
+    mine.broken = mine.broken || (fails && fault().stays);
+    return fails || mine.broken;
 }
 
 void made(const void* handle, std::string_view kind) {

@@ -33,7 +33,8 @@ void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<co
              std::span<const Range> ranges, double seconds = 1e-6);
 
 // Called first in every library function: whether this call must fail. STAND_IN_FAIL="FUNCTION:N" selects the N-th
-// call, from 1; "FUNCTION:N@RANK" only on that rank of Open MPI.
+// call, from 1; "FUNCTION:N+" that one and every later call of any function, as after a kernel that fails on a GPU;
+// "FUNCTION:N@RANK" only on that rank of Open MPI.
 bool failure_injected(std::string_view function);
 
 // Records a handle that the program must release before it ends. `kind`, such as "cublasLtMatmulDesc_t", is for

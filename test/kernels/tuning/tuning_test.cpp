@@ -5,9 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "kernels/device/memory.h"
 #include "kernels/tuning/tuned_algorithms.h"
-#include "kernels/tuning/first_bits.h"
 #include "kernels/tuning/timing.h"
 #include "test/support/support.h"
 
@@ -21,14 +19,12 @@ void wait_us(int microseconds) { std::this_thread::sleep_for(std::chrono::micros
 
 TEST_CASE("candidates are interleaved; only those near the fastest run again", "[tuning][host_time]") {
     std::string order;
-    const Timing timing = time_candidates(
-        4,
-        [&](int candidate) {
-            order += char('a' + candidate);
-            if (candidate == 1 && order.size() > 5) throw Error("it fails now", Blame::runtime);
-            wait_us(candidate == 2 ? 20000 : 2000 + 2 * candidate);
-        },
-        1 << 16, nullptr);
+    const auto run = [&](int candidate) {
+        order += char('a' + candidate);
+        if (candidate == 1 && order.size() > 5) throw Error("it fails now", Blame::runtime);
+        wait_us(candidate == 2 ? 20000 : 2000 + 2 * candidate);
+    };
+    const Timing timing = time_candidates({4, nullptr, run}, 1 << 16, nullptr);
     CHECK(order.substr(0, 14) == "abcdabcdacdacd");
     CHECK(std::ranges::count(order, 'c') == 4);   // not in the second pass
     CHECK(std::ranges::count(order, 'a') >= 4);
@@ -38,7 +34,7 @@ TEST_CASE("candidates are interleaved; only those near the fastest run again", "
     REQUIRE(timing.ranking.size() == 3);
     CHECK(timing.ranking.back() == 2);
     CHECK(timing.notes == "; 1 failed to run: it fails now");
-    CHECK(time_candidates(0, [](int) {}, 0, nullptr).ranking.empty());
+    CHECK(time_candidates({}, 0, nullptr).ranking.empty());
 }
 
 TEST_CASE("the fastest candidate wins by any difference; ties: the first", "[tuning][one_order]") {
@@ -52,18 +48,9 @@ TEST_CASE("the fastest candidate wins by any difference; ties: the first", "[tun
 
 TEST_CASE("without memory to flush the cache candidates are timed with warm caches, and a note says so",
           "[tuning][one_order]") {
-    const Timing timing = time_candidates(1, [](int) {}, std::size_t(-1) / 2, nullptr);
+    const Timing timing = time_candidates({1, nullptr, [](int) {}}, std::size_t(-1) / 2, nullptr);
     CHECK(timing.ranking == std::vector<int>{0});
     CHECK_THAT(timing.notes, test::StartsWith("; timed with warm caches: "));
-}
-
-TEST_CASE("FirstBits compares the bits of later runs with those of the first", "[tuning][one_order]") {
-    const std::vector<float> one = {1, 2, 3}, other = {1, 2, 4};
-    FirstBits bits;
-    for (const auto& [numbers, same] : {std::pair(&one, true), {&one, true}, {&other, false}, {&one, true}}) {
-        const device::Array<float> array{std::span(*numbers), nullptr};
-        CHECK(bits.match(array.span().data(), array.span().size_bytes(), nullptr) == same);
-    }
 }
 
 TEST_CASE("algorithms are found by library and problem; used and timed ones are listed", "[tuning][one_order]") {
