@@ -220,9 +220,9 @@ is host && one cpu "dev/check_transformers.py: which tokens are predicted" pytho
     test/dev/check_transformers_test.py
 is host && one cpu "dev/data/prepare: documents of each data set" env PYTHONPATH=build/python python3 \
     test/dev/prepare_sets_test.py
-is host && one cpu "gpu_check.sh: refused arguments, time limits, output files" test/program/gpu_check.sh
-is host && one cpu "gpu_check.sh on a bare machine with a GPU" test/program/gpu_machine.sh
-is host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
+all_of host && one cpu "gpu_check.sh: refused arguments, time limits, output files" test/program/gpu_check.sh
+all_of host && one cpu "gpu_check.sh on a bare machine with a GPU" test/program/gpu_machine.sh
+all_of host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
     test/dev/same_training_test.py
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
