@@ -112,7 +112,7 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 # compiled once per folder: llmc takes 93 s of CPU time instead of 207, measured before its headers stopped including
 # the JSON library. UNITE="kernels llmc test" is for tests that are built once. Files that have flags of their own, or
 # are not for every device, or define the same name differently are compiled separately; so is a kernel, except in the
-# CPU build, where it takes as long as its headers, and in tests: nvcc takes 36 s of processor time instead of 100,
+# CPU build, where it takes as long as its headers, and in tests: 15 files take nvcc 36 s of processor time,
 # but many cores have nothing to do meanwhile.
 UNITE     ?= kernels llmc
 KERNELS_AS_ONE := $(if $(SANITIZE),,$(filter test,$(UNITE)))
