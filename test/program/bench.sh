@@ -15,6 +15,10 @@ for column in "ms, +-" GB/s GFLOP/s "x plain" roofline; do
 done
 grep -q "not supported here" "$out" || { cat "$out"; echo "wrong: unsupported operations are not reported"; exit 1; }
 
+# A file that no run wrote is refused.
+"${bench}_matmul" --rows 32 --tune-file README.md >"$out" 2>&1 && { echo "wrong: README.md is a tune file"; exit 1; }
+grep -q 'error: --tune-file is "README.md"; expected' "$out" || { cat "$out"; echo "wrong: another error"; exit 1; }
+
 # Operations that read, copy, and do both, on 3 to 37 MB. No fraction of the roofline exceeds 1, whatever else runs. The
 # ceiling's loops take at most a fifth more than the fastest call of the operation; this is checked without
 # interference: on one thread, in three attempts. One large copy as the ceiling of all took 1.2 to 5 times as long.
@@ -29,7 +33,4 @@ for ((attempt = 0; attempt < 3; attempt++)); do
     [ -n "$wrong" ] || break
 done
 [ -z "$wrong" ] || { echo "$wrong"; exit 1; }
-# A file that no run wrote is refused.
-"${bench}_matmul" --rows 32 --tune-file README.md >"$out" 2>&1 && { echo "wrong: README.md is a tune file"; exit 1; }
-grep -q 'error: --tune-file is "README.md"; expected' "$out" || { cat "$out"; echo "wrong: another error"; exit 1; }
 jq -r '[.results[].roofline] | "\(length) lines: from \(min * 100 | floor) to \(max * 100 | floor) %"' "$out"
