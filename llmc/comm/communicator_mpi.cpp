@@ -144,8 +144,9 @@ public:
     }
 
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
-        // If all ranks fail in the same way, rank 0 prints the error and ends the others before they print it too.
-        if (rank_in_run() > 0) std::this_thread::sleep_for(500ms);
+        // If all ranks fail in the same way, rank 0 prints the error and ends the others before they print it too, also
+        // on a machine that is busy.
+        if (rank_in_run() > 0) std::this_thread::sleep_for(1500ms);
         std::ostringstream line;
         line << "error: rank " << rank_in_run() << " on " << host_name() << ": " << reason << "\n";
         std::cout << std::flush;

@@ -1,7 +1,9 @@
 // communicator_mpi_test.cpp - ranks as processes: collectives, and how a job ends when a rank fails
 #include <signal.h>
 
+#include <chrono>
 #include <iostream>
+#include <thread>
 
 #include "kernels/device/memory.h"
 #include "test/support/communicator_suite.h"
@@ -186,6 +188,7 @@ TEST_CASE("mpi rank: one throws", "[.]") {
 TEST_CASE("mpi rank: all throw", "[.]") {
     run_or_abort(2, [](Communicator& comm) {
         comm.barrier();
+        if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // as on a busy machine
         throw Error("--seq-len is 0");
     });
 }
