@@ -6,6 +6,7 @@
 #include <exception>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "kernels/device/range.h"
 #include "llmc/base/clock.h"
@@ -126,10 +127,12 @@ int evaluate(const Run& run) {
     return exit_code_after(signal);
 }
 
-// From the options to the exit code, on every rank.
-int run(const Options& options, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
+// From the command line to the exit code, on every rank.
+int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
+    ResumeSearch search = find_resumption(line.options, *communicator);
+    Options options = together(*communicator, [&] { return options_of_run(line, search, communicator->size()); });
     Context context = open_context(options, communicator);
-    Startup startup = prepare_run(options, context);
+    Startup startup = prepare_run(options, std::move(search), context);
     if (options.dry_run) return 0;
     const RunPlan& plan = startup.plan;
     RunData& data = startup.data;
@@ -169,11 +172,12 @@ int main(int argc, char** argv) {
         interrupt.emplace();  // before MPI, which also starts threads
         communicator = open_communicator();
         const bool first_rank = communicator->rank() == 0;
-        const auto [request, options] = parse_on_all_ranks(argc, argv, *communicator);
-        switch (request) {
+        const CommandLine line = parse_on_all_ranks(argc, argv, *communicator);
+        switch (line.request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;
             case Request::version: if (first_rank) std::cout << version_text(); return 0;
-            case Request::run: return run(options, communicator, *interrupt);
+            case Request::print_config: if (first_rank) std::cout << config_text(line.options); return 0;
+            case Request::run: return run(line, communicator, *interrupt);
         }
     } catch (const SharedError& error) {
         if (communicator->rank() == 0) print_stderr(std::string("error: ") + error.what());

@@ -246,7 +246,7 @@ for most in $caps; do
     all_of kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
     all_of host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
-all_of run && one cpu "recipes: plans, 20 steps of each, finetuning" test/program/recipes.sh
+all_of run && one cpu "configs: plans, 20 steps of each, finetuning" test/program/configs.sh
 all_of run && one cpu "sweeps: combinations, interrupted and failed runs" test/program/sweep.sh
 all_of ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" dev/bench_onebit.sh 0.1
 

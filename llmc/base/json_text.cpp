@@ -1,6 +1,7 @@
 // json_text.cpp - calls nlohmann::json's writer and parser
 #include "llmc/base/json_text.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -34,7 +35,8 @@ nlohmann::json parse_json(std::string_view text) {
     return too_deep ? nlohmann::json(nlohmann::json::value_t::discarded) : value;
 }
 
-nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint) {
+nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint,
+                                 Comments comments) {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
         using Event = nlohmann::json::parse_event_t;
@@ -47,12 +49,19 @@ nlohmann::json parse_json_object(const std::string& what, std::string_view text,
         return true;
     };
     try {
-        auto object = nlohmann::json::parse(text.begin(), text.end(), watch);
+        auto object = nlohmann::json::parse(text.begin(), text.end(), watch, true, comments == Comments::allowed);
         if (!object.is_object()) fail(what, excerpt(object), "a JSON object", hint);
         return object;
     } catch (const nlohmann::json::exception& error) {
         const auto* syntax = dynamic_cast<const nlohmann::json::parse_error*>(&error);
-        fail(what, syntax ? "invalid at byte " + std::to_string(syntax->byte) : std::string("invalid"), "JSON", hint);
+        std::string found = "invalid";
+        if (syntax) {
+            const std::string_view before = text.substr(0, syntax->byte);
+            found += " at byte " + std::to_string(syntax->byte);
+            if (text.substr(0, text.find_last_not_of(" \n") + 1).find('\n') != text.npos)
+                found += ", in line " + std::to_string(1 + std::ranges::count(before, '\n'));
+        }
+        fail(what, found, "JSON", hint);
     }
 }
 

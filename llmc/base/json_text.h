@@ -19,8 +19,11 @@ inline constexpr int kMostJsonLevels = 100;
 // For invalid or too deeply nested JSON the result is_discarded().
 nlohmann::json parse_json(std::string_view text);
 
+enum class Comments { refused, allowed };  // from // to the end of a line
+
 // A JSON object without duplicate keys, which parse_json() accepts. Throws Error otherwise: "WHAT is invalid at byte 7;
-// expected JSON; HINT".
-nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint);
+// expected JSON; HINT"; "at byte 57, in line 3" if the text has lines.
+nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint,
+                                 Comments comments = Comments::refused);
 
 }  // namespace llmc

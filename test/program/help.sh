@@ -34,7 +34,7 @@ refuses() {
 root=$PWD
 for script in scripts/*.sh dev/*.sh dev/gpu_check/{pack,planted_faults,text}.sh; do
     case $script in
-        scripts/help.sh | scripts/progress.sh | scripts/launch.sh | scripts/recipe.sh) continue ;;  # to source
+        scripts/help.sh | scripts/progress.sh | scripts/launch.sh) continue ;;  # to source
         dev/limited_link.sh) continue ;;
     esac
     answers "$script" bash "$root/$script" --help

@@ -110,7 +110,8 @@ TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resum
     const TrainingFolder folder;
     REQUIRE(run(folder, as.ranks, "whole", as.flags).exit_code == 0);
     copy_stopped(folder, "whole", "stopped");
-    const Result result = run(folder, as.ranks, "stopped", as.flags + Texts{"-y", "auto"});
+    const Texts again{"-o", folder.path("stopped"), "-y", "auto"};  // the checkpoint has the other options
+    const Result result = as.ranks > 1 ? folder.run_ranks(as.ranks, again) : folder.run(again);
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK_THAT(result.output, Contains("resuming after step 5/12 from ") && !Contains("changed:"));
@@ -146,6 +147,31 @@ TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][res
         CAPTURE(i, got[i] - want[i]);
         CHECK(std::fabs(got[i] - want[i]) < 1e-6);
     }
+}
+
+TEST_CASE("a resumed run takes its options from the checkpoint, and what is given now instead", "[run][resume]") {
+    const TrainingFolder folder;
+    const auto again = [&](const Texts& more) {
+        const Result result = folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more);
+        CAPTURE(more, result.output);
+        CHECK(result.exit_code == 0);
+        return result.output;
+    };
+    REQUIRE(run(folder, 1, "out", {"-d", "0", "-b", "12", "-u", "2"}).exit_code == 0);
+    const std::string finished = again({});
+    CHECK_THAT(finished, Contains("the checkpoint has completed all 12 steps; to train further: ") &&
+                             Contains("train_gpt2 -o " + folder.path("out") + " -y auto -x 24"));
+    const std::string extended = again({"-x", "14", "-b", "4", "--lr", "2e-2"});
+    CHECK_THAT(extended, Contains("changed: --max-steps 12 -> 14\n") && Contains("changed: --lr 0.01 -> 0.02\n") &&
+                             Contains("changed: --total-batch-tokens 0 -> 192\n"));
+    // The end of the old schedule, and 0.002 + 0.018 (1 + cos(pi 10 / 12)) / 2.
+    CHECK_THAT(extended, Contains("changed: learning rate at step 13: 0.001 -> 0.00321; the schedule is now of 14 "
+                                  "steps\n"));
+    CHECK_THAT(again({"-x", "15", "-b", "auto"}), Contains("changed: --micro-batch 4 -> 12\n"));
+    const auto options = llmc::parse_json(read_bytes(folder.path("out/options.json")));
+    CHECK(options["micro-batch"] == 12);
+    CHECK(options["lr"] == 0.02);
+    CHECK(numbers(folder.log("out", "step"), "tokens") == std::vector<double>(15, 192.0));
 }
 
 TEST_CASE("one flipped bit in any file of a checkpoint is detected, and the older checkpoint used", "[run][resume]") {
@@ -269,7 +295,7 @@ TEST_CASE("a run resumes from a checkpoint of step 0, by any path of its folder"
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
     REQUIRE(run(folder, 1, "start", {"--max-minutes", "1e-12"}).exit_code == 0);
     REQUIRE(fs::exists(step(folder, "start", 0)));
-    CHECK(run(folder, 1, "start", {"-y", "auto", "-x", "6"}).exit_code == 0);
+    CHECK(run(folder, 1, "start", {"-y", "auto", "-x", "6", "--max-minutes", "0"}).exit_code == 0);
     write_bytes(folder.path("start/run_-1"), "");  // a name that only looks like a step's
     for (const char* const end : {"/", "/."}) {
         CHECK(run(folder, 1, "start", {"-y", step(folder, "start", 6).string() + end, "-x", "6"}).exit_code == 0);
@@ -317,18 +343,18 @@ TEST_CASE("old checkpoints are deleted when a newer one is complete, except thos
     REQUIRE(run(folder, 1, name, {"-n", "1", "--keep-checkpoints", "2", "--major-every", "4"}).exit_code == 0);
     std::set<std::string> left;
     for (const auto& entry : fs::directory_iterator(folder.path("out"))) left.insert(entry.path().filename());
-    CHECK(left == std::set<std::string>{"log.jsonl", "step_00000004", "step_00000008", "step_00000011",
+    CHECK(left == std::set<std::string>{"log.jsonl", "options.json", "step_00000004", "step_00000008", "step_00000011",
                                         "step_00000012"});
 }
 
-TEST_CASE("checkpoints of major steps are not deleted if a flag is not passed again", "[run][resume]") {
+TEST_CASE("checkpoints of major steps are not deleted unless a flag says so", "[run][resume]") {
     const TrainingFolder folder;
     const Texts kept{"-n", "2", "--keep-checkpoints", "1"};
     REQUIRE(run(folder, 1, "out", kept + Texts{"--major-every", "4", "-x", "10"}).exit_code == 0);
-    const Result forgotten = run(folder, 1, "out", kept + Texts{"-y", "auto"});
-    CAPTURE(forgotten.output);
-    CHECK(forgotten.exit_code == 2);
-    CHECK_THAT(forgotten.output, Contains("error: --major-every is 0; expected 4, as in the run"));
+    const Result removed = run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "0"});
+    CAPTURE(removed.output);
+    CHECK(removed.exit_code == 2);
+    CHECK_THAT(removed.output, Contains("error: --major-every is 0; expected 4, as in the run"));
     CHECK(fs::exists(step(folder, "out", 4)));
     CHECK(run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "8"}).exit_code == 0);
     CHECK_FALSE(fs::exists(step(folder, "out", 4)));
@@ -351,7 +377,7 @@ TEST_CASE("a failed checkpoint is reported and the next one tried; the last fail
     CHECK(folder.log("out", "step").size() == 3);
     std::set<std::string> left;
     for (const auto& entry : fs::directory_iterator(folder.path("out"))) left.insert(entry.path().filename());
-    CHECK(left == std::set<std::string>{"log.jsonl"});
+    CHECK(left == std::set<std::string>{"log.jsonl", "options.json"});
 }
 
 TEST_CASE("the Slurm script resumes from the newest checkpoint, and requeues its job before the time limit",

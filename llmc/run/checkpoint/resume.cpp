@@ -13,6 +13,7 @@
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"
+#include "llmc/run/options/option_checks.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 
@@ -145,6 +146,20 @@ ResumeSearch find_resumption(const Options& options, Communicator& communicator)
             return resumption;
         });
     return search;
+}
+
+Options options_of_run(const CommandLine& line, const ResumeSearch& search, int ranks) {
+    if (!line.resumes()) return line.options;
+    CommandLine all = line;
+    if (search.resumption) {
+        const RunIdentity& before = search.resumption->state.run;
+        all = continued(line, *before.options, (search.resumption->folder / "trainer_state.json").string());
+        Options& o = all.options;
+        const bool other_step = o.micro_batch * o.seq_len * ranks != before.step_tokens;  // also of -b auto
+        if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = before.step_tokens;
+    }
+    check_together(all);
+    return all.options;
 }
 
 void clear_for_resumption(const ResumeSearch& search, const Options& options) {

@@ -262,8 +262,10 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
     print_last_row();
     print("done: " + reason + ", " + counted(steps, "step") + " in " + clock_text(seconds));
-    if (steps < total_steps_ && steps == saved_step_ && reason != "error" && !lines_.resume_command.empty())
-        print("to resume: " + lines_.resume_command);
+    if (steps == saved_step_ && reason != "error" && !lines_.resume_command.empty())
+        print(steps < total_steps_
+                  ? "to resume: " + lines_.resume_command
+                  : "to train further: " + lines_.resume_command + " -x " + std::to_string(2 * total_steps_));
     write({{"event", "end"}, {"time", utc_text()}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 

@@ -40,7 +40,7 @@ void require_free_log(const std::string& output_dir);
 struct ReportLines {
     std::int64_t log_every = 1;       // steps from one step's line to the next
     bool mfu = false, noise = false;  // columns
-    std::string resume_command{};     // how to resume a run that ended before its last step
+    std::string resume_command{};     // how to resume or extend the run
 };
 
 class Report {

@@ -33,7 +33,17 @@ void check_onebit(const Options& o) {
 
 }  // namespace
 
-void check_together(const Options& o) {
+void check_resume(const CommandLine& line) {
+    if (!line.resumes()) return;
+    const Options& o = line.options;
+    require(!o.eval_only, "--resume", '"' + o.resume + "\" with --eval-only", "no --resume, as nothing is trained",
+            "set --init to the checkpoint's folder");
+    require(!o.output_dir.empty(), "--resume", '"' + o.resume + "\" without --output-dir",
+            "--output-dir with the folder of the run");
+}
+
+void check_together(const CommandLine& line) {
+    const Options& o = line.options;
     check_onebit(o);
     require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "set with --dtype " + o.dtype,
             "--dtype bf16", "add it, or remove the flag: fp32 parameters are not rounded");
@@ -43,12 +53,14 @@ void check_together(const Options& o) {
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));
-    if (!o.resume.empty() && o.resume != "never") {
-        require(!o.eval_only, "--resume", '"' + o.resume + "\" with --eval-only", "no --resume, as nothing is trained",
-                "set --init to the checkpoint's folder");
-        require(!o.output_dir.empty(), "--resume", '"' + o.resume + "\" without --output-dir",
-                "--output-dir with the folder of the run");
-    }
+    require(o.micro_batch > 0 || o.total_batch_tokens > 0, "--micro-batch", "auto without --total-batch-tokens",
+            "the tokens of a step, of which the micro-batch is a part", "set -d, or a number for -b");
+    const Options defaults;  // need no such data, also from a file with all options
+    if (line.given.contains("val-every") && o.val_every > 0 && o.val_every != defaults.val_every)
+        require(!o.val_data.empty(), "--val-data", "missing", "validation shards, because --val-every is set",
+                "set -j, or remove --val-every");
+    if (line.given.contains("hellaswag-every") && o.hellaswag_every != defaults.hellaswag_every)
+        require(!o.hellaswag.empty(), "--hellaswag", "missing", "a file of examples, because --hellaswag-every is set");
     require(!o.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores",
             "remove it");
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",

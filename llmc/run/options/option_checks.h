@@ -4,7 +4,10 @@
 
 namespace llmc {
 
-// Throws Error that names the flag, what was found, what was expected and how to fix it.
-void check_together(const Options& options);
+// Both throw Error that names the flag, what was found, what was expected and how to fix it.
+// What --resume needs.
+void check_resume(const CommandLine& line);
+// All options of a run: a resumed one has those of its checkpoint, too.
+void check_together(const CommandLine& line);
 
 }  // namespace llmc

@@ -15,9 +15,11 @@
 #include "kernels/base/error.h"
 #include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
+#include "llmc/run/options/config_file.h"
 #include "llmc/run/options/llmc_flags.h"
 #include "llmc/run/options/option_checks.h"
 
@@ -25,7 +27,10 @@ namespace llmc {
 namespace {
 
 template <class Number>
-struct Range { Number least, most; };
+struct Range {
+    Number least, most;
+    const char* name_of_least = nullptr;  // for a value that is no number, such as "auto"
+};
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has
 
@@ -64,8 +69,10 @@ std::vector<Option> option_table(Options& o) {
           "llm.c's .bin file; or the folder of a run, for its newest checkpoint");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written");
     group("Batch and length");
-    entry("b,micro-batch", o.micro_batch, "micro-batch size: sequences in one forward and backward pass of a rank",
-          Whole{1, 1 << 20});
+    entry("b,micro-batch", o.micro_batch,
+          "micro-batch size: sequences in one forward and backward pass of a rank; auto: the largest that divides a "
+          "step's sequences per rank (see -d) and fits the memory plan",
+          Whole{0, 1 << 20, "auto"});
     entry("t,seq-len", o.seq_len, "sequence length, in tokens", Whole{1, 1 << 20});
     entry("d,total-batch-tokens", o.total_batch_tokens,
           "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
@@ -232,8 +239,13 @@ std::string long_name(std::string_view flag) {
 
 template <class Number>
 Number parse_number(const std::string& name, const std::string& text, Range<Number> range) {
+    if (range.name_of_least && text == range.name_of_least) return range.least;
     std::ostringstream expected;
     expected.precision(17);
+    if (range.name_of_least) {
+        expected << range.name_of_least << ", or ";
+        ++range.least;
+    }
     expected << (std::is_integral_v<Number> ? "a whole number" : "a number") << " from " << range.least << " to "
              << range.most;
     Number value{};
@@ -243,8 +255,15 @@ Number parse_number(const std::string& name, const std::string& text, Range<Numb
     return value;
 }
 
+// "auto", or null for a value that is a number or a text.
+const char* name_of_value(const Option& option) {
+    const auto* const range = std::get_if<Whole>(&option.limits);
+    return range && *std::get<std::int64_t*>(option.field) == range->least ? range->name_of_least : nullptr;
+}
+
 // The shortest decimal text that parses to the same number; a switch as "true" or "false".
 std::string text_of_value(const Option& option) {
+    if (const char* const name = name_of_value(option)) return name;
     return std::visit([]<class Value>(const Value* value) -> std::string {
         if constexpr (std::is_same_v<Value, std::string>) return *value;
         else if constexpr (std::is_same_v<Value, bool>) return *value ? "true" : "false";
@@ -255,35 +274,38 @@ std::string text_of_value(const Option& option) {
     }, option.field);
 }
 
+nlohmann::json json_of_value(const Option& option) {
+    if (const char* const name = name_of_value(option)) return name;
+    return std::visit([](const auto* field) { return nlohmann::json(*field); }, option.field);
+}
+
 // Sets the field. Throws Error that names the flag if the value is outside its limits.
 void set_value(const Option& option, const std::string& name, const std::string& value) {
     if (auto* const* whole = std::get_if<std::int64_t*>(&option.field))
         **whole = parse_number(name, value, std::get<Whole>(option.limits));
     else if (auto* const* real = std::get_if<double*>(&option.field))
         **real = parse_number(name, value, std::get<Real>(option.limits));
-    else {
+    else if (auto* const* is_set = std::get_if<bool*>(&option.field)) {
+        require(value == "true" || value == "false", name, in_quotes(value), "true or false");
+        **is_set = value == "true";
+    } else {
         const auto* const names = std::get_if<Names>(&option.limits);
         if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
         *std::get<std::string*>(option.field) = value;
     }
 }
 
-// Quoted for a shell if needed, on one line.
-std::string for_shell(const std::string& text) {
-    constexpr std::string_view kPlain = "_./:=,+-%@";
-    const auto is_plain = [&](unsigned char c) { return std::isalnum(c) || kPlain.find(char(c)) != kPlain.npos; };
-    if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
-    const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
-    const bool escaped = std::ranges::any_of(text, is_control);  // bash's $'...'
-    std::string quoted = escaped ? "$'" : "'";
-    for (const char c : text) {
-        char code[8];
-        std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(c));
-        if (is_control(static_cast<unsigned char>(c))) quoted += code;
-        else if (c == '\'') quoted += escaped ? "\\'" : "'\\''";
-        else quoted += escaped && c == '\\' ? "\\\\" : std::string(1, c);
+// Sets the options of one source, which override those of earlier ones: --epochs also an earlier --max-steps.
+void set_all(CommandLine& line, const Settings& settings) {
+    for (const Option& option : option_table(line.options)) {
+        const auto setting = settings.find(long_name(option.flag).substr(2));
+        if (setting == settings.end()) continue;
+        const auto& [key, value] = *setting;
+        refuse_llmc_value("--" + key, value.text);
+        set_value(option, value.what, value.text);
+        line.given.insert(key);
     }
-    return quoted + '\'';
+    if (settings.contains("epochs") && !settings.contains("max-steps")) line.options.max_steps = 0;
 }
 
 // The start of --help.
@@ -292,18 +314,18 @@ constexpr const char* kExamples =
     "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' -e custom:l=4,h=4,c=128,t=128 \\\n"
     "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 -o runs/small    trains a small model and saves it\n"
     "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
-    "  train_gpt2 ... -o runs/small -y auto                           resumes that run\n"
+    "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
     "  mpirun -np 8 --bind-to none train_gpt2 -i 'fineweb_train_*.bin' -j 'fineweb_val_*.bin' -o runs/124M \\\n"
     "      -e d12 -b 32 -t 1024 -d 524288 -x 19073 -l 6e-4 -u 715 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
 
-struct CommandLine {
+struct Parser {
     cxxopts::Options options;
     std::vector<std::string> groups;  // in the order of --help
 };
 
-CommandLine command_line() {
+Parser parser() {
     Options defaults;
-    CommandLine line{cxxopts::Options("train_gpt2", kExamples), {}};
+    Parser line{cxxopts::Options("train_gpt2", kExamples), {}};
     line.options.allow_unrecognised_options();
     set_help_width(line.options, terminal_columns());
     for (const Option& option : option_table(defaults)) {
@@ -321,7 +343,10 @@ CommandLine command_line() {
             option.flag, (names ? list_names(*names) + ": " : "") + option.help, value,
             names ? "NAME" : is_text ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
     }
-    line.options.add_options(line.groups.back())("h,help", "print this help, then exit")(
+    line.options.add_options(line.groups.back())(
+        "config", "file of options: a JSON object of long names and values, with // comments; flags override it",
+        cxxopts::value<std::string>(), "FILE")(
+        "print-config", "print all options as such a file, then exit")("h,help", "print this help, then exit")(
         "version", "print the version and the libraries of this build, then exit");
     return line;
 }
@@ -340,8 +365,8 @@ std::map<std::string, KnownFlag> known_flags() {
         known[entry.name] = entry;
     };
     for (const Option& option : option_table(defaults)) add(option.flag, option.is_switch());
-    add("h,help", true);
-    add("version", true);
+    add("config", false);
+    for (const char* const request : {"print-config", "h,help", "version"}) add(request, true);
     return known;
 }
 
@@ -406,37 +431,67 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
 
 }  // namespace
 
-Request parse(int argc, char** argv, Options& options) {
-    CommandLine line = command_line();
+CommandLine parse(int argc, char** argv) {
+    CommandLine line;
+    Parser known = parser();
     const std::vector<std::string> arguments = read_arguments(argc, argv);
     try {
-        const auto parsed = parse_words(line.options, arguments);
+        const auto parsed = parse_words(known.options, arguments);
         const cxxopts::ParseResult& given = parsed.given;
-        if (given.count("help")) return Request::help;
-        if (given.count("version")) return Request::version;
+        for (const auto& [name, request] : {std::pair("help", Request::help), {"version", Request::version}})
+            if (given.count(name)) return {.request = request};
         if (!parsed.unmatched.empty())
             refuse_argument(parsed.unmatched.front(), flag_names(), "train_gpt2 --help");
-        for (const Option& option : option_table(options)) {
+        if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
+        Settings flags;
+        for (const Option& option : option_table(line.options)) {
             const std::string name = long_name(option.flag), key = name.substr(2);
             if (given.count(key) == 0) continue;
-            if (option.is_switch()) *std::get<bool*>(option.field) = given[key].as<bool>();
-            else {
-                const auto& value = given[key].as<std::string>();
-                refuse_llmc_value(name, value);
-                set_value(option, name, value);
-            }
+            if (option.is_switch()) flags[key] = {name, given[key].as<bool>() ? "true" : "false"};
+            else flags[key] = {name, given[key].as<std::string>()};
         }
-        if (given.count("val-every") > 0 && options.val_every > 0)  // the default needs no such data
-            require(!options.val_data.empty(), "--val-data", "missing",
-                    "validation shards, because --val-every is set", "set -j, or remove --val-every");
-        if (given.count("hellaswag-every") > 0)
-            require(!options.hellaswag.empty(), "--hellaswag", "missing",
-                    "a file of examples, because --hellaswag-every is set");
+        set_all(line, flags);
+        if (given.count("print-config")) line.request = Request::print_config;
     } catch (const CxxoptsError& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }
-    check_together(options);
-    return Request::run;
+    if (line.request != Request::run) return line;
+    check_resume(line);
+    if (!line.resumes()) check_together(line);
+    return line;
+}
+
+CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file) {
+    static const std::set<std::string> of_this_start{"output-dir", "resume", "allow-new-data", "dry-run"};
+    CommandLine line{.given = now.given};
+    Options given = now.options;
+    const std::vector<Option> table = option_table(line.options), table_of_given = option_table(given);
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        const std::string key = long_name(table[i].flag).substr(2);
+        if (now.given.contains(key) || of_this_start.contains(key))
+            set_value(table[i], "--" + key, text_of_value(table_of_given[i]));
+        else if (before.contains(key))
+            set_value(table[i], file + ": " + key, text_of_setting(file + ": " + key, before[key]));
+    }
+    if (now.given.contains("epochs") && !now.given.contains("max-steps")) line.options.max_steps = 0;
+    return line;
+}
+
+std::string for_shell(const std::string& text) {
+    constexpr std::string_view kPlain = "_./:=,+-%@";
+    const auto is_plain = [&](unsigned char c) { return std::isalnum(c) || kPlain.find(char(c)) != kPlain.npos; };
+    if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+    const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
+    const bool escaped = std::ranges::any_of(text, is_control);  // bash's $'...'
+    std::string quoted = escaped ? "$'" : "'";
+    for (const char c : text) {
+        char code[8];
+        std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(c));
+        if (is_control(static_cast<unsigned char>(c))) quoted += code;
+        else if (c == '\'') quoted += escaped ? "\\'" : "'\\''";
+        else quoted += escaped && c == '\\' ? "\\\\" : std::string(1, c);
+    }
+    return quoted + '\'';
 }
 
 std::int64_t freeze_after(const Options& o) {
@@ -450,8 +505,8 @@ std::int64_t freeze_after(const Options& o) {
 }
 
 std::string help_text() {
-    const CommandLine line = command_line();
-    return line.options.help(line.groups);
+    const Parser all = parser();
+    return all.options.help(all.groups);
 }
 
 std::vector<std::string> flags_of(const Options& options, bool changed) {
@@ -470,11 +525,15 @@ std::vector<std::string> flags_of(const Options& options, bool changed) {
 nlohmann::json to_json(const Options& options) {
     Options read = options;
     nlohmann::json json;
-    for (const Option& option : option_table(read)) {
-        nlohmann::json& value = json[long_name(option.flag).substr(2)];
-        std::visit([&](const auto* field) { value = *field; }, option.field);
-    }
+    for (const Option& option : option_table(read)) json[long_name(option.flag).substr(2)] = json_of_value(option);
     return json;
+}
+
+std::string config_text(const Options& options) {
+    Options read = options;
+    nlohmann::ordered_json json;
+    for (const Option& option : option_table(read)) json[long_name(option.flag).substr(2)] = json_of_value(option);
+    return text_of(json, 4) + '\n';
 }
 
 }  // namespace llmc

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,8 @@ struct Options {
     std::string init = "d12";               // a name of model_config.h, or a path
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
-    std::int64_t micro_batch = 4, seq_len = 1024;
+    std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory
+    std::int64_t seq_len = 1024;
     std::int64_t total_batch_tokens = 0;    // 0: one micro-batch per rank
     std::int64_t max_steps = 0;             // 0: from epochs
     std::int64_t epochs = 1;                // used if max_steps is 0
@@ -96,18 +98,33 @@ struct Options {
     bool log_gpu = false, dry_run = false;
 };
 
-enum class Request { run, help, version };
+enum class Request { run, help, version, print_config };
 
-// Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to fix
-// it.
-Request parse(int argc, char** argv, Options& options);
+// What the command line asks for: the defaults, then the file of --config, then the flags.
+struct CommandLine {
+    Request request = Request::run;
+    Options options{};
+    std::set<std::string> given{};  // long names without dashes of what a flag or the file of --config sets
+
+    bool resumes() const { return !options.resume.empty() && options.resume != "never"; }
+};
+// Throws Error that names the flag, the value, what was expected and how to fix it. With --resume, whether the options
+// can be combined is not checked: continued() adds those of the checkpoint first.
+CommandLine parse(int argc, char** argv);
+// The command line of a run that continues another: what is not given now is as in `before`, by long name as in
+// to_json(). Names that this version does not know are left out. Throws Error that names `file`, where `before` is.
+CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file);
 // Wrapped to the width of the terminal.
 std::string help_text();
+// Quoted for a shell if needed, on one line.
+std::string for_shell(const std::string& text);
 // "--lr=0.0003", quoted for a shell if needed, in the order of --help: the options that differ from their defaults, or,
 // without `changed`, all others.
 std::vector<std::string> flags_of(const Options& options, bool changed);
 // The value of --onebit-freeze-step: updates, or 0 for auto. Throws Error for anything else.
 std::int64_t freeze_after(const Options& options);
 nlohmann::json to_json(const Options& options);
+// For --config: a JSON object with all options, one a line, in the order of --help.
+std::string config_text(const Options& options);
 
 }  // namespace llmc

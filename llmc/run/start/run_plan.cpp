@@ -50,11 +50,35 @@ OnebitSettings onebit_settings(const Options& o, std::span<const int> nodes) {
     return onebit;
 }
 
+Schedule schedule_of(const Options& o, std::int64_t total_steps) {
+    return {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
+            .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps, .total_steps = total_steps};
+}
+
+std::int64_t steps_of(const Options& o, const DataLoader& loader) {
+    return o.max_steps > 0 ? o.max_steps : loader.steps_in(o.epochs);
+}
+
+// "learning rate at step 401: 3.00e-04 -> 1.06e-03, because the schedule is now of 600 steps"; "": the same. The steps
+// of another amount of data are not known.
+std::string change_of_rate(const RunPlan& plan, const Options& before, const DataLoader& loader, bool new_data) {
+    if (plan.first_step == plan.total_steps || (new_data && before.max_steps == 0)) return "";
+    const Schedule then = schedule_of(before, steps_of(before, loader));
+    const double old = then.learning_rate(plan.first_step), now = plan.schedule.learning_rate(plan.first_step);
+    if (old == now) return "";
+    char text[128];
+    std::snprintf(text, sizeof text, "learning rate at step %lld: %.3g -> %.3g",
+                  static_cast<long long>(plan.first_step + 1), old, now);
+    return text + (then.total_steps == plan.total_steps
+                       ? std::string()
+                       : "; the schedule is now of " + counted(plan.total_steps, "step"));
+}
+
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
 void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::span<const int> nodes) {
     const auto estimator = value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators);
     plan.noise = choose_noise_estimator(estimator, int(o.zero_stage), data.batch.world, plan.micro_batches);
-    plan.total_steps = o.max_steps > 0 ? o.max_steps : data.loader->steps_in(o.epochs);
+    plan.total_steps = steps_of(o, *data.loader);
     // As for --max-steps: the learning rate would never reach its peak.
     require(o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
             "at most the " + counted(plan.total_steps, "step") + " of --epochs " + std::to_string(o.epochs));
@@ -63,9 +87,7 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
                       .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt};
     if (o.optimizer == "onebit-adam") plan.optimizer.onebit = onebit_settings(o, nodes);
-    plan.schedule = {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
-                     .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps,
-                     .total_steps = plan.total_steps};
+    plan.schedule = schedule_of(o, plan.total_steps);
     plan.control = {.total_steps = plan.total_steps, .val_every = data.val ? o.val_every : 0,
                     .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
                     .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
@@ -127,8 +149,9 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
     return plan;
 }
 
-Changes check_resumption(const RunPlan& plan, const Options& options, const Resumption& resumption) {
-    const Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
+Changes check_resumption(const RunPlan& plan, const Options& options, const RunData& data,
+                         const Resumption& resumption) {
+    Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
     const nlohmann::json &before = *resumption.state.run.options, &now = *plan.identity.options;
     const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };
     const auto same_text = [&](const char* name, const char* absent) {
@@ -156,6 +179,9 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const Resu
         fail("the number of consecutive steps without an update at the end of the checkpoint",
              resumption.state.without_update, "fewer than " + std::to_string(StepLog::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
+    const Options then = continued({}, before, (resumption.folder / "trainer_state.json").string()).options;
+    const std::string rate = change_of_rate(plan, then, *data.loader, changes.data);
+    if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }
 

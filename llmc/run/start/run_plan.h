@@ -48,7 +48,9 @@ struct RunPlan {
 RunPlan make_plan(const Options& options, const RunData& data, const StartingPoint& start,
                   const Resumption* resumption, std::span<const int> nodes, const Context& context);
 
-// What differs from the run that is resumed. Throws Error if the difference is not allowed (changes_since()).
-Changes check_resumption(const RunPlan& plan, const Options& options, const Resumption& resumption);
+// What differs from the run that is resumed, the learning rate included. Throws Error if the difference is not allowed
+// (changes_since()).
+Changes check_resumption(const RunPlan& plan, const Options& options, const RunData& data,
+                         const Resumption& resumption);
 
 }  // namespace llmc

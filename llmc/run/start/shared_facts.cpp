@@ -37,26 +37,23 @@ std::vector<Fact> build_facts(const nlohmann::ordered_json& version) {
     return facts;
 }
 
-std::vector<Fact> command_line_facts(Request request, const Options& options) {
+std::vector<Fact> command_line_facts(const CommandLine& line) {
     constexpr std::array kOfTheHost{"device", "hellaswag", "merges", "threads", "train-data", "tune-file", "val-data"};
-    const nlohmann::json flags = to_json(options);
+    const nlohmann::json flags = to_json(line.options);
     std::vector<Fact> facts = build_facts(version_json());
-    facts.push_back({"--help", request == Request::help ? "true" : "false"});
-    facts.push_back({"--version", request == Request::version ? "true" : "false"});
+    for (const auto& [name, request] : {std::pair("--help", Request::help), {"--version", Request::version},
+                                        {"--print-config", Request::print_config}})
+        facts.push_back({name, line.request == request ? "true" : "false"});
     for (const auto& [name, value] : flags.items())
         if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
             facts.push_back({"--" + name, text_of(value)});
     return facts;
 }
 
-std::pair<Request, Options> parse_on_all_ranks(int argc, char** argv, Communicator& ranks) {
-    auto start = together(ranks, [&] {
-        Options options;
-        const Request request = parse(argc, argv, options);
-        return std::pair(request, options);
-    });
-    require_same(ranks, command_line_facts(start.first, start.second), "start all ranks with the same flags");
-    return start;
+CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks) {
+    CommandLine line = together(ranks, [&] { return parse(argc, argv); });
+    require_same(ranks, command_line_facts(line), "start all ranks with the same flags");
+    return line;
 }
 
 std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {

@@ -2,7 +2,6 @@
 // compares)
 #pragma once
 #include <nlohmann/json_fwd.hpp>
-#include <utility>
 #include <vector>
 
 #include "llmc/comm/agreement.h"
@@ -15,10 +14,10 @@ namespace llmc {
 // The build, from its version_json(); unknown values are "unknown".
 std::vector<Fact> build_facts(const nlohmann::ordered_json& version);
 // The build and the flags, except those that may differ between hosts (paths of data, threads, GPU).
-std::vector<Fact> command_line_facts(Request request, const Options& options);
+std::vector<Fact> command_line_facts(const CommandLine& line);
 // Parses the command line. Every rank calls it. Throws SharedError if a rank cannot parse it, or if build or flags
 // differ from rank 0's.
-std::pair<Request, Options> parse_on_all_ranks(int argc, char** argv, Communicator& ranks);
+CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks);
 // The shards of one `kind` of data, "training" or "validation"; null: none. A shard is identified by its number of
 // tokens, its vocabulary and a fingerprint of 16 blocks of 4 KiB spread over the file, including its header and its
 // end. This is fast for any size; differences between the blocks are not detected.

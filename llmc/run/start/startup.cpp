@@ -1,12 +1,15 @@
 // startup.cpp - from the options to the first line of the log, in the order of the output
 #include "llmc/run/start/startup.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
+#include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
@@ -26,7 +29,15 @@ MemoryPlan memory_of(const RunPlan& plan, const Options& options, const Context&
                            ? plan.sampler->bytes(plan.setup.config, plan.setup.dtype) : 0);
 }
 
-std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint& start, const Context& context) {
+// How to resume this run, which knows its other options. With several ranks, mpirun's own flags are not known.
+std::string resume_command(const Options& options, int ranks) {
+    const std::string flags = " -o " + for_shell(options.output_dir) + " -y auto";
+    if (ranks == 1) return program_invocation_name + flags;
+    return "start the " + std::to_string(ranks) + " ranks again, with" + flags;
+}
+
+std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint& start, const Options& options,
+                                       const Context& context) {
     std::vector<std::string> notes;
     const std::string& why_not_cudnn = context.attention.plan(attention_problem(plan.setup)).why_not_cudnn;
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
@@ -34,7 +45,8 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint&
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
     if (plan.total_steps > 0 && plan.first_step == plan.total_steps)
         notes.push_back("the checkpoint has completed all " + counted(plan.total_steps, "step") +
-                        ": increase --max-steps to train further");
+                        "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +
+                        std::to_string(2 * plan.total_steps));
     if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
                                                     onebit->freeze_after <= onebit->lr_warmup_steps)
         notes.push_back("--onebit-freeze-step " + std::to_string(onebit->freeze_after) +
@@ -56,28 +68,40 @@ void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, const R
     std::cout << items.back().lines << std::flush;
 }
 
-// How to resume this run if it ends early. With several ranks, mpirun's own flags are not known.
-std::string resume_command(const Options& options, int ranks) {
-    Options again = options;
-    again.resume = "auto";
-    std::string flags;
-    for (const std::string& flag : flags_of(again, true)) flags += ' ' + flag;
-    if (ranks == 1) return program_invocation_name + flags;
-    return "start the " + std::to_string(ranks) + " ranks again, with" + flags;
+// --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
+// none does.
+std::int64_t largest_micro_batch(Options options, const NewestModel& model, const Resumption* resumption,
+                                 std::span<const int> nodes, const Context& context) {
+    Communicator& ranks = *context.communicator;
+    options.micro_batch = 1;
+    constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
+    std::int64_t sequences = 0;  // of a rank in one step
+    const int most = together(ranks, [&] {
+        const RunData data = open_run_data(options, ranks);
+        const StartingPoint start = starting_point(model, options, data.vocabulary());
+        RunPlan plan = make_plan(options, data, start, resumption, nodes, context);
+        sequences = data.micro_batches;
+        plan.setup.shape.batch = int(std::min<std::int64_t>(sequences, kMostRows / options.seq_len));
+        return memory_of(plan, options, context).largest_micro_batch;
+    });
+    std::int64_t batch = most;
+    for (const auto& of_rank : gather_json(ranks, most)) batch = std::min<std::int64_t>(batch, of_rank);
+    while (batch > 1 && sequences % batch != 0) --batch;
+    return std::max<std::int64_t>(batch, 1);
 }
 
 }  // namespace
 
-Startup prepare_run(const Options& options, Context& context) {
+Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
     Tuning tuning(options, context);
-    ResumeSearch search = find_resumption(options, ranks);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
-    RunData data = together(ranks, [&] { return open_run_data(options, ranks); });
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
-    StartingPoint start = together(ranks, [&] { return starting_point(model, options, data.vocabulary()); });
     const std::vector<int> nodes = options.onebit_hierarchical ? nodes_of(ranks) : std::vector<int>();
+    if (options.micro_batch == 0) options.micro_batch = largest_micro_batch(options, model, resumption, nodes, context);
+    RunData data = together(ranks, [&] { return open_run_data(options, ranks); });
+    StartingPoint start = together(ranks, [&] { return starting_point(model, options, data.vocabulary()); });
     const RunPlan plan =
         together(ranks, [&] { return make_plan(options, data, start, resumption, nodes, context); });
     for (const auto& facts : {data.train_facts, data.val_facts, data.hellaswag_facts})
@@ -90,7 +114,7 @@ Startup prepare_run(const Options& options, Context& context) {
     Changes changes;
     if (resumption)
         changes = together(ranks, [&] {
-            const Changes since = check_resumption(plan, options, *resumption);
+            const Changes since = check_resumption(plan, options, data, *resumption);
             // New data (--allow-new-data) are read from their first row; --overfit-batch repeats the first batch.
             if (!since.data && !options.overfit_batch) data.loader->seek(resumption->state.data);
             return since;
@@ -100,7 +124,7 @@ Startup prepare_run(const Options& options, Context& context) {
         context.matmul.describe(plan.setup.dtype);
     });
     const MemoryPlan memory = together(ranks, [&] { return memory_of(plan, options, context); });
-    const std::vector<std::string> notes = startup_notes(plan, start, context);
+    const std::vector<std::string> notes = startup_notes(plan, start, options, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
     if (first_rank) std::cout << terminal_text(items) << std::flush;
@@ -137,7 +161,11 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
                        .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size())});
     });
-    on_first_rank(ranks, [&] { clear_for_resumption(startup.search, options); });
+    on_first_rank(ranks, [&] {
+        clear_for_resumption(startup.search, options);
+        if (!options.output_dir.empty())
+            write_whole(std::filesystem::path(options.output_dir) / "options.json", config_text(options));
+    });
     if (options.output_dir.empty() && first_rank)
         std::cout << "no --output-dir: neither log nor model will be saved\n";
     if (options.log_gpu && !options.output_dir.empty() && first_rank) report.log_gpu(monitor_gpu(context.device.id));

@@ -1,4 +1,4 @@
-// startup.h - a run before its first step: it finds a checkpoint, plans, prints the plan, initializes the model and
+// startup.h - a run before its first step: it plans, prints the plan, initializes the model and
 // opens the log. Nothing is written to --output-dir before the log
 #pragma once
 #include <memory>
@@ -26,17 +26,18 @@ struct Startup {
     const Resumption* resumption() const { return search.resumption ? &*search.resumption : nullptr; }
 };
 
-// Finds the checkpoint to resume from, plans steps and memory, autotunes attention and prints the plan; with --dry-run
+// Sets --micro-batch if it is auto, plans steps and memory, autotunes attention and prints the plan; with --dry-run
 // also the autotuned algorithms, as nothing follows. Every rank calls it; if one rank refuses options, data, checkpoint
 // or memory, all throw a SharedError. Writes nothing. The context must outlive the result.
-Startup prepare_run(const Options& options, Context& context);
+Startup prepare_run(Options& options, ResumeSearch search, Context& context);
 
 // The model with its initial weights (initial_model.h) and its matrix products autotuned; saves the tuning file. Every
 // rank calls it. The model refers to startup.plan and to the context.
 std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context);
 
-// Prints the autotuned algorithms and the cost of compression, opens the log, writes the start or resume event, and
-// clears the checkpoint folder for this run. Every rank calls it. Throws SharedError if the folder cannot be written.
+// Prints the autotuned algorithms and the cost of compression, opens the log, writes options.json and the start or
+// resume event, and clears the checkpoint folder for this run. Every rank calls it. Throws SharedError if the folder
+// cannot be written.
 Report open_report(Startup& startup, const Options& options, Context& context);
 
 }  // namespace llmc

@@ -8,19 +8,23 @@
 
 #include "kernels/device/device.h"
 #include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 
 namespace {
 
-Options parsed(std::vector<std::string> arguments, Request expected = Request::run) {
+CommandLine read(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "train_gpt2");
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
-    Options options;
-    const Request request = parse(int(argv.size()), argv.data(), options);
-    REQUIRE(request == expected);
-    return options;
+    return parse(int(argv.size()), argv.data());
+}
+
+Options parsed(const std::vector<std::string>& arguments, Request expected = Request::run) {
+    const CommandLine line = read(arguments);
+    REQUIRE(line.request == expected);
+    return line.options;
 }
 
 std::string refusal(std::vector<std::string> arguments) {
@@ -89,11 +93,12 @@ TEST_CASE("--help and --version need no other flags", "[options]") {
 
 TEST_CASE("the error for an invalid value names the flag, the value and what was expected", "[options]") {
     const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
-        {{"-b", "0"}, "--micro-batch is \"0\"; expected a whole number from 1 to 1048576"},
-        {{"-b", "-4"}, "--micro-batch is \"-4\"; expected a whole number from 1 to 1048576"},
-        {{"-b", "four"}, "--micro-batch is \"four\"; expected a whole number"},
-        {{"-b", "4x"}, "--micro-batch is \"4x\"; expected a whole number"},
-        {{"-b", "99999999999999999999999"}, "--micro-batch is \"99999999999999999999999\"; expected a whole number"},
+        {{"-b", "0"}, "--micro-batch is \"0\"; expected auto, or a whole number from 1 to 1048576"},
+        {{"-b", "-4"}, "--micro-batch is \"-4\"; expected auto, or a whole number from 1 to 1048576"},
+        {{"-b", "four"}, "--micro-batch is \"four\"; expected auto, or a whole number"},
+        {{"-b", "4x"}, "--micro-batch is \"4x\"; expected auto, or a whole number"},
+        {{"-d", "99999999999999999999999"}, "--total-batch-tokens is \"99999999999999999999999\"; expected a whole"},
+        {{"-b", "auto"}, "--micro-batch is auto without --total-batch-tokens; expected the tokens of a step"},
         {{"-t", "0"}, "--seq-len is \"0\"; expected a whole number from 1"},
         {{"-t", "-1"}, "--seq-len is \"-1\"; expected a whole number from 1"},
         {{"-t", "1e3"}, "--seq-len is \"1e3\"; expected a whole number"},
@@ -250,4 +255,74 @@ TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
 
 TEST_CASE("training needs training shards", "[options]") {
     CHECK_THROWS_WITH(parsed({"-j", "val"}), test::StartsWith("--train-data is missing; expected training shards"));
+}
+
+TEST_CASE("options come from a file, and flags override them", "[options]") {
+    const test::ScratchFolder folder;
+    const std::string file = folder.path() / "a.json";
+    test::write_bytes(file, R"(// a run
+        {"train-data": "a*.bin",  // shards
+         "lr": 3e-4, "max-steps": 7, "shuffle": true, "micro-batch": "auto", "total-batch-tokens": 8192,
+         "onebit-freeze-step": "auto"})");
+    const CommandLine line = read({"--config", file, "-l", "1e-3", "--seed=3"});
+    CHECK(line.options.train_data == "a*.bin");
+    CHECK(line.options.lr == 1e-3);
+    CHECK(line.options.max_steps == 7);
+    CHECK(line.options.shuffle);
+    CHECK(line.options.micro_batch == 0);
+    CHECK(line.given == std::set<std::string>{"train-data", "lr", "max-steps", "shuffle", "micro-batch",
+                                              "total-batch-tokens", "onebit-freeze-step", "seed"});
+    CHECK(parsed({"--config=" + file, "--epochs", "2"}).max_steps == 0);  // not the file's
+    CHECK(parsed({"--config", file, "--shuffle=false"}).shuffle == false);
+
+    const auto refusal_of = [&](const std::string& text) {
+        test::write_bytes(file, text);
+        return refusal({"--config", file});
+    };
+    CHECK(refusal_of("{\"lr\": \"fast\"}") == file + ": lr is \"fast\"; expected a number from 0 to 1000");
+    CHECK(refusal_of("{\"lr\": [1]}") == file + ": lr is [1]; expected text, a number, true or false");
+    CHECK(refusal_of("{\"shuffle\": 2}") == file + ": shuffle is \"2\"; expected true or false");
+    CHECK(refusal_of("{\"warm-up-steps\": 2}") ==
+          file + ": the name \"warm-up-steps\" is unknown; expected the long name of a flag in train_gpt2 --help; "
+                 "did you mean warmup-steps?");
+    CHECK_THAT(refusal_of("{\"batch_size\": 2}"), test::Contains("--micro-batch"));
+    CHECK_THAT(refusal_of("{\"lr\": 1,\n \"lr\": 2}"), test::Contains("each key once"));
+    CHECK_THAT(refusal_of("{\"lr\": 1,\n \"seed\": }"), test::Contains("invalid at byte 20, in line 2; expected JSON"));
+    CHECK_THAT(refusal({"--config", (folder.path() / "none").string()}), test::Contains("is missing; expected a file"));
+}
+
+TEST_CASE("all options as a file give the same options", "[options]") {
+    const test::ScratchFolder folder;
+    const std::string file = folder.path() / "a.json";
+    const Options o =
+        parsed({"-i", "x", "-l", "1.1e-3", "-b", "auto", "-d", "1024", "-f=false", "--prompt", "a \"b\"\n"});
+    test::write_bytes(file, config_text(o));
+    CHECK(to_json(parsed({"--config", file})) == to_json(o));
+    test::write_bytes(file, to_json(o).dump());  // as in the log
+    CHECK(to_json(parsed({"--config", file})) == to_json(o));
+    CHECK(parsed({"--print-config", "-l", "2"}, Request::print_config).lr == 2);
+}
+
+TEST_CASE("a resumed run has the options of its checkpoint, except those given", "[options]") {
+    const Options before = parsed({"-i", "x", "-l", "1e-3", "-x", "10", "--shuffle", "-o", "old", "--log-every", "5"});
+    nlohmann::json saved = to_json(before);
+    saved["gone"] = 3;
+    saved.erase("seed");  // of an older version
+    const auto now = [&](std::vector<std::string> more) {
+        more.insert(more.end(), {"-o", "new", "-y", "auto"});
+        return continued(read(more), saved, "state.json").options;
+    };
+    const Options same = now({});
+    nlohmann::json expected = to_json(before);
+    expected["output-dir"] = "new";
+    expected["resume"] = "auto";
+    CHECK(to_json(same) == expected);
+    const Options other = now({"-l", "2e-3", "--shuffle=false", "--epochs", "3", "--log-every", "1"});
+    CHECK(other.lr == 2e-3);
+    CHECK(!other.shuffle);
+    CHECK(other.max_steps == 0);
+    CHECK(other.log_every == 1);  // given, although it is the default
+    CHECK(other.train_data == "x");
+    saved["lr"] = -1;
+    CHECK_THROWS_WITH(now({}), "state.json: lr is \"-1\"; expected a number from 0 to 1000");
 }

@@ -11,7 +11,7 @@ TEST_CASE("every flag is compared, except those that may differ between hosts",
     Options options, other;
     const auto heard = [&] {
         return only(complaints(2, [&](Communicator& ranks) {
-            require_same(ranks, command_line_facts(Request::run, ranks.rank() == 0 ? options : other), "HINT");
+            require_same(ranks, command_line_facts({.options = ranks.rank() == 0 ? options : other}), "HINT");
         }));
     };
     other.train_data = "elsewhere", other.val_data = "there", other.threads = 3, other.device = 1;
@@ -22,9 +22,9 @@ TEST_CASE("every flag is compared, except those that may differ between hosts",
     CHECK_THAT(heard(), Contains(" has --lr 1.0, "));
     other.beta1 = 0.5;
     CHECK_THAT(heard(), Contains(" has --beta1 0.5, "));
-    CHECK(command_line_facts(Request::run, options)[0].name == "train_gpt2");  // the build comes first
+    CHECK(command_line_facts({.options = options})[0].name == "train_gpt2");  // the build comes first
     const auto requests = only(complaints(2, [&](Communicator& ranks) {
-        require_same(ranks, command_line_facts(ranks.rank() == 0 ? Request::run : Request::help, options), "HINT");
+        require_same(ranks, command_line_facts({ranks.rank() == 0 ? Request::run : Request::help, options}), "HINT");
     }));
     CHECK(requests == on_this_host(1) + " has --help true, " + on_this_host(0) + " has false; HINT");
 }

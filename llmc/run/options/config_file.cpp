@@ -1,0 +1,43 @@
+// config_file.cpp - reads options from JSON
+#include "llmc/run/options/config_file.h"
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "llmc/base/did_you_mean.h"
+#include "llmc/base/json_text.h"
+#include "llmc/base/mapped_file.h"
+#include "llmc/run/options/llmc_flags.h"
+#include "llmc/run/options/options.h"
+
+namespace llmc {
+
+std::string text_of_setting(const std::string& what, const nlohmann::json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    require(value.is_number() || value.is_boolean(), what, excerpt(value), "text, a number, true or false");
+    return text_of(value);
+}
+
+Settings read_config(const std::string& file) {
+    const nlohmann::json object =
+        parse_json_object(file, MappedFile(file, "the file of --config").text(),
+                          "write option names and values, such as {\"lr\": 6e-4}; --print-config prints such a file",
+                          Comments::allowed);
+    const nlohmann::json known = to_json(Options());
+    std::vector<std::string> names;
+    for (const auto& [name, value] : known.items()) names.push_back(name);
+    Settings settings;
+    for (const auto& [key, value] : object.items()) {
+        if (!known.contains(key)) {
+            refuse_nanogpt_flag("--" + key);
+            fail(file + ": the name " + in_quotes(key), "unknown", "the long name of a flag in train_gpt2 --help",
+                 did_you_mean(key, names));
+        }
+        const std::string what = file + ": " + key;
+        settings[key] = {what, text_of_setting(what, value)};
+    }
+    return settings;
+}
+
+}  // namespace llmc

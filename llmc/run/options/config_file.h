@@ -1,0 +1,24 @@
+// config_file.h - the file of --config: options as a JSON object with // comments
+//
+//   // GPT-2 124M
+//   { "init": "d12", "max-steps": 18865, "lr": 6e-4, "shuffle": true }
+#pragma once
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace llmc {
+
+struct Setting {
+    std::string what, text;  // "--lr", or "FILE: lr", for messages; the value as on a command line
+};
+using Settings = std::map<std::string, Setting>;  // by long name without dashes
+
+// Throws Error for a file that cannot be read or is not such an object, and for a name that is no option: the message
+// has the nearest one. Values are checked where they are set.
+Settings read_config(const std::string& file);
+
+// A value as on a command line. Throws Error that names `what` unless it is text, a number, true or false.
+std::string text_of_setting(const std::string& what, const nlohmann::json& value);
+
+}  // namespace llmc
