@@ -33,7 +33,7 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 
 scripts/install_deps.sh
 echo "building"
-build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize || {
+build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/generate || {
     tail -n 30 build.log >&2
     echo "error: the build failed; its output is in build.log" >&2
     exit 1
@@ -67,7 +67,9 @@ done
 batch=8 length=128
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
     -b $batch -t $length --dtype "$dtype" --shuffle --samples 2 -g 300)
-[ ${#texts[@]} -gt 0 ] || train+=(--prompt $'Ps23:1 The LORD is')
+prompt=()
+[ ${#texts[@]} -gt 0 ] || prompt=(--prompt 'Ps23:1 The LORD is')
+train+=("${prompt[@]}")
 recipe=(--lr 3e-3 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
@@ -97,4 +99,17 @@ echo "validation loss: $(printf '%.4f' "$loss") nats per byte"
 echo "log:             $out/log.jsonl"
 echo "plot:            $out/plot.png"
 echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"
-echo "sample from it:  make dev/generate && dev/generate -e $out"
+longer=("${plan[@]::${#plan[@]}-2}")  # without --max-minutes
+longer[1]=$((2 * plan[1]))
+quoted() {  # WORD...: for a shell, each after a space
+    local word
+    for word; do
+        [[ $word =~ ^[A-Za-z0-9_=:,./-]+$ ]] || word=${word@Q}
+        printf ' %s' "$word"
+    done
+}
+echo
+echo "next: plot the run, generate text, train twice as long"
+echo "    dev/plot $out"
+echo "    dev/generate -e $out$(quoted "${prompt[@]}")"
+echo "    ./train_gpt2$(quoted "${train[@]:1}" "${recipe[@]}" "${longer[@]}") -o $out -y auto"

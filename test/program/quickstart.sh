@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # quickstart.sh - tests the duration of a quickstart: what its estimate includes, that it is not exceeded if the machine
-# becomes slower, and that a build prints its progress
+# becomes slower, and that a build prints its progress; runs the commands of README's section Start, as they stand
 #
 #   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -euo pipefail
@@ -81,4 +81,28 @@ said=$(cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make)
 (cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make fails) >"$scratch/out" &&
     wrong "a failed build passes"
 [ ! -s "$scratch/out" ] && grep -q "Error 3" "$scratch/log" || wrong "a build of no files"
-echo "a quickstart takes the time that it prints"
+
+# ---- README's commands, in their order, in a tree without programs, and those that a quickstart ends with
+tree=$scratch/tree
+mkdir -p "$tree/dev" "$tree/build"
+cp -r scripts "$tree"
+cp -r dev/{plot,plotting,run_log.py,tool_main.py} "$tree/dev"
+ln -s "$PWD"/{kernels,llmc} "$tree"
+[ ! -e build/deps ] || ln -s "$PWD/build/deps" "$tree/build"
+cp llmc/README.md "$tree/my.txt"
+printf 'train_gpt2 dev/tokenize dev/generate:\n\tln -s %s/$(@F) $@\n' "$build" >"$tree/Makefile"
+run() { (cd "$tree" && QUICKSTART_MINUTES=0.01 eval "$1") </dev/null >"$scratch/out" 2>&1; }
+mapfile -t commands < <(awk '/^## / { if (inside) exit; inside = /^## Start$/ }
+    inside && /^    / { print; any = 1 } any && /^$/ { exit }' README.md | grep -v 'scripts/test\.sh ')
+[ ${#commands[@]} = 4 ] || wrong "README's section Start has these commands: ${commands[*]}"
+ended=()
+for command in "${commands[@]}"; do
+    run "$command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
+    mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
+done
+[ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
+for command in "${ended[@]}"; do
+    run "$command" || wrong "a quickstart ends with \"$command\": $(tail -n 5 "$scratch/out")"
+done
+[ -e "$tree/runs/quickstart-2/step_00000040" ] || wrong "a resume trains no longer: $(tail -n 5 "$scratch/out")"
+echo "a quickstart takes the time that it prints, and the commands that follow it work"
