@@ -89,7 +89,11 @@ cp -r scripts "$tree"
 cp -r dev/{plot,plotting,run_log.py,tool_main.py} "$tree/dev"
 ln -s "$PWD"/{kernels,llmc} "$tree"
 [ ! -e build/deps ] || ln -s "$PWD/build/deps" "$tree/build"
-cp llmc/README.md "$tree/my.txt"
+seq 40 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"  # the last tenth, held out, starts with line 38
+mkdir "$scratch/some"  # PATH without what own text does not need
+IFS=: read -ra folders <<<"$PATH"
+for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$scratch/some/" 2>/dev/null || true; done
+rm -f "$scratch"/some/{apt-get,bible,gnuplot,mpirun,mpicxx}
 printf 'train_gpt2 dev/tokenize dev/generate:\n\tln -s %s/$(@F) $@\n' "$build" >"$tree/Makefile"
 run() { (cd "$tree" && QUICKSTART_MINUTES=0.01 eval "$1") </dev/null >"$scratch/out" 2>&1; }
 mapfile -t commands < <(awk '/^## / { if (inside) exit; inside = /^## Start$/ }
@@ -97,11 +101,15 @@ mapfile -t commands < <(awk '/^## / { if (inside) exit; inside = /^## Start$/ }
 [ ${#commands[@]} = 4 ] || wrong "README's section Start has these commands: ${commands[*]}"
 ended=()
 for command in "${commands[@]}"; do
-    run "$command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
+    path=$PATH
+    [[ $command != *my.txt* ]] || path=$scratch/some
+    PATH=$path run "$command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
     mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
 done
 [ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
-for command in "${ended[@]}"; do
+[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '38 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
+[ -e "$tree/data/my/my_val_000000.bin" ] || wrong "data of my.txt: $(ls "$tree/data")"
+for command in "${ended[@]:3}"; do
     run "$command" || wrong "a quickstart ends with \"$command\": $(tail -n 5 "$scratch/out")"
 done
 [ -e "$tree/runs/quickstart-2/step_00000040" ] || wrong "a resume trains no longer: $(tail -n 5 "$scratch/out")"
