@@ -5,10 +5,10 @@
 # everything is installed. Reports a library that is too old, with its version and the required one. CXX: the compiler
 # (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
 # header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
-# toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `build`: only what a build
-# needs, without MPI, and without gnuplot, jq, Python and the quickstart's text. `tests`: also installs
-# xz, iproute2, procps, clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without
-# the last two the tests skip the fuzz targets and the Parquet tests.
+# toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `build`: only what a
+# build without MPI needs: no gnuplot, jq, Python or text either. `tests`: also installs xz, iproute2, procps, clang
+# with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without the last two the tests skip
+# the fuzz targets and the Parquet tests.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"

@@ -2,9 +2,9 @@
 # quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, on any machine
 #
 # Without arguments the text is the King James Bible (Debian's package bible-kjv), one document per chapter; otherwise
-# the given files, one document per paragraph. Every 20th document is held out for validation; of fewer than 200 the last
-# tenth of every file. Results: the data in data/bible, or data/NAME of the first file NAME.txt; and runs/quickstart*/
-# with log.jsonl, plot.png (if gnuplot is installed) and the model.
+# the given files, one document per paragraph. Every 20th document is held out for validation; of fewer than 200 the
+# last tenth of every file. Results: the data in data/bible, or data/NAME of the first file NAME.txt; and
+# runs/quickstart*/ with log.jsonl, plot.png (if gnuplot is installed) and the model.
 #
 #   QUICKSTART_MINUTES=3     duration of the run, including validations, samples and the checkpoint. A short run before
 #                            it measures the speed, which determines the number of steps; the run makes fewer steps if
@@ -69,20 +69,20 @@ else
     sum=$(cat "${texts[@]}" | sha256sum)
     data=data/$name
     for ((i = 2; ; i++)); do  # the first folder that is new or has these texts
-        if [ $data != data/bible ]; then
-            [ -e $data ] || break
-            [ "$(cat $data/text.sha256 2>/dev/null)" != "$sum" ] || break
+        if [ "$data" != data/bible ]; then
+            [ -e "$data" ] || break
+            [ "$(cat "$data/text.sha256" 2>/dev/null)" != "$sum" ] || break
         fi
         data=data/$name-$i
     done
-    if [ ! -e $data ]; then
-        dev/tokenize -o $data --name $name --document-start '^[[:space:]]*$' "${texts[@]}"
-        echo "$sum" >$data/text.sha256
+    if [ ! -e "$data" ]; then
+        dev/tokenize -o "$data" --name "$name" --document-start '^[[:space:]]*$' "${texts[@]}"
+        echo "$sum" >"$data/text.sha256"
     fi
     shards=$data/$name
     # Samples continue the first words that are held out: after a header of 1024 bytes, 2 bytes per token, and 1 as the
-    # second byte of an end of text. mawk, tail and iconv -c may fail without harm.
-    words=$(tail -c +1025 ${shards}_val_000000.bin | head -c 100000 | tr -d '\000' | tr '\001' '\n' | awk '
+    # second byte of an end of text. Commands of this pipe may fail without harm.
+    words=$(tail -c +1025 "${shards}_val_000000.bin" | head -c 100000 | tr -d '\000' | tr '\001' '\n' | awk '
         NF && length > 20 { for (i = 1; i <= 4 && i <= NF; i++) printf "%s", (i > 1 ? " " : "") $i; exit }' |
         head -c 60 | iconv -c -f UTF-8 -t UTF-8) || true
 fi
@@ -110,8 +110,8 @@ probe=$temporary/probe
 mkdir "$probe"
 "${train[@]}" -x 60 -v 60 --val-tokens 16384 -s 60 --max-minutes 0.5 -o "$probe/run" >"$probe/out" ||
     { cat "$probe/out"; exit 1; }
-{ read -r -a plan && read -r summary; } < <(jq -rs --argjson minutes "$(awk -v m="$minutes" 'BEGIN { print m + 0 }')" \
-    --argjson tokens "$(tokens val)" -f scripts/quickstart_plan.jq "$probe/run/log.jsonl")
+{ read -r -a plan && read -r summary; } < <(awk -v minutes="$minutes" -v tokens="$(tokens val)" \
+    -f scripts/quickstart_plan.awk "$probe/run/log.jsonl")
 echo "$summary"
 
 "${train[@]}" "${recipe[@]}" "${plan[@]}" -o "$out" |
@@ -129,7 +129,7 @@ if command -v gnuplot >/dev/null && command -v python3 >/dev/null; then
 else
     plot="needs gnuplot and python3, which scripts/install_deps.sh installs"
 fi
-loss=$(jq -s 'map(select(.event == "val")) | last.loss' "$out/log.jsonl")
+loss=$(sed -n '/"event":"val"/s/.*"loss":\([^,]*\),.*/\1/p' "$out/log.jsonl" | tail -n 1)
 echo
 echo "validation loss: $(printf '%.4f' "$loss") nats per byte"
 echo "log:             $out/log.jsonl"
