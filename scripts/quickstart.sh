@@ -32,18 +32,17 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 [[ $dtype =~ ^(fp32|bf16)$ ]] ||
     { echo "error: QUICKSTART_DTYPE is \"$dtype\"; expected fp32 or bf16" >&2; exit 2; }
 
-if [ ${#texts[@]} -gt 0 ]; then
-    scripts/install_deps.sh build
-elif command -v apt-get >/dev/null; then
-    scripts/install_deps.sh
-else
-    scripts/install_deps.sh build
-    [ -e data/bible/bible_val_000000.bin ] || command -v bible >/dev/null || {
+needs=(build)
+if [ ${#texts[@]} -eq 0 ]; then
+    if command -v apt-get >/dev/null; then
+        needs=()
+    elif [ ! -e data/bible/bible_val_000000.bin ] && ! command -v bible >/dev/null; then
         echo "error: the program bible, with the King James Bible, is missing, and this system has no apt-get;" \
             "expected it, or a text: scripts/quickstart.sh my.txt" >&2
         exit 2
-    }
+    fi
 fi
+scripts/install_deps.sh "${needs[@]}"
 echo "building"
 build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/generate || {
     tail -n 30 build.log >&2

@@ -97,6 +97,9 @@ for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$scrat
 rm -f "$scratch"/some/{apt-get,bible,gnuplot,mpirun,mpicxx,jq}
 printf 'train_gpt2 dev/tokenize dev/generate:\n\tln -s %s/$(@F) $@\n' "$build" >"$tree/Makefile"
 run() { (cd "$tree" && QUICKSTART_MINUTES=0.01 eval "$1") </dev/null >"$scratch/out" 2>&1; }
+PATH=$scratch/some run scripts/quickstart.sh && wrong "a quickstart without its text"
+grep -q "^error: the program bible, .* is missing, .* scripts/quickstart.sh my.txt$" "$scratch/out" ||
+    wrong "a quickstart without its text says: $(cat "$scratch/out")"
 mapfile -t commands < <(awk '/^## / { if (inside) exit; inside = /^## Start$/ }
     inside && /^    / { print; any = 1 } any && /^$/ { exit }' README.md | grep -v 'scripts/test\.sh ')
 [ ${#commands[@]} = 4 ] || wrong "README's section Start has these commands: ${commands[*]}"
