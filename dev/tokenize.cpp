@@ -1,5 +1,5 @@
 // tokenize.cpp - converts text files to token shards: every document starts with an end-of-text token, every K-th
-// document is held out for validation
+// document, or the last tenth of every file, is held out for validation
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -25,6 +25,8 @@ namespace {
 enum class Kind { bytes, gpt2 };
 constexpr llmc::Named<Kind> kKinds[] = {{"bytes", Kind::bytes}, {"gpt2", Kind::gpt2}};
 
+constexpr std::int64_t kFewDocuments = 200;  // every 20th of fewer would be less than 10 documents
+
 constexpr const char* kExamples =
     "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files.\n\n"
     "  dev/tokenize -o data/mine --name mine --document-start '^$' book.txt\n"
@@ -41,7 +43,10 @@ cxxopts::Options command_line() {
     options.add_options("Output")("o,output-dir", "folder for the shards; created if missing", given(), "DIR")(
         "name", "prefix of the shards' names", text("text"), "NAME")(
         "shard-tokens", "tokens per shard; the last one may be shorter", text("100000000"), "N")(
-        "hold-out", "every K-th document goes to the validation shards; 0: none", text("20"), "K");
+        "hold-out",
+        "every K-th document goes to the validation shards; 0: none; auto: 20, or, if there are fewer than 200 "
+        "documents, the last tenth of every file",
+        text("auto"), "K");
     options.add_options("Token")(
         "tokenizer",
         "bytes: ids 0 to 255, and 256 for the end of text; gpt2: GPT-2's byte-level BPE, 50257 ids", text("bytes"),
@@ -163,12 +168,14 @@ void print(const char* split, const llmc::TextCorpusSplit& summary) {
 
 void run(const cxxopts::ParseResult& given) {
     require(given.count("output-dir") > 0, "--output-dir", "not given", "the folder for the shards");
+    const bool hold_out_auto = given["hold-out"].as<std::string>() == "auto";
     llmc::TextCorpusOptions options = {
         .files = given.count("files") ? given["files"].as<std::vector<std::string>>() : std::vector<std::string>{},
         .output_dir = given["output-dir"].as<std::string>(),
         .name = given["name"].as<std::string>(),
         .documents = document_rule(given),
-        .hold_out = whole_number(given, "hold-out"),
+        .hold_out = hold_out_auto ? 20 : whole_number(given, "hold-out"),
+        .tail_below = hold_out_auto ? kFewDocuments : 0,
         .shard_tokens = whole_number(given, "shard-tokens"),
         .tokenizer = tokenizer(given),
         .format = llmc::value_by_name("--format", given["format"].as<std::string>(), llmc::kTextFormats),
@@ -199,6 +206,9 @@ void run(const cxxopts::ParseResult& given) {
               << "took:       " << std::fixed << std::setprecision(1) << seconds << " s on "
               << llmc::counted(summary.threads, "thread") << ": " << in_short(tokens / seconds) << " tok/s, "
               << in_short(bytes / seconds) << "B/s, " << std::setprecision(2) << bytes / tokens << " bytes per token\n";
+    if (summary.tails)
+        std::cout << "note:       fewer than " << kFewDocuments
+                  << " documents, so the last tenth of every file is held out (--hold-out)\n";
     if (summary.left_over > 0)
         std::cout << "note:       " << llmc::counted(summary.left_over, "file")
                   << " of killed runs found and removed\n";

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# install_deps.sh [tests] - installs the dependencies of the build, the tests and the quickstart
+# install_deps.sh [build | tests] - installs the dependencies of the build, the tests and the quickstart
 #
 # On Debian and Ubuntu it installs packages with apt; elsewhere it prints the missing ones and stops. Does nothing if
 # everything is installed. Reports a library that is too old, with its version and the required one. CXX: the compiler
 # (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
 # header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
-# toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `tests`: also installs
-# xz, iproute2, procps, clang with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without
-# the last two the tests skip the fuzz targets and the Parquet tests.
+# toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `build`: only what a
+# build without MPI needs: no gnuplot, jq, Python or text either. `tests`: also installs xz, iproute2, procps, clang
+# with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without the last two the tests skip
+# the fuzz targets and the Parquet tests.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
 # shellcheck source=scripts/progress.sh
 . "$(dirname "$(realpath "$0")")/progress.sh"
-[ "${1:-}" != tests ] || { with_tests=yes && shift; }
+needs=all
+case ${1:-} in build | tests) needs=$1 && shift ;; esac
 most_words 0 "$@"
-set -- ${with_tests:+tests}
 cd "$(dirname "$0")/.."
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null || true)
@@ -24,18 +25,13 @@ nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/nul
 # does not compile with versions that are too old. Other dependencies are looked up by command: package, command.
 export CXX=${CXX:-g++}
 bundled=$([ ! -d build/deps/include ] || echo -isystem build/deps/include)
-commands=(
-    "make make"
-    "openmpi-bin mpirun"
-    "gnuplot-nox gnuplot"
-    "jq jq"
-    "bible-kjv bible"
-    "python3 python3"
-)
+commands=("make make")
+[ $needs = build ] ||
+    commands+=("openmpi-bin mpirun" "gnuplot-nox gnuplot" "jq jq" "bible-kjv bible" "python3 python3")
 # The test of the GPU check packs a build; tests of two hosts connect network namespaces; dev/chaos.sh finds ranks.
-[ -z "${1:-}" ] || commands+=("xz-utils xz" "iproute2 ip" "procps pgrep")
+[ $needs != tests ] || commands+=("xz-utils xz" "iproute2 ip" "procps pgrep")
 # Python packages provide pyarrow, and parts that the CUDA toolkit may lack.
-[ -z "$nvcc${1:-}" ] || commands+=("python3-pip pip3")
+case $needs$nvcc in tests* | all?*) commands+=("python3-pip pip3") ;; esac
 probed=build/probes  # compiler output of each probe that does not compile
 mkdir -p $probed 2>/dev/null || true
 [ -w $probed ] && [ -z "$(find $probed ! -writable)" ] || probed=$(mktemp -d)  # for example, written by root before
@@ -52,14 +48,15 @@ compiles() {
 }
 # Whether all probes compile as one file, which takes a third of the time.
 all_compile() {
-    local probe
+    local probe compiler=$CXX
     export OMPI_CXX=$CXX MPICH_CXX=$CXX
+    [[ " $* " != *" mpi "* ]] || compiler=mpicxx
     for probe; do
         printf '#define main main_of_%s\n#include "scripts/probes/%s.cpp"\n#undef main\n' "$probe" "$probe"
     done >"$probed/all.cpp"
     # shellcheck disable=SC2046,SC2086
-    mpicxx -std=c++20 -fopenmp -I. $bundled -fsyntax-only "$probed/all.cpp" >"$probed/all" 2>&1 &&
-        echo 'int main() {}' | mpicxx -x c++ - -o "$probed/all.out" \
+    $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only "$probed/all.cpp" >"$probed/all" 2>&1 &&
+        echo 'int main() {}' | $compiler -x c++ - -o "$probed/all.out" \
             $([ ! -e build/deps/lib ] || echo -Lbuild/deps/lib) $(for probe; do of_probe "$probe" link; done) \
             >>"$probed/all" 2>&1
 }
@@ -89,7 +86,9 @@ missing_commands() {
 
 missing=()
 mapfile -t probes < <(basename -s .cpp scripts/probes/*.cpp)
-[ -n "${1:-}" ] || mapfile -t probes < <(printf '%s\n' "${probes[@]}" | grep -vx catch2)  # only the tests need it
+# Only the tests need catch2.
+case $needs in all) without='catch2' ;; build) without='catch2|mpi' ;; tests) without='' ;; esac
+mapfile -t probes < <(printf '%s\n' "${probes[@]}" | grep -vxE "$without")
 mapfile -t lacking < <(fails_to_compile "${probes[@]}")
 for probe in "${lacking[@]}"; do read -ra packages < <(of_probe "$probe" packages) && missing+=("${packages[@]}"); done
 if [ "$CXX" != g++ ] && [[ " ${lacking[*]} " = *" compiler "* ]]; then
@@ -168,7 +167,7 @@ fi
 # Some systems have clang's libraries for libFuzzer and the sanitizers in a separate package, others in a dependency of
 # clang.
 has_fuzzer() { make -s -f test/fuzz/Makefile found >/dev/null 2>&1; }
-if [ "${1:-}" = tests ] && ! has_fuzzer; then
+if [ $needs = tests ] && ! has_fuzzer; then
     [ ${#as_root[@]} -eq 0 ] || as_root=(sudo -n)  # not worth asking for a password
     echo "installing clang, for the fuzz targets"
     {
@@ -180,7 +179,7 @@ if [ "${1:-}" = tests ] && ! has_fuzzer; then
 fi
 
 reads_parquet() { PYTHONPATH=build/python python3 -c 'import pyarrow.parquet' >/dev/null 2>&1; }
-if [ "${1:-}" = tests ] && ! reads_parquet; then  # any version
+if [ $needs = tests ] && ! reads_parquet; then  # any version
     echo "installing pyarrow, for the Parquet tests"
     python3 -m pip install -q --disable-pip-version-check --no-deps --only-binary=:all: --target build/python pyarrow \
         >/dev/null 2>&1 || true

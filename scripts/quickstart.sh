@@ -2,8 +2,9 @@
 # quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, on any machine
 #
 # Without arguments the text is the King James Bible (Debian's package bible-kjv), one document per chapter; otherwise
-# the given files, one document per paragraph. Every 20th document is held out for validation. Results: the data in
-# data/, and runs/quickstart*/ with log.jsonl, plot.png and the model.
+# the given files, one document per paragraph. Every 20th document is held out for validation; of fewer than 200 the
+# last tenth of every file. Results: the data in data/bible, or data/NAME of the first file NAME.txt; and
+# runs/quickstart*/ with log.jsonl, plot.png (if gnuplot is installed) and the model.
 #
 #   QUICKSTART_MINUTES=3     duration of the run, including validations, samples and the checkpoint. A short run before
 #                            it measures the speed, which determines the number of steps; the run makes fewer steps if
@@ -31,9 +32,19 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 [[ $dtype =~ ^(fp32|bf16)$ ]] ||
     { echo "error: QUICKSTART_DTYPE is \"$dtype\"; expected fp32 or bf16" >&2; exit 2; }
 
-scripts/install_deps.sh
+needs=(build)
+if [ ${#texts[@]} -eq 0 ]; then
+    if command -v apt-get >/dev/null; then
+        needs=()
+    elif [ ! -e data/bible/bible_val_000000.bin ] && ! command -v bible >/dev/null; then
+        echo "error: the program bible, with the King James Bible, is missing, and this system has no apt-get;" \
+            "expected it, or a text: scripts/quickstart.sh my.txt" >&2
+        exit 2
+    fi
+fi
+scripts/install_deps.sh "${needs[@]}"
 echo "building"
-build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize || {
+build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/generate || {
     tail -n 30 build.log >&2
     echo "error: the build failed; its output is in build.log" >&2
     exit 1
@@ -49,12 +60,30 @@ if [ ${#texts[@]} -eq 0 ]; then
         dev/tokenize -o $data --name bible --document-key '^([^:]+):' $data/bible.txt
     fi
     shards=$data/bible
+    words='Ps23:1 The LORD is'
 else
-    data=data/text-$(cat "${texts[@]}" | sha256sum | cut -c 1-12)  # kept, so that the run can be resumed
-    if [ ! -e "$data/text_val_000000.bin" ]; then
-        dev/tokenize -o "$data" --name text --document-start '^[[:space:]]*$' "${texts[@]}"
+    name=$(basename "${texts[0]}")
+    name=$(printf %s "${name%.*}" | tr -cs A-Za-z0-9_ _)
+    name=${name:-text}
+    sum=$(cat "${texts[@]}" | sha256sum)
+    data=data/$name
+    for ((i = 2; ; i++)); do  # the first folder that is new or has these texts
+        if [ "$data" != data/bible ]; then
+            [ -e "$data" ] || break
+            [ "$(cat "$data/text.sha256" 2>/dev/null)" != "$sum" ] || break
+        fi
+        data=data/$name-$i
+    done
+    if [ ! -e "$data" ]; then
+        dev/tokenize -o "$data" --name "$name" --document-start '^[[:space:]]*$' "${texts[@]}"
+        echo "$sum" >"$data/text.sha256"
     fi
-    shards=$data/text
+    shards=$data/$name
+    # Samples continue the first words that are held out: after a header of 1024 bytes, 2 bytes per token, and 1 as the
+    # second byte of an end of text. Commands of this pipe may fail without harm.
+    words=$(tail -c +1025 "${shards}_val_000000.bin" | head -c 100000 | tr -d '\000' | tr '\001' '\n' | awk '
+        NF && length > 20 { for (i = 1; i <= 4 && i <= NF; i++) printf "%s", (i > 1 ? " " : "") $i; exit }' |
+        head -c 60 | iconv -c -f UTF-8 -t UTF-8) || true
 fi
 
 out=runs/quickstart
@@ -64,10 +93,15 @@ for ((i = 2; ; i++)); do
 done
 [ $out = runs/quickstart ] || echo "earlier runs are kept; this run writes to $out"
 
+# tokens SPLIT: in all its shards
+tokens() { wc -c "${shards}_$1"_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }'; }
 batch=8 length=128
+while [ $((batch * length)) -ge "$(tokens train)" ] && [ $length -gt 16 ]; do length=$((length / 2)); done
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
     -b $batch -t $length --dtype "$dtype" --shuffle --samples 2 -g 300)
-[ ${#texts[@]} -gt 0 ] || train+=(--prompt $'Ps23:1 The LORD is')
+prompt=()
+[ -z "$words" ] || prompt=(--prompt "$words")
+train+=("${prompt[@]}")
 recipe=(--lr 3e-3 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
@@ -75,10 +109,8 @@ probe=$temporary/probe
 mkdir "$probe"
 "${train[@]}" -x 60 -v 60 --val-tokens 16384 -s 60 --max-minutes 0.5 -o "$probe/run" >"$probe/out" ||
     { cat "$probe/out"; exit 1; }
-# tokens of all validation shards: a header of 1024 bytes, then 2 bytes per token
-tokens=$(wc -c "${shards}"_val_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
-{ read -r -a plan && read -r summary; } < <(jq -rs --argjson minutes "$(awk -v m="$minutes" 'BEGIN { print m + 0 }')" \
-    --argjson tokens "$tokens" -f scripts/quickstart_plan.jq "$probe/run/log.jsonl")
+{ read -r -a plan && read -r summary; } < <(awk -v minutes="$minutes" -v tokens="$(tokens val)" \
+    -f scripts/quickstart_plan.awk "$probe/run/log.jsonl")
 echo "$summary"
 
 "${train[@]}" "${recipe[@]}" "${plan[@]}" -o "$out" |
@@ -90,11 +122,29 @@ echo "$summary"
             last = systime()
         }')
 
-dev/plot "$out" -o "$out/plot.png" >/dev/null
-loss=$(jq -s 'map(select(.event == "val")) | last.loss' "$out/log.jsonl")
+plot="$out/plot.png"
+if command -v gnuplot >/dev/null && command -v python3 >/dev/null; then
+    dev/plot "$out" -o "$out/plot.png" >/dev/null
+else
+    plot="needs gnuplot and python3, which scripts/install_deps.sh installs"
+fi
+loss=$(sed -n '/"event":"val"/s/.*"loss":\([^,]*\),.*/\1/p' "$out/log.jsonl" | tail -n 1)
 echo
 echo "validation loss: $(printf '%.4f' "$loss") nats per byte"
 echo "log:             $out/log.jsonl"
-echo "plot:            $out/plot.png"
+echo "plot:            $plot"
 echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"
-echo "sample from it:  make dev/generate && dev/generate -e $out"
+longer=("${plan[@]::${#plan[@]}-2}")  # without --max-minutes
+longer[1]=$((2 * plan[1]))
+quoted() {  # WORD...: for a shell, each after a space
+    local word
+    for word; do
+        [[ $word =~ ^[A-Za-z0-9_=:,./-]+$ ]] || word=${word@Q}
+        printf ' %s' "$word"
+    done
+}
+echo
+echo "next: plot the run, generate text, train twice as long"
+echo "    dev/plot $out"
+echo "    dev/generate -e $out$(quoted "${prompt[@]}")"
+echo "    ./train_gpt2$(quoted "${train[@]:1}" "${recipe[@]}" "${longer[@]}") -o $out -y auto"

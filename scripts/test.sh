@@ -235,7 +235,7 @@ all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs"
     test/dev/prepare_test.py
 all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" \
     python3 test/dev/prepare_download_test.py
-all_of host && one cpu "the quickstart takes the predicted time, and a build prints its progress" \
+all_of host && one cpu "the quickstart takes the predicted time; README's commands to start with work" \
     test/program/quickstart.sh
 all_of run && one cpu "training matches PyTorch, and planted kernel faults are detected" \
     test/program/same_training.sh cpu

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <optional>
 
 #include "kernels/base/error.h"
 #include "llmc/data/encoding_pool.h"
@@ -62,15 +63,51 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
              "a folder that this user may read and write", "change --output-dir");
 }
 
+bool is_pipe(const std::string& path) {  // can be opened only once
+    std::error_code none;
+    return path == "-" || fs::is_fifo(path, none) || fs::is_character_file(path, none);
+}
+
 // Checks all files before anything is written: otherwise a missing file would be reported only after all previous ones
-// were read. Pipes are not checked, as they can be opened only once.
+// were read. Pipes are not checked.
 void check_files(const TextCorpusOptions& options) {
     for (const std::string& path : options.files) {
-        std::error_code none;
-        if (path == "-" || fs::is_fifo(path, none) || fs::is_character_file(path, none)) continue;
+        if (is_pipe(path)) continue;
         const TextSource source(path);
         require(source.bytes_in_all() > 0, "text file " + path, "empty", "at least one byte", "leave it out");
     }
+}
+
+// The bytes of text of each file if their tails are held out; otherwise empty.
+std::vector<std::int64_t> sizes_for_tails(const TextCorpusOptions& options) {
+    std::vector<std::int64_t> sizes;
+    if (options.hold_out == 0 || options.tail_below == 0) return sizes;
+    std::vector<char> room(kReadBytes);
+    std::int64_t documents = 0;
+    for (const std::string& path : options.files) {
+        if (is_pipe(path) || is_jsonl(options, path)) return {};
+        TextSource source(path);
+        DocumentStream stream(options.documents, [&](std::string_view, bool begins) { documents += begins; });
+        sizes.push_back(0);
+        while (const std::size_t got = source.read(room)) {
+            stream.append({room.data(), got});
+            sizes.back() += std::int64_t(got);
+            if (documents >= options.tail_below) return {};
+            if (options.progress) options.progress({});
+        }
+        stream.end();
+    }
+    return documents < options.tail_below ? sizes : std::vector<std::int64_t>{};
+}
+
+// The length of the part of `text` before the tail of its file, or npos if that starts later: the tail follows the
+// first line end in the last tenth of the file, or the first space in its last twentieth. `at`: where `text` starts.
+std::size_t before_tail(std::string_view text, std::int64_t at, std::int64_t size) {
+    const auto from = [&](std::int64_t twentieths) {
+        return std::size_t(std::max<std::int64_t>(size / 20 * twentieths + size % 20 * twentieths / 20 - at, 0));
+    };
+    const std::size_t end = std::min(text.find('\n', from(18)), text.find(' ', from(19)));
+    return end == text.npos ? end : end + 1;
 }
 
 // Creates the output folder; remove() removes the created folders, if empty, after an error.
@@ -131,6 +168,7 @@ public:
           threads_(options.threads > 0 ? options.threads : omp_get_num_procs()),
           train_(options, kSplits[0]),
           val_(options, kSplits[1]),
+          sizes_(sizes_for_tails(options)),
           pool_(*options.tokenizer, options.files, options.field, threads_) {
         for (const std::string& path : options.files) {
             std::error_code unknown;
@@ -145,9 +183,10 @@ public:
         for (file_ = 0; file_ < options_.files.size(); ++file_) read_file();
         give();
         while (!pool_.empty()) take();
-        const std::int64_t held_out = options_.hold_out > 0 ? documents_ / options_.hold_out : 0;
+        require(sizes_.empty() || held_out_documents_ > 0, "the text", "too short to hold out its last tenth",
+                "a line end in the last tenth of a file", "add text, or set --hold-out to a number of documents");
         require(
-            documents_ >= options_.hold_out, "number of documents", documents_,
+            held_out_documents_ > 0 || options_.hold_out == 0, "number of documents", documents_,
             "at least the " + std::to_string(options_.hold_out) + " of --hold-out, so that one is left for validation",
             std::string("lower --hold-out, or split the text with --document-key or --document-start") +
                 (summary_.crlf_lines > 0 ? "; a line that ends with CR LF is not blank: convert them to LF with sed "
@@ -155,8 +194,9 @@ public:
                                          : ""));
         train_.seal();
         if (options_.hold_out > 0) val_.seal();  // before either is published, so that a full disk leaves neither
-        summary_.train = train_.publish(documents_ - held_out);
-        if (options_.hold_out > 0) summary_.val = val_.publish(held_out);
+        summary_.train = train_.publish(documents_ - held_out_documents_);
+        if (options_.hold_out > 0) summary_.val = val_.publish(held_out_documents_);
+        summary_.tails = !sizes_.empty();
         summary_.bytes_read = progress_.bytes_read;
         summary_.threads = threads_;
         return summary_;
@@ -167,7 +207,10 @@ private:
         TextSource source(options_.files[file_], [this] { report_progress(); });
         const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
         const bool jsonl = is_jsonl(options_, source.path());
-        DocumentStream documents(options_.documents, [&](std::string_view text, bool begins) { add(text, begins); });
+        const DocumentStream::Take take = [&](std::string_view text, bool begins) { add(text, begins); };
+        std::optional<DocumentStream> documents(std::in_place, options_.documents, take);
+        std::int64_t read = 0;  // bytes of text
+        in_tail_ = false;
         std::string line;
         line_ = 0;
         bool first = true, ends_with_cr = false;
@@ -183,11 +226,21 @@ private:
                 add_lines(text, line);
             } else {
                 count_crlf(text, ends_with_cr);
-                documents.append(text);
+                const bool ahead = !sizes_.empty() && !in_tail_;  // the tail of this file
+                if (const std::size_t head = ahead ? before_tail(text, read, sizes_[file_]) : text.npos;
+                    head != text.npos) {
+                    documents->append(text.substr(0, head));
+                    documents->end();
+                    documents.emplace(options_.documents, take);
+                    in_tail_ = true;
+                    text.remove_prefix(head);
+                }
+                documents->append(text);
             }
+            read += std::int64_t(got);
             progress_.bytes_read = bytes_before + source.bytes_taken();
         }
-        documents.end();
+        documents->end();
         if (jsonl) add_line(line);
         require(documents_ > documents_before, (source.path() == "-" ? "standard input" : "text file " + source.path()),
                 "empty", jsonl ? "at least one line" : "at least one byte", "leave it out");
@@ -226,7 +279,8 @@ private:
     void begin_part(bool begins) {
         if (begins) {
             ++documents_;
-            held_out_ = options_.hold_out > 0 && documents_ % options_.hold_out == 0;
+            held_out_ = sizes_.empty() ? options_.hold_out > 0 && documents_ % options_.hold_out == 0 : in_tail_;
+            held_out_documents_ += held_out_;
         }
         if (begins || batch_.parts.empty())
             batch_.parts.push_back({.held_out = held_out_, .begins = begins, .file = file_});
@@ -280,8 +334,9 @@ private:
     bool known_size_ = true;
     std::vector<char> room_ = std::vector<char>(kReadBytes);
     std::size_t file_ = 0;
-    std::int64_t documents_ = 0, line_ = 0;
-    bool held_out_ = false;  // whether the current document is
+    std::int64_t documents_ = 0, held_out_documents_ = 0, line_ = 0;
+    bool held_out_ = false, in_tail_ = false;  // the current document; the current part of the file
+    const std::vector<std::int64_t> sizes_;    // of the texts of files whose tails are held out
     TextBatch batch_;
     std::size_t full_at_ = kBatchBytes;
     EncodingPool pool_;  // declared last: its threads end before the other members are destroyed

@@ -1,7 +1,8 @@
 // text_corpus.h - converts text files to training and validation shards of tokens
 //
 // An end-of-text token precedes every document. Documents are numbered through all files in order; every hold_out-th
-// goes to the validation shards. Texts are read in chunks and encoded on several threads: each takes a few megabytes of
+// goes to the validation shards; or, if there are few, what follows the first line end in the last tenth of every file.
+// Texts are read in chunks and encoded on several threads: each takes a few megabytes of
 // memory, plus the longest line (if a rule splits documents by lines) and the longest run of text that the tokenizer
 // cannot split.
 #pragma once
@@ -32,6 +33,9 @@ struct TextCorpusOptions {
     std::string name = "text";       // of the shards: NAME_train_000000.bin, NAME_val_000000.bin, ...
     DocumentRule documents = DocumentRule::whole_text();  // for text; in jsonl every line is a document
     std::int64_t hold_out = 20;                           // every N-th document is for validation; 0: none
+    // If there are fewer documents, the last tenth of every file is for validation; 0: never. Not for pipes, which can
+    // be read only once, and lines of JSON.
+    std::int64_t tail_below = 0;
     std::int64_t shard_tokens = 100'000'000;
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);
     TextFormat format =
@@ -49,6 +53,7 @@ struct TextCorpusSplit {
 };
 struct TextCorpusSummary {
     TextCorpusSplit train, val;
+    bool tails = false;           // the last tenth of every file is for validation
     std::int64_t crlf_lines = 0;  // lines of text that end with CR LF, which is not changed
     std::int64_t boms = 0;        // files that start with U+FEFF, which is removed
     std::int64_t bytes_read = 0;  // of the files on disk

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # quickstart.sh - tests the duration of a quickstart: what its estimate includes, that it is not exceeded if the machine
-# becomes slower, and that a build prints its progress
+# becomes slower, and that a build prints its progress; runs the commands of README's section Start, as they stand
 #
 #   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -euo pipefail
@@ -23,9 +23,10 @@ log() {
     }'
 }
 # MINUTES TOKENS < LOG
-plan() { jq -rs --argjson minutes "$1" --argjson tokens "$2" -f scripts/quickstart_plan.jq; }
+plan() { awk -v minutes="$1" -v tokens="$2" -f scripts/quickstart_plan.awk; }
 
-# ---- the estimate: with the times of the probe, steps, validations, samples and checkpoint fill the time
+# ---- the estimate: with the times of the probe, steps, validations, samples and checkpoint fill the time; validations
+# take at most a tenth of it
 while read -r step val end minutes tokens; do
     { read -r flags && read -r said; } < <(log "$step" "$val" "$end" 60 | plan "$minutes" "$tokens")
     set -- $flags
@@ -35,7 +36,7 @@ while read -r step val end minutes tokens; do
         validations = int((steps + every - 1) / every) + 1
         share = (steps * step + validations * val + end) / (minutes * 60000)
         after = (minutes - max_minutes) * 60000 - (2 * val + step + end)
-        exit !(share > 0.9 && share < 0.951 && after > -1 && after < 1)
+        exit !(share > 0.9 && share < 0.951 && after > -1 && after < 1 && validations * val < 6001 * minutes)
     }' || wrong "$minutes minutes of steps of $step ms: $flags"
     [[ $said == "$step ms per step: $2 steps, "* && $said == *" take $minutes minute"* ]] || wrong "it says: $said"
     [[ $said == *"1 minute" || ($minutes != 1 && $said == *minutes) ]] || wrong "it says: $said"
@@ -81,4 +82,39 @@ said=$(cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make)
 (cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make fails) >"$scratch/out" &&
     wrong "a failed build passes"
 [ ! -s "$scratch/out" ] && grep -q "Error 3" "$scratch/log" || wrong "a build of no files"
-echo "a quickstart takes the time that it prints"
+
+# ---- README's commands, in their order, in a tree without programs, and those that a quickstart ends with
+tree=$scratch/tree
+mkdir -p "$tree/dev" "$tree/build"
+cp -r scripts "$tree"
+cp -r dev/{plot,plotting,run_log.py,tool_main.py} "$tree/dev"
+ln -s "$PWD"/{kernels,llmc} "$tree"
+[ ! -e build/deps ] || ln -s "$PWD/build/deps" "$tree/build"
+seq 40 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"  # the last tenth, held out, starts with line 38
+mkdir "$scratch/some"  # PATH without what own text does not need
+IFS=: read -ra folders <<<"$PATH"
+for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$scratch/some/" 2>/dev/null || true; done
+rm -f "$scratch"/some/{apt-get,bible,gnuplot,mpirun,mpicxx,jq}
+printf 'train_gpt2 dev/tokenize dev/generate:\n\tln -s %s/$(@F) $@\n' "$build" >"$tree/Makefile"
+run() { (cd "$tree" && QUICKSTART_MINUTES=0.01 eval "$1") </dev/null >"$scratch/out" 2>&1; }
+PATH=$scratch/some run scripts/quickstart.sh && wrong "a quickstart without its text"
+grep -q "^error: the program bible, .* is missing, .* scripts/quickstart.sh my.txt$" "$scratch/out" ||
+    wrong "a quickstart without its text says: $(cat "$scratch/out")"
+mapfile -t commands < <(awk '/^## / { if (inside) exit; inside = /^## Start$/ }
+    inside && /^    / { print; any = 1 } any && /^$/ { exit }' README.md | grep -v 'scripts/test\.sh ')
+[ ${#commands[@]} = 4 ] || wrong "README's section Start has these commands: ${commands[*]}"
+ended=()
+for command in "${commands[@]}"; do
+    path=$PATH
+    [[ $command != *my.txt* ]] || path=$scratch/some
+    PATH=$path run "$command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
+    mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
+done
+[ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
+[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '38 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
+[ -e "$tree/data/my/my_val_000000.bin" ] || wrong "data of my.txt: $(ls "$tree/data")"
+for command in "${ended[@]:3}"; do
+    run "$command" || wrong "a quickstart ends with \"$command\": $(tail -n 5 "$scratch/out")"
+done
+[ -e "$tree/runs/quickstart-2/step_00000040" ] || wrong "a resume trains no longer: $(tail -n 5 "$scratch/out")"
+echo "a quickstart takes the time that it prints, and the commands that follow it work"

@@ -120,7 +120,7 @@ TEST_CASE("a diverged run completes the checkpoint that is being written, logs i
                            Contains("resume from a checkpoint before step " + std::to_string(first) +
                                     " (--resume auto takes the newest) with a lower --lr"));
     CHECK(is_complete(folder, 15));
-    CHECK(entries_of(folder) == 2);  // that, and the log: the diverged model is not saved
+    CHECK(entries_of(folder) == 3);  // that, log and options: the diverged model is not saved
     REQUIRE(folder.log("out", "checkpoint").size() == 1);
     REQUIRE(folder.log("out", "end").size() == 1);
     CHECK(folder.log("out", "end")[0]["reason"] == "error");

@@ -83,7 +83,9 @@ std::vector<Option> option_table(Options& o) {
     entry("max-minutes", o.max_minutes,
           "end the run after this many minutes, with a last validation, samples and a checkpoint; 0: no limit",
           Real{0, 1e7});
-    entry("shuffle", o.shuffle, "read the sequences in random order, a new one for every epoch (see --seed)");
+    entry("shuffle", o.shuffle,
+          "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "
+          "shards, which fits documents that are in random order already, such as FineWeb's");
     entry("mask-document-start", o.mask_document_start,
           "ignore the loss on the first token of every document, which has no context, in training and validation");
     entry("pad-last", o.pad_last,
@@ -312,7 +314,8 @@ void set_all(CommandLine& line, const Settings& settings) {
 constexpr const char* kExamples =
     "Pretrains GPT-2 from shards of tokens.\n\n"
     "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' -e custom:l=4,h=4,c=128,t=128 \\\n"
-    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 -o runs/small    trains a small model and saves it\n"
+    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 --val-tokens 32768 --log-every 50 --shuffle \\\n"
+    "      -o runs/small                                              trains a small model and saves it\n"
     "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
     "  mpirun -np 8 --bind-to none train_gpt2 -i 'fineweb_train_*.bin' -j 'fineweb_val_*.bin' -o runs/124M \\\n"

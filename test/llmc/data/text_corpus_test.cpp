@@ -138,6 +138,42 @@ TEST_CASE("a document that cannot be split may follow others in the same batch",
     CHECK((all_tokens(folder / "out/text_train_*.bin") == expected));
 }
 
+TEST_CASE("of few documents the last tenth of every file is held out, cut after a line or a word", "[tokenizer]") {
+    const TemporaryFolder folder;
+    // Prose longer than a chunk, and one long line. The last tenths start at 540,000 and at 900.
+    const std::string prose = [] {
+        std::string text;
+        while (text.size() < 599'950) text += "some words of a line\n";
+        return text + std::string(600'000 - text.size(), '.');
+    }();
+    const std::string words(950, 'a'), rest(49, 'b'), a = test::write_file(folder / "a.gz", gzipped(prose)),
+                      b = test::write_file(folder / "b", words + ' ' + rest);
+    const std::size_t cut = prose.find('\n', 540'000) + 1;
+    const auto summary = write_text_corpus({.files = {a, b}, .output_dir = folder / "out", .tail_below = 3});
+    CHECK(summary.tails);
+    CHECK(summary.train.documents == 2);
+    CHECK(summary.val.documents == 2);
+    const auto stream = [](const std::string& first, const std::string& second) {
+        std::vector<int> ids = {256};
+        for (const char byte : first) ids.push_back(byte);
+        ids.push_back(256);
+        for (const char byte : second) ids.push_back(byte);
+        return ids;
+    };
+    CHECK((all_tokens(folder / "out/text_train_*.bin") == stream(prose.substr(0, cut), words + ' ')));
+    CHECK((all_tokens(folder / "out/text_val_*.bin") == stream(prose.substr(cut), rest)));
+
+    const TextCorpusOptions several = {.files = {a, b},
+                                       .output_dir = folder / "documents",
+                                       .documents = DocumentRule::starting_at("^some"),
+                                       .tail_below = 200};
+    CHECK_FALSE(write_text_corpus(several).tails);
+    const std::string word = test::write_file(folder / "word", "word\n");
+    CHECK_THROWS_WITH(write_text_corpus({.files = {word}, .output_dir = folder / "none", .tail_below = 200}),
+                      Contains("the text is too short to hold out its last tenth"));
+    CHECK_FALSE(std::filesystem::exists(folder / "none"));
+}
+
 TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string lines =
