@@ -29,7 +29,7 @@ done < <("$program" --help | sed -nE 's/^  (-([a-z]), |    )--([a-z0-9-]+)( [A-Z
 flag_of() {
     local answers=''
     takes='' joined='' key=$1
-    [[ ! ${2:-} =~ ^(0|1|true|false|yes|no)$ ]] || answers=yes
+    [[ ! ${2:-} =~ ^(0|1|true|false|yes|no|on|off)$ ]] || answers=yes
     case $1 in
         --?*=*) key=${1#--} joined=${key#*=} key=${key%%=*} ;;
         --?*) key=${1#--} takes=${has_value[$key]:-$answers} ;;
@@ -68,8 +68,8 @@ take_dry_run() {
         count=1
         [ -z "$takes" ] || [ $# = 1 ] || count=2
         case "$key:${*:1:count}" in
-            dry-run:--dry-run | dry-run:--dry-run[=\ ]true | dry-run:--dry-run[=\ ]1) dry=yes ;;
-            dry-run:--dry-run[=\ ]false | dry-run:--dry-run[=\ ]0) dry='' ;;
+            dry-run:--dry-run | dry-run:*[=\ ]1 | dry-run:*[=\ ]true | dry-run:*[=\ ]yes | dry-run:*[=\ ]on) dry=yes ;;
+            dry-run:*[=\ ]0 | dry-run:*[=\ ]false | dry-run:*[=\ ]no | dry-run:*[=\ ]off) dry='' ;;
             *) words+=("${@:1:count}") ;;
         esac
         shift $count

@@ -120,7 +120,7 @@ plan=$(MEASURE=no $script "${tiny[@]}" -x=3 -d=256 -o="$scratch/joined" --shuffl
     --dry-run=true 2>&1) || fail "a plan of joined values: exit code $?: $plan"
 says "a plan of joined values" "$plan" "checkpoints  in $scratch/joined," "3 steps of 256 tokens" " -x=3 " \
     " --shuffle false " " --pad-last false"
-for flag in --dry-run=1 "--dry-run true" "--dry-run 1" "--dry-run=false --dry-run"; do
+for flag in --dry-run=on "--dry-run true" "--dry-run 1" "--dry-run=false --dry-run"; do
     read -ra words <<<"$flag"
     said=$(MEASURE=no $script "${tiny[@]}" -o "$scratch/joined" "${words[@]}" 2>&1) || fail "$flag: exit code $?: $said"
     says "$flag" "$said" "memory plan" "  command"
@@ -129,7 +129,7 @@ done
 said=$(MEASURE=no $script "${tiny[@]}" -x=1 -o="$scratch/joined" --dry-run --dry-run false 2>&1) ||
     fail "--dry-run false: exit code $?: $said"
 [ -e "$scratch/joined/step_00000001" ] || fail "--dry-run false has not trained: $said"
-refused "a wrong answer" '--dry-run is "yes"; expected' $script "${out[@]}" --dry-run=yes
+refused "a wrong answer" '--dry-run is "maybe"; expected' $script "${out[@]}" --dry-run=maybe
 for flag in -b --lr; do
     refused "a forgotten value of $flag" "is missing an argument" $script -e d6 "${out[@]}" $flag
 done

@@ -3,19 +3,18 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <variant>
 
 #include "kernels/base/error.h"
 #include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/value_text.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
 #include "llmc/run/options/llmc_flags.h"
@@ -230,37 +229,21 @@ std::string long_name(std::string_view flag) {
     return "--" + std::string(comma == flag.npos ? flag : flag.substr(comma + 1));
 }
 
-template <class Number>
-Number parse_number(const std::string& name, const std::string& text, Range<Number> range) {
-    std::ostringstream expected;
-    expected.precision(17);
-    expected << (std::is_integral_v<Number> ? "a whole number" : "a number") << " from " << range.least << " to "
-             << range.most;
-    Number value{};
-    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (status != std::errc{} || end != text.data() + text.size() || !(value >= range.least && value <= range.most))
-        fail(name, '"' + text + '"', expected.str());
-    return value;
-}
-
-// The shortest decimal text that parses to the same number; a switch as "true" or "false".
+// As it is parsed; a switch as "on" or "off".
 std::string text_of_value(const Option& option) {
     return std::visit([]<class Value>(const Value* value) -> std::string {
         if constexpr (std::is_same_v<Value, std::string>) return *value;
-        else if constexpr (std::is_same_v<Value, bool>) return *value ? "true" : "false";
-        else {
-            char text[64];
-            return {text, std::to_chars(text, text + sizeof text, *value).ptr};
-        }
+        else if constexpr (std::is_same_v<Value, bool>) return *value ? "on" : "off";
+        else return text_of_number(*value);
     }, option.field);
 }
 
 // Sets the field. Throws Error that names the flag if the value is outside its limits.
 void set_value(const Option& option, const std::string& name, const std::string& value) {
+    const auto within = [&](const auto& range) { return parse_number(name, value, range.least, range.most); };
     if (auto* const* whole = std::get_if<std::int64_t*>(&option.field))
-        **whole = parse_number(name, value, std::get<Whole>(option.limits));
-    else if (auto* const* real = std::get_if<double*>(&option.field))
-        **real = parse_number(name, value, std::get<Real>(option.limits));
+        **whole = within(std::get<Whole>(option.limits));
+    else if (auto* const* real = std::get_if<double*>(&option.field)) **real = within(std::get<Real>(option.limits));
     else {
         const auto* const names = std::get_if<Names>(&option.limits);
         if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
@@ -294,7 +277,7 @@ constexpr const char* kExamples =
     "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
     "  train_gpt2 ... -o runs/small -y auto                           resumes that run\n"
     "  mpirun -np 8 --bind-to none train_gpt2 -i 'fineweb_train_*.bin' -j 'fineweb_val_*.bin' -o runs/124M \\\n"
-    "      -e d12 -b 32 -t 1024 -d 524288 -x 19073 -l 6e-4 -u 715 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
+    "      -e d12 -b 64 -t 1024 -d 524288 -x 18865 -l 6e-4 -u 700 -q 0 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
 
 struct CommandLine {
     cxxopts::Options options;
@@ -351,13 +334,6 @@ std::vector<std::string> flag_names() {
     return names;
 }
 
-// "--shuffle=true", from a switch and its value; 0 and 1 are values of llm.c.
-std::string with_value(const std::string& name, const std::string& value) {
-    const bool yes = value == "1" || value == "true";
-    require(yes || value == "0" || value == "false", name, in_quotes(value), "true, false, 1 or 0, or the flag alone");
-    return name + (yes ? "=true" : "=false");
-}
-
 // -fl3e-4: switches of one letter, and a flag with its value. The word itself if it is anything else.
 std::vector<std::string> flags_of_letters(const std::string& word, const std::map<std::string, KnownFlag>& known) {
     std::vector<std::string> flags;
@@ -381,19 +357,18 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
         if (word == "--") refuse_argument(word, flag_names(), "train_gpt2 --help");
-        if (is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
+        if (word == "-h" && (next == "0" || next == "1")) refuse_foreign_flag("-h " + next, flag_names());  // of llm.c
         const auto equals = word.find('=');
         const auto flag = known.find(word.substr(0, equals));
         if (flag == known.end()) {
-            refuse_nanogpt_flag(word);
+            refuse_foreign_flag(word, flag_names());
             const std::vector<std::string> letters = flags_of_letters(word, known);
             arguments.insert(arguments.end(), letters.begin(), letters.end());
         } else if (flag->second.is_switch) {
-            constexpr std::string_view kAnswers[] = {"0", "1", "true", "false", "yes", "no"};  // valid or not
-            const bool apart = equals == word.npos && std::ranges::find(kAnswers, next) != std::end(kAnswers);
-            arguments.push_back(apart                  ? with_value(flag->second.name, argv[++i])
+            const bool apart = equals == word.npos && switch_value(next).has_value();
+            arguments.push_back(apart                  ? switch_with_value(flag->second.name, argv[++i])
                                 : equals == word.npos ? flag->second.name
-                                                      : with_value(flag->second.name, word.substr(equals + 1)));
+                                                      : switch_with_value(flag->second.name, word.substr(equals + 1)));
         } else {
             arguments.push_back(flag->second.name);
             if (equals != word.npos) arguments.push_back(word.substr(equals + 1));
@@ -422,7 +397,7 @@ Request parse(int argc, char** argv, Options& options) {
             if (option.is_switch()) *std::get<bool*>(option.field) = given[key].as<bool>();
             else {
                 const auto& value = given[key].as<std::string>();
-                refuse_llmc_value(name, value);
+                refuse_foreign_value(name, value);
                 set_value(option, name, value);
             }
         }
@@ -442,7 +417,7 @@ Request parse(int argc, char** argv, Options& options) {
 std::int64_t freeze_after(const Options& o) {
     if (o.onebit_freeze_step == "auto") return 0;
     try {
-        return parse_number("--onebit-freeze-step", o.onebit_freeze_step, Range<std::int64_t>{1, kMany});
+        return parse_number<std::int64_t>("--onebit-freeze-step", o.onebit_freeze_step, 1, kMany);
     } catch (const Error&) {
         fail("--onebit-freeze-step", in_quotes(o.onebit_freeze_step),
              "auto, or a whole number from 1 to " + std::to_string(kMany));
@@ -461,7 +436,7 @@ std::vector<std::string> flags_of(const Options& options, bool changed) {
     for (std::size_t i = 0; i < table.size(); ++i) {
         const std::string name = long_name(table[i].flag), value = text_of_value(table[i]);
         if ((value != text_of_value(table_of_defaults[i])) != changed) continue;
-        if (table[i].is_switch()) flags.push_back(name + (value == "true" ? "" : "=false"));
+        if (table[i].is_switch()) flags.push_back(name + (value == "on" ? "" : "=off"));
         else flags.push_back(name + '=' + for_shell(value));
     }
     return flags;
