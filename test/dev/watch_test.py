@@ -89,6 +89,10 @@ class Frames(WithFolder):
         code, out, _ = self.run_tool(watch, run, '--once')
         self.assertEqual((code, '\x1b' in out, out.splitlines()[0][:19]), (0, False, 'mine | step 1 of 10'))
         self.assertIn('did you mean --once?', self.refused(watch, run, '--onze'))
+        for value in ('yes', 'On', '1'): self.assertEqual(self.run_tool(watch, run, f'--once={value}')[0], 0)
+        self.assertIn('stdout is not a terminal', self.refused(watch, run, '--once=no'))
+        self.assertIn('--once is "maybe"; expected on, off, true, false, yes, no, 1 or 0, or the flag alone',
+                      self.refused(watch, run, '--once=maybe'))
         self.assertIn('the number of runs is 0', self.refused(watch))
         self.assertIn('the number of runs is 2', self.refused(watch, run, run, '--once'))
         self.assertIn('stdout is not a terminal', self.refused(watch, run))
