@@ -62,7 +62,7 @@ Options options_of(const cxxopts::ParseResult& given) {
                                           : std::vector<std::string>{""},
                     given["dtype"].as<std::string>(),
                     given.count("shapes") ? given["shapes"].as<std::string>() : "",
-                    given["seconds"].as<double>(), given["threads"].as<int>(), given.count("json") > 0};
+                    given["seconds"].as<double>(), given["threads"].as<int>(), given["json"].as<bool>()};
     require(o.dtype == "fp32" || o.dtype == "bf16" || o.dtype == "both", "--dtype", in_quotes(o.dtype),
             "fp32, bf16 or both");
     require(o.shapes.empty() || o.shapes == "small" || o.shapes == "large", "--shapes", in_quotes(o.shapes),

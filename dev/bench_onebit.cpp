@@ -269,7 +269,7 @@ void run(const cxxopts::ParseResult& given) {
 
     const std::string machine =
         context.device.name + ", " + llmc::counted(context.device.threads, "thread") + " per rank";
-    if (!given.count("json")) {
+    if (!given["json"].as<bool>()) {
         std::printf("%lld elements, %zu buckets of the 1-bit mean; %s; %s\n", (long long)table.elements(),
                     averages.buckets(), communicator->describe().c_str(), machine.c_str());
         print_table(all);

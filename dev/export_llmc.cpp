@@ -46,7 +46,7 @@ void run(const cxxopts::ParseResult& given) {
             "the name of a file", "name a file in that folder");
     require(!replaces || std::filesystem::is_regular_file(status), "--output",
             output.string() + ", a device, pipe or link", "a file", "name a regular file, or a new one");
-    require(!replaces || given.count("overwrite") > 0, "--output", output.string() + ", which already exists",
+    require(!replaces || given["overwrite"].as<bool>(), "--output", output.string() + ", which already exists",
             "a new file", "choose another name, or pass --overwrite to replace it");
 
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());

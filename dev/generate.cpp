@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -19,6 +19,7 @@
 #include "kernels/device/device.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/counted.h"
+#include "llmc/base/value_text.h"
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/text_stream.h"
 #include "llmc/data/tokenizer_files.h"
@@ -53,8 +54,10 @@ cxxopts::Options command_line() {
                         text()->default_value("fp32"), "TYPE")(
         "threads", "CPU threads; 0: one per hardware thread", text()->default_value("0"), "N");
     options.add_options("Prompt")(
-        "prompt", "text to continue; \"\": the start of a document (default: each line of standard input is a prompt)",
-        text(), "TEXT")(
+        "prompt",
+        "text to continue, after an end-of-text token, which starts a document; \"\": that token alone (default: each "
+        "line of standard input is a prompt)",
+        text(), "TEXT")("no-bos", "do not add an end-of-text token before the text")(
         "prompt-ids", "the prompt as token ids, separated by spaces or commas; no token is added before them", text(),
         "IDS");
     options.add_options("Text")("n,tokens", "maximum number of new tokens; an end-of-text token ends a text earlier",
@@ -71,17 +74,9 @@ cxxopts::Options command_line() {
     return options;
 }
 
-// Parsed here because the error message of cxxopts does not name the flag.
 template <class Number>
 Number number(const cxxopts::ParseResult& given, const std::string& flag, Number least, Number most) {
-    const auto& text = given[flag].as<std::string>();
-    Number value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    std::ostringstream range;
-    range << (std::is_integral_v<Number> ? "a whole number from " : "a number from ") << least << " to " << most;
-    require(error == std::errc{} && end == text.data() + text.size() && value >= least && value <= most, "--" + flag,
-            in_quotes(text), range.str());
-    return value;
+    return llmc::parse_number("--" + flag, given[flag].as<std::string>(), least, most);
 }
 
 // ---- the model
@@ -125,25 +120,30 @@ std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kern
 
 // ---- prompts
 
-// Token ids of `text` after an end-of-text token, which starts every document.
-Ids prompt_of(const Tokenizer& tokenizer, const std::string& text) {
+// Token ids of `text`; with `bos` after an end-of-text token, which starts every document.
+Ids prompt_of(const Tokenizer& tokenizer, const std::string& text, bool bos) {
     const Vocabulary vocabulary = tokenizer.vocabulary();
     Ids prompt;
-    if (vocabulary.end_of_text >= 0) prompt.push_back(vocabulary.end_of_text);
+    if (bos && vocabulary.end_of_text >= 0) prompt.push_back(vocabulary.end_of_text);
     if (!text.empty()) {
         const Ids ids = tokenizer.encode(text);
         prompt.insert(prompt.end(), ids.begin(), ids.end());
     }
-    require(!prompt.empty(), "the prompt", "empty", "some text, as this model has no id for the start of a document");
+    require(!prompt.empty(), "the prompt", "empty",
+            bos ? "some text, as this model has no id for the start of a document" : "some text, with --no-bos");
     return prompt;
 }
 
 Ids ids_in(const std::string& text, const std::string& what, int vocabulary) {
     Ids ids;
     const char *at = text.data(), *const end = at + text.size();
+    int commas = 0;  // after the last id
     while (true) {
-        while (at != end && (*at == ' ' || *at == ',' || *at == '\t')) ++at;
+        for (; at != end && (*at == ' ' || *at == ',' || *at == '\t'); ++at) commas += *at == ',';
+        require(commas == 0 || (commas == 1 && !ids.empty() && at != end), what, in_quotes(text),
+                "a token id before and after every comma");
         if (at == end) break;
+        commas = 0;
         int id = -1;
         const auto [rest, error] = std::from_chars(at, end, id);
         const bool whole = rest == end || *rest == ' ' || *rest == ',' || *rest == '\t';
@@ -278,6 +278,7 @@ struct Session {
     llmc::Model& model;
     llmc::Context& context;
     const llmc::Interrupt& interrupt;
+    const bool bos;
 
     // Generates and prints the samples, `shown` before each.
     void continue_prompt(llmc::Generator& generator, const Ids& prompt, const std::string& shown) const {
@@ -309,7 +310,9 @@ struct Session {
     void prompts_of_user() const {
         const std::size_t longest = std::size_t(settings.window);
         llmc::Generator generator(model, settings, tokenizer.vocabulary(), longest, context);
-        const char* const empty = tokenizer.has_table() ? "an empty line starts a document" : "token ids";
+        const char* const empty = !tokenizer.has_table() ? "token ids"
+                                  : bos                  ? "an empty line starts a document"
+                                                         : "text";
         std::cerr << "each line is a prompt (" << empty << "); Ctrl-D exits\n";
         Lines lines(interrupt);
         for (std::uint64_t number = 0; interrupt.signal() == 0; ++number) {
@@ -318,7 +321,7 @@ struct Session {
             if (!line) break;
             try {
                 const Ids prompt = tokenizer.has_table()
-                                       ? prompt_of(tokenizer, *line)
+                                       ? prompt_of(tokenizer, *line, bos)
                                        : ids_in(*line, "the prompt", tokenizer.vocabulary().size);
                 generator.reseed(settings.seed + number);
                 continue_prompt(generator, prompt, "");
@@ -341,8 +344,9 @@ void run(const cxxopts::ParseResult& given) {
         .samples = number(given, "samples", 1, 1000),
         .sampling = {.top_k = number(given, "top-k", 0, 65536), .top_p = number(given, "top-p", 1e-6, 1.0),
                      .temperature = number(given, "temperature", 0.0, 100.0)},
-        .seed = number(given, "seed", std::uint64_t(0), ~std::uint64_t(0))};
+        .seed = std::uint64_t(number(given, "seed", std::int64_t(0), std::numeric_limits<std::int64_t>::max()))};
     const int threads = number(given, "threads", 0, 1024);
+    const bool bos = !given["no-bos"].as<bool>();
 
     const llmc::Interrupt interrupt;  // before anything starts a thread
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
@@ -357,7 +361,7 @@ void run(const cxxopts::ParseResult& given) {
     std::string shown;
     if (given.count("prompt")) {
         shown = given["prompt"].as<std::string>();
-        prompt = prompt_of(*tokenizer, shown);
+        prompt = prompt_of(*tokenizer, shown, bos);
     } else if (given.count("prompt-ids")) {
         prompt = ids_in(given["prompt-ids"].as<std::string>(), "--prompt-ids", checkpoint.config().vocabulary);
         shown = tokenizer->decode(*prompt);
@@ -365,7 +369,7 @@ void run(const cxxopts::ParseResult& given) {
     llmc::Context context{device::open(threads), device::Stream(), kernels::Matmul()};
     const auto longest = prompt ? prompt->size() : std::size_t(settings.window);
     const auto model = load_model(checkpoint, dtype, llmc::decoder_shape(settings, longest), context);
-    const Session session{*tokenizer, settings, *model, context, interrupt};
+    const Session session{*tokenizer, settings, *model, context, interrupt, bos};
     if (prompt) session.one_prompt(*prompt, shown);
     else session.prompts_of_user();
 }

@@ -61,7 +61,7 @@ for one in "${varied[@]}"; do
 done
 # name_of FLAGS: "lr=3e-3,weight-decay=0.1"
 name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
-finished() { [ -e "$1/log.jsonl" ] && [ "$(jq -rs 'last | .reason // ""' "$1/log.jsonl")" = "all steps made" ]; }
+finished() { [ -e "$1/log.jsonl" ] && [[ $(jq -rs 'last | .reason // ""' "$1/log.jsonl") == "all steps "* ]]; }
 
 pids=() stopped=0
 stop() {

@@ -1,12 +1,12 @@
 // tokenize.cpp - converts text files to token shards: every document starts with an end-of-text token, every K-th
 // document, or the last tenth of every file, is held out for validation
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <ctime>
 #include <cxxopts.hpp>
 #include <iomanip>
 #include <iostream>
+#include <limits>
 #include <sstream>
 
 #include "dev/tool_main.h"
@@ -14,6 +14,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/names.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/value_text.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/text_corpus.h"
 #include "llmc/data/tokenizer.h"
@@ -77,15 +78,6 @@ llmc::DocumentRule document_rule(const cxxopts::ParseResult& given) {
     if (start) return llmc::DocumentRule::starting_at(given["document-start"].as<std::string>());
     if (key) return llmc::DocumentRule::keyed_by(given["document-key"].as<std::string>());
     return llmc::DocumentRule::whole_text();
-}
-
-// Parsed here because the error message of cxxopts does not name the flag.
-std::int64_t whole_number(const cxxopts::ParseResult& given, const std::string& flag) {
-    const auto& text = given[flag].as<std::string>();
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    require(error == std::errc{} && end == text.data() + text.size(), "--" + flag, '"' + text + '"', "a whole number");
-    return number;
 }
 
 std::shared_ptr<const llmc::Tokenizer> tokenizer(const cxxopts::ParseResult& given) {
@@ -169,18 +161,22 @@ void print(const char* split, const llmc::TextCorpusSplit& summary) {
 void run(const cxxopts::ParseResult& given) {
     require(given.count("output-dir") > 0, "--output-dir", "not given", "the folder for the shards");
     const bool hold_out_auto = given["hold-out"].as<std::string>() == "auto";
+    const auto number = [&](const std::string& flag, std::int64_t least, std::int64_t most) {
+        return llmc::parse_number("--" + flag, given[flag].as<std::string>(), least, most);
+    };
+    constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
     llmc::TextCorpusOptions options = {
         .files = given.count("files") ? given["files"].as<std::vector<std::string>>() : std::vector<std::string>{},
         .output_dir = given["output-dir"].as<std::string>(),
         .name = given["name"].as<std::string>(),
         .documents = document_rule(given),
-        .hold_out = hold_out_auto ? 20 : whole_number(given, "hold-out"),
+        .hold_out = hold_out_auto ? 20 : number("hold-out", 0, kMany),
         .tail_below = hold_out_auto ? kFewDocuments : 0,
-        .shard_tokens = whole_number(given, "shard-tokens"),
+        .shard_tokens = number("shard-tokens", 2, std::numeric_limits<std::int32_t>::max()),
         .tokenizer = tokenizer(given),
         .format = llmc::value_by_name("--format", given["format"].as<std::string>(), llmc::kTextFormats),
         .field = given["field"].as<std::string>(),
-        .threads = int(std::clamp<std::int64_t>(whole_number(given, "threads"), -1, 1025)),
+        .threads = int(number("threads", 0, 1024)),
     };
     const llmc::Vocabulary vocabulary = options.tokenizer->vocabulary();
     llmc::TextCorpusSummary summary;

@@ -13,8 +13,11 @@
 #include "llmc/base/ignored_signals.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/value_text.h"
+#include "llmc/run/options/llmc_flags.h"
 
-// Splits --flag=value into two words, as train_gpt2 does: cxxopts refuses a joined value of several lines.
+// Splits --flag=value into two words, and joins a switch and its value, as train_gpt2 does: cxxopts refuses a joined
+// value of several lines, and knows only true and false.
 inline std::vector<std::string> values_apart(const cxxopts::Options& options, int argc, char** argv) {
     std::map<std::string, bool> takes_value;  // by flag
     for (const std::string& group : options.groups())
@@ -32,10 +35,16 @@ inline std::vector<std::string> values_apart(const cxxopts::Options& options, in
             words.insert(words.end(), {one_letter->first, word.substr(2)});
             continue;
         }
-        const bool apart = flag != takes_value.end() && flag->second;
-        words.push_back(apart ? flag->first : word);
-        if (!apart) continue;
         const std::string next = i + 1 < argc ? argv[i + 1] : "";
+        if (flag == takes_value.end() || !flag->second) {
+            const bool is_switch = flag != takes_value.end();
+            if (is_switch && equals != word.npos)
+                words.push_back(llmc::switch_with_value(flag->first, word.substr(equals + 1)));
+            else if (is_switch && llmc::switch_value(next)) words.push_back(llmc::switch_with_value(word, argv[++i]));
+            else words.push_back(word);
+            continue;
+        }
+        words.push_back(flag->first);
         if (equals != word.npos) words.push_back(word.substr(equals + 1));
         else if (takes_value.contains(next.substr(0, next.find('=')))) llmc::refuse_flag_as_value(flag->first, next);
         else if (i + 1 < argc) words.emplace_back(argv[++i]);
@@ -65,6 +74,7 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
             for (const std::string& group : options.groups())
                 for (const auto& option : options.group_help(group).options)
                     for (const std::string& flag : llmc::long_names(option)) flags.push_back("--" + flag);
+            llmc::refuse_foreign_flag(unmatched.front(), flags);
             llmc::refuse_argument(unmatched.front(), flags, name + " --help");
         }
         run(given);

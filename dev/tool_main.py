@@ -61,12 +61,24 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise ToolError(f'{message}; see {self.prog} --help')
 
+    def switches_alone(self, arguments):
+        """The arguments, with --switch=on as --switch and without --switch=off."""
+        kept = []
+        for argument in arguments:
+            flag, equals, value = argument.partition('=')
+            action = self._option_string_actions.get(flag)
+            if not equals or action is None or action.nargs != 0: kept.append(argument)
+            elif value.lower() in ('on', 'true', 'yes', '1'): kept.append(flag)
+            elif value.lower() not in ('off', 'false', 'no', '0'):
+                fail(flag, in_quotes(value), 'on, off, true, false, yes, no, 1 or 0, or the flag alone')
+        return kept
+
     def read(self, arguments):
         """The parsed options. Throws ToolError for unknown arguments. None: --help was printed."""
         if '-h' in arguments or '--help' in arguments:
             print(self.format_help(), end='')
             return None
-        options, others = self.parse_known_intermixed_args(arguments)
+        options, others = self.parse_known_intermixed_args(self.switches_alone(arguments))
         if others:
             name = others[0].split('=', 1)[0]
             near = did_you_mean(name, [flag for flag in self._option_string_actions if flag.startswith('--')])

@@ -2,9 +2,12 @@
 #include "llmc/base/did_you_mean.h"
 
 #include <algorithm>
-#include <limits>
+#include <ranges>
+#include <set>
+#include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/names.h"
 
 namespace llmc {
 
@@ -25,27 +28,36 @@ int edit_distance(std::string_view a, std::string_view b) {
     return last[b.size()];
 }
 
-std::string nearest_name(std::string_view given, const std::vector<std::string>& known) {
-    constexpr std::size_t kLongest = 100;  // longer than any name; an argument may have any length
-    if (given.empty() || given.size() > kLongest) return "";
-    std::string nearest, longer;
-    int least = std::numeric_limits<int>::max();
+std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& known) {
+    constexpr std::size_t kLongest = 100, kMost = 3;  // longer than any name; an argument may have any length
+    if (given.empty() || given.size() > kLongest) return {};
+    const auto words_of = [](std::string_view text) {
+        std::set<std::string> words;
+        for (const auto& word : std::views::split(text, '-'))
+            if (std::ranges::distance(word) > 1) words.emplace(word.begin(), word.end());
+        return words;
+    };
+    const std::set<std::string> words = words_of(given);
+    std::vector<std::pair<int, std::string>> near, longer, alike;  // by distance
     for (const std::string& name : known) {
-        const int distance = edit_distance(given, name);
-        if (distance < least) {
-            least = distance;
-            nearest = name;
-        }
-        if (given.size() >= 3 && name.starts_with(given) && (longer.empty() || name.size() < longer.size()))
-            longer = name;
+        const int distance = edit_distance(given, name), most = int(std::min(given.size(), name.size())) / 3;
+        if (distance <= std::max(1, most) && distance < int(given.size())) near.emplace_back(distance, name);
+        if (given.size() >= 3 && name.starts_with(given)) longer.emplace_back(distance, name);
+        if (std::ranges::any_of(words_of(name), [&](const std::string& word) { return words.contains(word); }))
+            alike.emplace_back(distance, name);
     }
-    const int most = std::max(1, int(std::min(given.size(), nearest.size())) / 3);
-    return least <= most && least < int(given.size()) ? nearest : longer;
+    auto& chosen = !near.empty() ? near : !longer.empty() ? longer : alike;
+    std::ranges::sort(chosen);
+    std::vector<std::string> names;
+    for (const auto& [distance, name] : chosen)
+        if (names.size() < kMost && (near.empty() || distance == near.front().first)) names.push_back(name);
+    return names;
 }
 
-std::string did_you_mean(std::string_view given, const std::vector<std::string>& known) {
-    const std::string nearest = nearest_name(given, known);
-    return nearest.empty() ? "" : "did you mean " + nearest + '?';
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& known, const std::string& dashes) {
+    std::vector<std::string> names = nearest_names(given, known);
+    for (std::string& name : names) name.insert(0, dashes);
+    return names.empty() ? "" : "did you mean " + list_names(names) + '?';
 }
 
 void refuse_argument(const std::string& argument, const std::vector<std::string>& flags, const std::string& help) {
@@ -56,15 +68,14 @@ void refuse_argument(const std::string& argument, const std::vector<std::string>
     if (argument.size() < 2 || argument[0] != '-')
         fail("the argument " + in_quotes(argument), "not understood", "flags only", "see " + help + "; quote a glob");
     const std::string flag = argument.substr(0, argument.find('='));
-    const auto without_dashes = [](const std::string& name) {
-        return name.substr(std::min(name.find_first_not_of('-'), name.size()));
-    };
-    std::vector<std::string> names;  // without dashes, which must not count as matching letters
+    // In our spelling; without dashes, which must not count as matching letters.
+    std::string given = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+    std::ranges::replace(given, '_', '-');
+    std::vector<std::string> names;
     for (const std::string& known : flags)
-        if (known.starts_with("--")) names.push_back(without_dashes(known));
-    const std::string nearest = nearest_name(without_dashes(flag), names);
+        if (known.starts_with("--")) names.push_back(known.substr(2));
     fail("the flag " + in_quotes(flag), "unknown", "one of those that " + help + " shows",
-         nearest.empty() ? "" : "did you mean --" + nearest + '?');
+         did_you_mean(given, names, "--"));
 }
 
 void refuse_flag_as_value(const std::string& flag, const std::string& next) {

@@ -10,15 +10,16 @@ namespace llmc {
 // (restricted Damerau-Levenshtein distance).
 int edit_distance(std::string_view a, std::string_view b);
 
-// The known name nearest to `given`, if at most a third of the letters differ (one in a short name); otherwise the
-// shortest known name that starts with `given`, if that has at least three letters; otherwise "".
-std::string nearest_name(std::string_view given, const std::vector<std::string>& known);
+// At most three known names, the nearest first: those in which at most a third of the letters differ (one in a short
+// name); otherwise those that start with `given`, of at least three letters; otherwise those that share a word of at
+// least two letters with it. Words are separated by hyphens.
+std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& known);
 
-// "did you mean NAME?", or "".
-std::string did_you_mean(std::string_view given, const std::vector<std::string>& known);
+// "did you mean A, B or C?", or "". `dashes`: put before each name.
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& known, const std::string& dashes = {});
 
 // Refuses an argument that is neither a flag nor the value of one. Throws Error that names it and, if there is one,
-// the nearest flag. `flags` include their dashes; `help`: the command that lists them, such as "dev/tokenize --help".
+// the nearest flags. `flags` include their dashes; `help`: the command that lists them, such as "dev/tokenize --help".
 [[noreturn]] void refuse_argument(const std::string& argument, const std::vector<std::string>& flags,
                                   const std::string& help);
 

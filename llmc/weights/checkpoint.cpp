@@ -231,6 +231,8 @@ TensorSource from_flat(const ParameterTable& table, std::span<const float> flat)
 
 NewestModel newest_model(const fs::path& path) {
     NewestModel newest{path, {}};
+    require_model_path(path.string());
+    if (!is_present(path)) refuse_missing_model(path.string());
     if (is_present(path / "config.json")) check_model_of_manifest(path);
     else if (path.filename() == "model.safetensors") check_model_of_manifest(path.parent_path());
     else {

@@ -128,7 +128,7 @@ NamedModel model_by_name(std::string_view text, int vocabulary) {
         model.config = look_up(text, "d", kByDepth, kGpt2Positions);
         model.config.vocabulary = vocabulary;
     } else {
-        refuse(text, "not understood",
+        refuse(text, "no size, folder, run or model",
                "one of " + known("d", kByDepth) + ", " + known(gpt3_prefix, kByChannels) + ", or custom:...");
     }
     try {

@@ -26,14 +26,21 @@ bool is_hub_word(std::string_view word) {
     });
 }
 
-// Whether the path has the form OWNER/NAME and there is no folder OWNER.
+// Whether the path has the form OWNER/NAME and there is no folder OWNER. "runs" is where this program's examples write.
 bool looks_like_hub_name(const std::string& path) {
     const auto slash = path.find('/');
     if (slash == path.npos || path.ends_with(".bin") || path.ends_with(".safetensors") || path.ends_with(".json"))
         return false;
     const std::string_view text = path, owner = text.substr(0, slash), name = text.substr(slash + 1);
     std::error_code none;
-    return is_hub_word(owner) && is_hub_word(name) && !fs::exists(owner, none);
+    return owner != "runs" && is_hub_word(owner) && is_hub_word(name) && !fs::exists(owner, none);
+}
+
+// How to download a model of the hub.
+std::string download(const std::string& of_hub) {
+    const std::string folder = fs::path(of_hub).filename();
+    return "hf download " + of_hub + " config.json model.safetensors merges.txt --local-dir " + folder +
+           ", then pass " + folder;
 }
 
 }  // namespace
@@ -49,13 +56,19 @@ void require_model_path(const std::string& path) {
     const std::string name = path.starts_with(kOwner) ? path.substr(kOwner.size()) : path;
     const auto* const published =
         std::ranges::find_if(kPublished, [&](const auto& size) { return size.first == name; });
-    const bool is_published = published != kPublished.end();
-    if (!is_published && !looks_like_hub_name(path)) return;
-    const std::string of_hub = is_published ? std::string(kOwner) + name : path, folder = fs::path(name).filename();
-    fail(in_quotes(path), is_published ? "a model on Hugging Face's hub" : "missing", "a model on this machine",
-         (is_published ? "download it: hf download " : "if it is on Hugging Face's hub: hf download ") + of_hub +
-             " config.json model.safetensors merges.txt --local-dir " + folder + ", then pass " + folder +
-             (is_published ? "; or pass " + std::string(published->second) + ", its size with random weights" : ""));
+    if (published != kPublished.end())
+        fail(in_quotes(path), "a model on Hugging Face's hub", "a model on this machine",
+             "download it: " + download(std::string(kOwner) + name) + "; or pass " + std::string(published->second) +
+                 ", its size with random weights");
+    if (looks_like_hub_name(path)) refuse_missing_model(path);
+}
+
+void refuse_missing_model(const std::string& path) {
+    fail(in_quotes(path), "no folder, run or model",
+         "the folder of a run, a checkpoint or a transformers model, a .safetensors file or llm.c's .bin file",
+         looks_like_hub_name(path)
+             ? "if it is on Hugging Face's hub: " + download(path)
+             : "check the spelling; -e of train_gpt2 also takes a size, such as d12 or custom:l=4,h=4,c=128");
 }
 
 }  // namespace llmc

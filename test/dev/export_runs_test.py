@@ -22,7 +22,7 @@ EVENTS = [start(options={'lr': 0.003, 'init': 'd12'}), val(0, 5.581058820534963)
           step(2, 4.125, mfu=0.375, gpu=GPU), {'event': 'skip', 'step': 3, 'reason': 'outlier', 'skipped_steps': 1},
           {'event': 'sample', 'step': 3, 'text': 'a'}, val(3, 4.5),
           {'event': 'hellaswag', 'step': 3, 'acc': 0.25, 'acc_norm': 0.2955},
-          {'event': 'end', 'steps': 3, 'reason': 'all steps made', 'seconds': 1}]
+          {'event': 'end', 'steps': 3, 'reason': 'all steps completed', 'seconds': 1}]
 # The numbers of EVENTS, written out.
 EXPECTED = {
     0: {'val/loss': 5.581058820534963, 'val/valid_tokens': 100, 'val/ms': 50.0, 'train/seconds': 0.0},

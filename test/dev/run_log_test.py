@@ -47,7 +47,7 @@ class Log(WithFolder):
         self.assertEqual((self.steps(run), run.resumes), ([(0, 6)], []))
 
     def test_the_end_belongs_to_the_last_start(self):
-        end = {'event': 'end', 'steps': 1, 'reason': 'all steps made', 'seconds': 1}
+        end = {'event': 'end', 'steps': 1, 'reason': 'all steps completed', 'seconds': 1}
         self.assertEqual(self.run_of(start(), step(0, 8), end).end, end)
         self.assertIsNone(self.run_of(start(), step(0, 8), end, start(), resume(1)).end)
 

@@ -18,7 +18,7 @@ from plotting.frame import in_ascii, lines_of
 from run_log import Run
 
 watch = program('watch')
-END = {'event': 'end', 'steps': 4, 'reason': 'all steps made', 'seconds': 65.0}
+END = {'event': 'end', 'steps': 4, 'reason': 'all steps completed', 'seconds': 65.0}
 
 
 class Frames(WithFolder):
@@ -48,9 +48,9 @@ class Frames(WithFolder):
 
     def test_ended_without_output_and_noise_bound(self):
         self.assertEqual(self.frame(start(), step(0, 8.0), END, age=61)[2],
-                         'ended 1:01 ago: all steps made, 1:05 in total')
+                         'ended 1:01 ago: all steps completed, 1:05 in total')
         self.assertEqual(self.frame(start(), step(0, 8.0), resume(1), END)[2],
-                         'ended 0:00 ago: all steps made, 1:05 since the last resume')
+                         'ended 0:00 ago: all steps completed, 1:05 since the last resume')
         self.assertEqual(self.frame(start(), step(0, 8.0), age=75)[2],
                          'no output for 1:15: validating, waiting, or not running')
         slow = step(0, 8.0, ms=30000.0)
@@ -89,6 +89,10 @@ class Frames(WithFolder):
         code, out, _ = self.run_tool(watch, run, '--once')
         self.assertEqual((code, '\x1b' in out, out.splitlines()[0][:19]), (0, False, 'mine | step 1 of 10'))
         self.assertIn('did you mean --once?', self.refused(watch, run, '--onze'))
+        for value in ('yes', 'On', '1'): self.assertEqual(self.run_tool(watch, run, f'--once={value}')[0], 0)
+        self.assertIn('stdout is not a terminal', self.refused(watch, run, '--once=no'))
+        self.assertIn('--once is "maybe"; expected on, off, true, false, yes, no, 1 or 0, or the flag alone',
+                      self.refused(watch, run, '--once=maybe'))
         self.assertIn('the number of runs is 0', self.refused(watch))
         self.assertIn('the number of runs is 2', self.refused(watch, run, run, '--once'))
         self.assertIn('stdout is not a terminal', self.refused(watch, run))
@@ -168,12 +172,12 @@ class Terminal(WithFolder):
         run = self.log('mine', start(), step(0, 8.0), END)
         shell = f'"{sys.executable}" "{ROOT}/dev/watch" "{run}"; stty -a | grep -c " echo "; fg >/dev/null'
         self.open(run, command=['bash', '-mc', shell])
-        self.await_text('all steps made')
+        self.await_text('all steps completed')
         os.write(self.master, b'\x1a')  # Ctrl-Z
         self.await_text('\x1b[?25h\x1b[?1049l')
         self.await_text('1\r\n')  # echo is on again
         self.await_text('\x1b[?1049h\x1b[?25l')
-        self.await_text('all steps made')
+        self.await_text('all steps completed')
         os.killpg(os.tcgetpgrp(self.master), signal.SIGTERM)
         self.assert_restored(128 + signal.SIGTERM)
 
@@ -185,7 +189,7 @@ class Terminal(WithFolder):
         self.await_text('timeout=')
         pid = int(self.await_text('.'))
         self.addCleanup(lambda: self.program.poll() is None and os.killpg(pid, signal.SIGKILL))
-        self.await_text('all steps made')
+        self.await_text('all steps completed')
         self.assertEqual(termios.tcgetattr(self.slave), self.before)
         os.write(self.master, b'q\n')  # the foreground process reads it
         self.await_text('\x1b[H\x1b[Kmine | step 1')  # drawn again

@@ -127,6 +127,12 @@ TEST_CASE("without --prompt every line of standard input is a prompt", "[run]") 
     const auto start = models.generate(models.run_folder() + "--prompt '' -n 9 --seed 7").out;
     const auto again = models.generate(models.run_folder() + "--prompt ab -n 9 --seed 8").out;
     CHECK(asked.out == one.substr(2) + start + again.substr(2));
+    // Without the end of text that starts a document, the prompt is its tokens alone.
+    const auto bare = models.generate(models.run_folder() + "--prompt ab --no-bos " + sampling);
+    CHECK_THAT(bare.err, Contains("the prompt's 2 tokens"));
+    CHECK(bare.out == models.generate(models.run_folder() + "--prompt-ids 97,98 " + sampling).out);
+    CHECK(models.generate(models.run_folder() + "--prompt ab --no-bos=off " + sampling).out == one);
+    CHECK_THAT(models.generate(models.run_folder() + "--prompt '' --no-bos").err, Contains("the prompt is empty"));
     // Ctrl-C while it waits for a line.
     Process waits({"bash", "-c", "exec '" + program("generate") + "' -e '" + models.path("run") + "' < <(sleep 20)"},
                   models.path("output.txt"));
@@ -164,6 +170,9 @@ TEST_CASE("a model without a tokenizer generates ids", "[run]") {
                Contains("--prompt-ids is \"1 300\"; expected token ids from 0 to 299"));
     CHECK_THAT(generate("--prompt-ids '1 x'"), Contains("--prompt-ids is \"1 x\""));
     CHECK_THAT(generate("--prompt-ids ''"), Contains("at least one token id"));
+    for (const std::string list : {"1,2,,3", ",1", "1, ,2", "1,"})
+        CHECK_THAT(generate("--prompt-ids '" + list + "'"),
+                   Contains("--prompt-ids is \"" + list + "\"; expected a token id before and after every comma"));
     // An interactive line that is not a list of ids is refused, and the next one read.
     const std::string asked = generate("-n 2 < <(printf '1 2\\nab\\n3\\n')");
     CAPTURE(asked);
@@ -194,7 +203,8 @@ TEST_CASE("generate refuses invalid arguments with one line that names the flag"
     };
     const std::string run = models.run_folder() + "--prompt ab ";
     CHECK_THAT(refusal("--prompt ab"), Contains("--checkpoint is not given"));
-    CHECK_THAT(refusal("-e '" + models.path("none") + "' --prompt ab"), Contains("none"));
+    CHECK_THAT(refusal("-e '" + models.path("none") + "' --prompt ab"),
+               Contains("none\" is no folder, run or model; expected the folder of a run, a checkpoint or"));
     CHECK_THAT(refusal("-e '" + models.path("train_0.bin") + "' --prompt ab"), Contains("token shard"));
     for (const auto& [words, said] :
          {std::pair("--prompt-ids 1", "--prompt or --prompt-ids, not both"),
@@ -205,12 +215,18 @@ TEST_CASE("generate refuses invalid arguments with one line that names the flag"
           {"--top-p 1.5", "--top-p is \"1.5\""}, {"--top-k -1", "--top-k is \"-1\""},
           {"--seed x", "--seed is \"x\""}, {"--dtype fp16", "--dtype is \"fp16\""},
           {"--seed --top-k 3", "--seed is followed by the flag \"--top-k\"; expected a value"},
-          {"more", "\"more\" is not understood"}})
+          {"more", "\"more\" is not understood"}, {"--seed -1", "from 0 to 9223372036854775807"},
+          {"--top-p 0", "expected a number from 1e-06 to 1"},
+          {"--no-bos=maybe", "--no-bos is \"maybe\"; expected on,"},
+          {"--max_new_tokens 3", "the flag \"--max_new_tokens\" is unknown; expected --tokens"},
+          {"--num_samples 3", "the flag \"--num_samples\" is unknown; expected --samples"},
+          {"--model x", "the flag \"--model\" is unknown; expected --checkpoint"}})
         CHECK_THAT(refusal(run + words), Contains(said));
     CHECK_THAT(refusal(run + "--topk 3"), Contains("topk") && Contains("--help"));
     const auto help = models.generate("--help");
     CHECK(help.exit_code == 0);
-    CHECK_THAT(help.out, Contains("--prompt \"In the beginning\"") && Contains("Sampling options"));
+    for (const char* said : {"--prompt \"In the beginning\"", "Sampling options", "end-of-text", "--no-bos"})
+        CHECK_THAT(help.out, Contains(said));
     // It ends when its reader is gone.
     const auto closed = models.shell("set -o pipefail; ",
                                      models.run_folder() + "--prompt ab -n 100000 --top-k 1 | true");

@@ -167,5 +167,5 @@ TEST_CASE("a run that makes no more updates ends, says so and saves its model", 
     CAPTURE(without.output);
     CHECK(without.exit_code == 0);
     CHECK_THAT(without.output, Contains("changed: --skip-loss-z 6.0 -> 0.0"));
-    CHECK(folder.log("out", "end").back()["reason"] == "all steps made");
+    CHECK(folder.log("out", "end").back()["reason"] == "all steps completed");
 }

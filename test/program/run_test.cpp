@@ -45,7 +45,7 @@ TEST_CASE("a run trains, validates, samples, logs and saves the model", "[run]")
         for (const char* file : {"model.safetensors", "config.json"})
             CHECK(fs::exists(fs::path(folder.path("out")) / step / file));
     CHECK(folder.log("out", "start").size() == 1);
-    CHECK(folder.log("out", "end").front()["reason"] == "all steps made");
+    CHECK(folder.log("out", "end").front()["reason"] == "all steps completed");
 }
 
 TEST_CASE("without a GPU --log-gpu logs null, and says so once", "[run]") {
@@ -138,7 +138,7 @@ TEST_CASE("messages use the singular for one", "[run]") {
     const std::string all = run.output + tokenized.output + text.output;
     for (const char* const said : {"1 thread\n", "1 shard, 6,001 tokens", "1 example\n", "1 layer, 1 head, 16 channels",
                                    "training: 1 step of 64 tokens", "validation over 1 token ", "1 example |",
-                                   "all steps made, 1 step in ", "1 line ended with CR LF", "1 token in "})
+                                   "all steps completed, 1 step in ", "1 line ended with CR LF", "1 token in "})
         CHECK_THAT(all, Contains(said));
     std::smatch plural;
     CHECK_FALSE(std::regex_search(all, plural, std::regex("(^|[^0-9.,/])1 [a-z]+s\\b")));
@@ -182,7 +182,7 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     const int code_again = again.exit_code();
     CAPTURE(command, again.output());
     CHECK(code_again == 0);
-    CHECK(folder.log("out", "end").back()["reason"] == "all steps made");
+    CHECK(folder.log("out", "end").back()["reason"] == "all steps completed");
     CHECK(folder.log("out", "checkpoint").back()["step"] == checkpoints[0]["step"].get<std::int64_t>() + 2);
 }
 
@@ -319,8 +319,8 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},
         {{"--optimiser", "adamw"}, {"did you mean --optimizer?"}},
-        {{"-y", "1"}, {"--resume is \"1\", a value of llm.c; expected \"auto\""}},
-        {{"-h", "1"}, {"-h is a flag of llm.c; expected --hellaswag"}},
+        {{"-y", "1"}, {"--resume is \"1\"; expected auto; "}},
+        {{"-h", "1"}, {"the flag \"-h 1\" is unknown; expected --hellaswag"}},
         {{"-e", "gpt2"}, {"hf download openai-community/gpt2 ", "pass d12"}},
         {{"-e", "openai-community/gpt2"}, {"hf download openai-community/gpt2 ", "pass d12"}},
         {{"-e", "d13"}, {"d13", "d12"}},

@@ -91,7 +91,7 @@ TEST_CASE("if the tuning file cannot be read or written, one note says so and tr
         REQUIRE(at != result.output.npos);
         CHECK(result.output.find("autotuning results", at + 6 + note.size()) == result.output.npos);
         CHECK_THAT(result.output, Contains(" timed now\n"));
-        CHECK_THAT(result.output, Contains("done: all steps made"));
+        CHECK_THAT(result.output, Contains("done: all steps completed"));
     };
     write_bytes(file, "{\"format\": \"train_gpt2 choices 1\", \"devices\": {\"");
     const std::string damaged = read_bytes(file);

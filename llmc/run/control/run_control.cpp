@@ -70,7 +70,7 @@ bool RunControl::out_of_time() const { return minutes_passed(settings_.max_minut
 
 const char* RunControl::reason() const {
     return failed_ ? "error" : signal_ != 0 ? "interrupted"
-           : out_of_time_ ? "out of time (--max-minutes)" : "all steps made";
+           : out_of_time_ ? "out of time (--max-minutes)" : "all steps completed";
 }
 
 }  // namespace llmc

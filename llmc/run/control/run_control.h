@@ -61,7 +61,7 @@ public:
 
     double seconds() const;    // since construction
     bool out_of_time() const;  // now, by the clock of this rank
-    // Why the run ended, for the log: "all steps made", "out of time (--max-minutes)", "interrupted", "error".
+    // Why the run ended, for the log: "all steps completed", "out of time (--max-minutes)", "interrupted", "error".
     const char* reason() const;
 
 private:

@@ -25,14 +25,17 @@ Settings read_config(const std::string& file) {
                           "write option names and values, such as {\"lr\": 6e-4}; --print-config prints such a file",
                           Comments::allowed);
     const nlohmann::json known = to_json(Options());
-    std::vector<std::string> names;
-    for (const auto& [name, value] : known.items()) names.push_back(name);
+    std::vector<std::string> names, flags;
+    for (const auto& [name, value] : known.items()) {
+        names.push_back(name);
+        flags.push_back("--" + name);
+    }
     Settings settings;
     for (const auto& [key, value] : object.items()) {
         if (!known.contains(key)) {
-            refuse_nanogpt_flag("--" + key);
-            fail(file + ": the name " + in_quotes(key), "unknown", "the long name of a flag in train_gpt2 --help",
-                 did_you_mean(key, names));
+            const std::string name = file + ": the name " + in_quotes(key);
+            if (const auto foreign = foreign_option(key, flags)) foreign->refuse(name);
+            fail(name, "unknown", "the long name of a flag in train_gpt2 --help", did_you_mean(key, names));
         }
         const std::string what = file + ": " + key;
         settings[key] = {what, text_of_setting(what, value)};

@@ -1,21 +1,29 @@
-// llmc_flags.h - flags and values of llm.c's train_gpt2 and of nanoGPT that have another name here, or none. All other
-// one-letter flags of llm.c mean the same here
+// llmc_flags.h - options and values of llm.c, nanoGPT, Hugging Face's Trainer, torchtitan and others that have another
+// name here, or no equivalent. The other one-letter flags of llm.c mean the same here
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace llmc {
 
-// Whether this word is a flag of llm.c that means something else here, or nothing. `next`: the word after it: "-h 0"
-// and "-h 1" are llm.c's HellaSwag evaluation, -h alone is help.
-bool is_llmc_flag(std::string_view word, std::string_view next);
-// Throws Error that gives the flag's name here, if it is among `flags` ("--lr", ...).
-[[noreturn]] void refuse_llmc_flag(std::string_view word, const std::vector<std::string>& flags);
+struct ForeignOption {
+    std::string ours;    // "--micro-batch", "--dtype bf16", or what else does it; empty: this program has none
+    std::string remark;  // how ours differs, or why there is none; may be empty if there is one
 
-// Throws Error for a number of llm.c where this program has a name ("-r 0", "-y 1"), or for another program's name.
-void refuse_llmc_value(std::string_view flag, std::string_view value);
-// Throws Error for a flag of nanoGPT, "--batch_size=12" or "--batch-size".
-void refuse_nanogpt_flag(std::string_view word);
+    // Throws Error. `what`: the option as the user wrote it, such as "the flag \"--batch_size\"".
+    [[noreturn]] void refuse(const std::string& what) const;
+};
+
+// What this program has for an option of another program: nullopt if the name is not known. `name`: with or without
+// dashes, with hyphens or underscores, and perhaps with a section or a value: "batch_size", "--batch-size=8", "-lr",
+// "training.local_batch_size". `flags`: those of this program ("--lr", ...). A name that differs from one of them only
+// in spelling is known, too: "weight_decay", "no-shuffle".
+std::optional<ForeignOption> foreign_option(std::string_view name, const std::vector<std::string>& flags);
+// Throws Error if the word is a flag that foreign_option() knows, "--batch_size=12". `word` is no flag of ours.
+void refuse_foreign_flag(const std::string& word, const std::vector<std::string>& flags);
+// Throws Error for another program's value of our flag `flag`: "-r 0", "--dtype bfloat16".
+void refuse_foreign_value(std::string_view flag, std::string_view value);
 
 }  // namespace llmc

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <variant>
 
 #include "kernels/base/error.h"
@@ -17,6 +15,7 @@
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/value_text.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
 #include "llmc/run/options/config_file.h"
@@ -29,7 +28,7 @@ namespace {
 template <class Number>
 struct Range {
     Number least, most;
-    const char* name_of_least = nullptr;  // for a value that is no number, such as "auto"
+    bool least_is_auto = false;  // 0 is written as auto
 };
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has
@@ -72,7 +71,7 @@ std::vector<Option> option_table(Options& o) {
     entry("b,micro-batch", o.micro_batch,
           "micro-batch size: sequences in one forward and backward pass of a rank; auto: the largest that divides a "
           "step's sequences per rank (see -d) and fits the memory plan",
-          Whole{0, 1 << 20, "auto"});
+          Whole{0, 1 << 20, true});
     entry("t,seq-len", o.seq_len, "sequence length, in tokens", Whole{1, 1 << 20});
     entry("d,total-batch-tokens", o.total_batch_tokens,
           "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
@@ -239,57 +238,48 @@ std::string long_name(std::string_view flag) {
     return "--" + std::string(comma == flag.npos ? flag : flag.substr(comma + 1));
 }
 
-template <class Number>
-Number parse_number(const std::string& name, const std::string& text, Range<Number> range) {
-    if (range.name_of_least && text == range.name_of_least) return range.least;
-    std::ostringstream expected;
-    expected.precision(17);
-    if (range.name_of_least) {
-        expected << range.name_of_least << ", or ";
-        ++range.least;
+// 0 for "auto".
+std::int64_t number_or_auto(const std::string& name, const std::string& text, std::int64_t most) {
+    if (text == "auto") return 0;
+    try {
+        return parse_number(name, text, std::int64_t(1), most);
+    } catch (const Error&) {
+        fail(name, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most));
     }
-    expected << (std::is_integral_v<Number> ? "a whole number" : "a number") << " from " << range.least << " to "
-             << range.most;
-    Number value{};
-    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (status != std::errc{} || end != text.data() + text.size() || !(value >= range.least && value <= range.most))
-        fail(name, '"' + text + '"', expected.str());
-    return value;
 }
 
-// "auto", or null for a value that is a number or a text.
-const char* name_of_value(const Option& option) {
+bool is_auto(const Option& option) {
     const auto* const range = std::get_if<Whole>(&option.limits);
-    return range && *std::get<std::int64_t*>(option.field) == range->least ? range->name_of_least : nullptr;
+    return range && range->least_is_auto && *std::get<std::int64_t*>(option.field) == range->least;
 }
 
-// The shortest decimal text that parses to the same number; a switch as "true" or "false".
+// As it is parsed; a switch as "on" or "off".
 std::string text_of_value(const Option& option) {
-    if (const char* const name = name_of_value(option)) return name;
+    if (is_auto(option)) return "auto";
     return std::visit([]<class Value>(const Value* value) -> std::string {
         if constexpr (std::is_same_v<Value, std::string>) return *value;
-        else if constexpr (std::is_same_v<Value, bool>) return *value ? "true" : "false";
-        else {
-            char text[64];
-            return {text, std::to_chars(text, text + sizeof text, *value).ptr};
-        }
+        else if constexpr (std::is_same_v<Value, bool>) return *value ? "on" : "off";
+        else return text_of_number(*value);
     }, option.field);
 }
 
 nlohmann::json json_of_value(const Option& option) {
-    if (const char* const name = name_of_value(option)) return name;
+    if (is_auto(option)) return "auto";
     return std::visit([](const auto* field) { return nlohmann::json(*field); }, option.field);
 }
 
 // Sets the field. Throws Error that names the flag if the value is outside its limits.
 void set_value(const Option& option, const std::string& name, const std::string& value) {
-    if (auto* const* whole = std::get_if<std::int64_t*>(&option.field))
-        **whole = parse_number(name, value, std::get<Whole>(option.limits));
-    else if (auto* const* real = std::get_if<double*>(&option.field))
-        **real = parse_number(name, value, std::get<Real>(option.limits));
-    else if (auto* const* is_set = std::get_if<bool*>(&option.field)) {
-        require(value == "true" || value == "false", name, in_quotes(value), "true or false");
-        **is_set = value == "true";
+    const auto within = [&](const auto& range) { return parse_number(name, value, range.least, range.most); };
+    if (auto* const* whole = std::get_if<std::int64_t*>(&option.field)) {
+        const Whole& range = std::get<Whole>(option.limits);
+        **whole = range.least_is_auto ? number_or_auto(name, value, range.most) : within(range);
+    } else if (auto* const* real = std::get_if<double*>(&option.field)) {
+        **real = within(std::get<Real>(option.limits));
+    } else if (auto* const* is_set = std::get_if<bool*>(&option.field)) {
+        const auto given = switch_value(value);
+        require(given.has_value(), name, in_quotes(value), "true or false");
+        **is_set = *given;
     } else {
         const auto* const names = std::get_if<Names>(&option.limits);
         if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
@@ -303,7 +293,7 @@ void set_all(CommandLine& line, const Settings& settings) {
         const auto setting = settings.find(long_name(option.flag).substr(2));
         if (setting == settings.end()) continue;
         const auto& [key, value] = *setting;
-        refuse_llmc_value("--" + key, value.text);
+        refuse_foreign_value("--" + key, value.text);
         set_value(option, value.what, value.text);
         line.given.insert(key);
     }
@@ -319,7 +309,7 @@ constexpr const char* kExamples =
     "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
     "  mpirun -np 8 --bind-to none train_gpt2 -i 'fineweb_train_*.bin' -j 'fineweb_val_*.bin' -o runs/124M \\\n"
-    "      -e d12 -b 32 -t 1024 -d 524288 -x 19073 -l 6e-4 -u 715 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
+    "      -e d12 -b 64 -t 1024 -d 524288 -x 18865 -l 6e-4 -u 700 -q 0 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
 
 struct Parser {
     cxxopts::Options options;
@@ -379,13 +369,6 @@ std::vector<std::string> flag_names() {
     return names;
 }
 
-// "--shuffle=true", from a switch and its value; 0 and 1 are values of llm.c.
-std::string with_value(const std::string& name, const std::string& value) {
-    const bool yes = value == "1" || value == "true";
-    require(yes || value == "0" || value == "false", name, in_quotes(value), "true, false, 1 or 0, or the flag alone");
-    return name + (yes ? "=true" : "=false");
-}
-
 // -fl3e-4: switches of one letter, and a flag with its value. The word itself if it is anything else.
 std::vector<std::string> flags_of_letters(const std::string& word, const std::map<std::string, KnownFlag>& known) {
     std::vector<std::string> flags;
@@ -409,19 +392,18 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
         if (word == "--") refuse_argument(word, flag_names(), "train_gpt2 --help");
-        if (is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
+        if (word == "-h" && (next == "0" || next == "1")) refuse_foreign_flag("-h " + next, flag_names());  // of llm.c
         const auto equals = word.find('=');
         const auto flag = known.find(word.substr(0, equals));
         if (flag == known.end()) {
-            refuse_nanogpt_flag(word);
+            refuse_foreign_flag(word, flag_names());
             const std::vector<std::string> letters = flags_of_letters(word, known);
             arguments.insert(arguments.end(), letters.begin(), letters.end());
         } else if (flag->second.is_switch) {
-            constexpr std::string_view kAnswers[] = {"0", "1", "true", "false", "yes", "no"};  // valid or not
-            const bool apart = equals == word.npos && std::ranges::find(kAnswers, next) != std::end(kAnswers);
-            arguments.push_back(apart                  ? with_value(flag->second.name, argv[++i])
+            const bool apart = equals == word.npos && switch_value(next).has_value();
+            arguments.push_back(apart                  ? switch_with_value(flag->second.name, argv[++i])
                                 : equals == word.npos ? flag->second.name
-                                                      : with_value(flag->second.name, word.substr(equals + 1)));
+                                                      : switch_with_value(flag->second.name, word.substr(equals + 1)));
         } else {
             arguments.push_back(flag->second.name);
             if (equals != word.npos) arguments.push_back(word.substr(equals + 1));
@@ -450,7 +432,7 @@ CommandLine parse(int argc, char** argv) {
         for (const Option& option : option_table(line.options)) {
             const std::string name = long_name(option.flag), key = name.substr(2);
             if (given.count(key) == 0) continue;
-            if (option.is_switch()) flags[key] = {name, given[key].as<bool>() ? "true" : "false"};
+            if (option.is_switch()) flags[key] = {name, given[key].as<bool>() ? "on" : "off"};
             else flags[key] = {name, given[key].as<std::string>()};
         }
         set_all(line, flags);
@@ -498,13 +480,7 @@ std::string for_shell(const std::string& text) {
 }
 
 std::int64_t freeze_after(const Options& o) {
-    if (o.onebit_freeze_step == "auto") return 0;
-    try {
-        return parse_number("--onebit-freeze-step", o.onebit_freeze_step, Range<std::int64_t>{1, kMany});
-    } catch (const Error&) {
-        fail("--onebit-freeze-step", in_quotes(o.onebit_freeze_step),
-             "auto, or a whole number from 1 to " + std::to_string(kMany));
-    }
+    return number_or_auto("--onebit-freeze-step", o.onebit_freeze_step, kMany);
 }
 
 std::string help_text() {
@@ -519,7 +495,7 @@ std::vector<std::string> flags_of(const Options& options, bool changed) {
     for (std::size_t i = 0; i < table.size(); ++i) {
         const std::string name = long_name(table[i].flag), value = text_of_value(table[i]);
         if ((value != text_of_value(table_of_defaults[i])) != changed) continue;
-        if (table[i].is_switch()) flags.push_back(name + (value == "true" ? "" : "=false"));
+        if (table[i].is_switch()) flags.push_back(name + (value == "on" ? "" : "=off"));
         else flags.push_back(name + '=' + for_shell(value));
     }
     return flags;

@@ -27,7 +27,9 @@ TEST_CASE("the suggested name is near, or starts with the given text", "[did_you
     CHECK(did_you_mean("optimiser", known) == "did you mean optimizer?");
     CHECK(did_you_mean("otpimizer", known) == "did you mean optimizer?");
     CHECK(did_you_mean("warmup", known) == "did you mean warmup-steps?");
-    CHECK(did_you_mean("opt", known) == "did you mean optimizer?");  // the shorter one
+    CHECK(did_you_mean("opt", known) == "did you mean optimizer or optimizer-state?");  // the shorter one first
+    CHECK(did_you_mean("steps", known) == "did you mean warmup-steps?");  // the same word
+    CHECK(did_you_mean("state-of-lr", known) == "did you mean lr, lr-schedule or optimizer-state?");
     CHECK(did_you_mean("lrr", known) == "did you mean lr?");
     for (const char* other : {"", "b", "momentum", "xyz", "wz"}) CHECK(did_you_mean(other, known).empty());
     CHECK(did_you_mean(std::string(100000, 'a'), known).empty());
@@ -45,6 +47,7 @@ TEST_CASE("arguments that are no flags are refused", "[did_you_mean]") {
     };
     const std::string expected = "expected one of those that tool --help shows";
     CHECK(refusal("--nmae=3") == "the flag \"--nmae\" is unknown; " + expected + "; did you mean --name?");
+    CHECK(refusal("--na_me") == refusal("--na-me").replace(14, 1, "_"));
     CHECK(refusal("-name") == "the flag \"-name\" is unknown; " + expected + "; did you mean --name?");
     for (const char* flag : {"-x", "---", "--=", "--"})
         CHECK_THAT(refusal(flag), test::EndsWith(expected));

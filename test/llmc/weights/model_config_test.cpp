@@ -64,6 +64,7 @@ TEST_CASE("an unknown name is refused with the text, the fault and the known nam
     CHECK_THAT(message("d012x"), Contains("\"d012x\""));
     CHECK_THAT(message("gpt3:c769"), Contains("\"gpt3:c769\"") && Contains("gpt3:c384, gpt3:c768"));
     CHECK_THAT(message("gpt2-xl"), Contains("\"gpt2-xl\"") && Contains("d12") && Contains("custom:"));
+    CHECK_THAT(message("nope"), Contains("\"nope\" is no size, folder, run or model; expected one of d6, d12"));
     CHECK_THAT(message(""), Contains("\"\""));
     CHECK_THAT(message("d"), Contains("\"d\""));
     CHECK_THAT(message("custom:"), Contains("not understood at \"\""));

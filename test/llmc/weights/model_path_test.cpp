@@ -33,8 +33,9 @@ TEST_CASE("for a name of Hugging Face's hub the error says how to download it", 
                                                           test::Contains("--local-dir gpt2-xl, then pass gpt2-xl; ") &&
                                                           test::Contains("or pass d48, "));
     CHECK_THAT(path_fault("somebody/My_gpt2.v1"),
-               test::StartsWith("\"somebody/My_gpt2.v1\" is missing; expected a model on this machine; if it is "
-                                 "on Hugging Face's hub: hf download somebody/My_gpt2.v1 ") &&
+               test::StartsWith("\"somebody/My_gpt2.v1\" is no folder, run or model; expected the folder of a run, a "
+                                 "checkpoint or") &&
+                   test::Contains("if it is on Hugging Face's hub: hf download somebody/My_gpt2.v1 ") &&
                    test::EndsWith("then pass My_gpt2.v1"));
     CHECK_THROWS_WITH(Checkpoint("openai-community/gpt2"), test::Contains("hf download"));
 }
@@ -47,6 +48,17 @@ TEST_CASE("paths and names of sizes are not taken for names of the hub", "[model
                                   "a/b/c", "./gpt2", "nowhere/model.bin", "/gpt2", "nowhere/", ""}) {
         CAPTURE(path);
         CHECK(path_fault(path).empty());
+    }
+}
+
+TEST_CASE("the error for a path that does not exist names the forms of a model", "[model_path]") {
+    for (const std::string path : {"nope", "runs/nope", "./nope", "nowhere/model.bin", "a/b/c", "d12"}) {
+        CAPTURE(path);
+        CHECK_THROWS_WITH(
+            newest_model(path),
+            test::StartsWith('"' + path + "\" is no folder, run or model; expected the folder of a run, a checkpoint "
+                             "or a transformers model, a .safetensors file or llm.c's .bin file; check the ") &&
+                test::Contains("-e of train_gpt2 also takes a size, such as d12 or custom:l=4,h=4,c=128"));
     }
 }
 

@@ -44,7 +44,7 @@ std::string do_what_is_due(RunControl& control, std::int64_t step, const RankReq
 std::vector<std::string> all_steps(RunControl control, std::int64_t first = 0) {
     std::vector<std::string> all;
     for (std::int64_t step = first; step <= 4; ++step) all.push_back(do_what_is_due(control, step));
-    CHECK(control.reason() == std::string("all steps made"));
+    CHECK(control.reason() == std::string("all steps completed"));
     return all;
 }
 

@@ -180,7 +180,7 @@ TEST_CASE("a run that ended early and saved its model prints how to resume", "[r
     CHECK(last(10, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(-1, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");
-    CHECK(last(100, 100, "all steps made") == "done: all steps made, 100 steps in 0:01\n");
+    CHECK(last(100, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
 }
 
 TEST_CASE("a skipped step reports the reason", "[report]") {
@@ -218,7 +218,7 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         step.bytes_sent = std::int64_t(1) << 40;
         report.step(step);
         report.sample(12, "caf\xe9");  // invalid UTF-8
-        report.end(12, "all steps made", 1);
+        report.end(12, "all steps completed", 1);
     });
     std::ifstream lines(out + "/log.jsonl");
     std::vector<nlohmann::json> events;
@@ -236,7 +236,7 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
     CHECK(events[1]["grad_norm"] == 0.5);
     CHECK(events[1]["bytes_sent"] == std::int64_t(1) << 40);
     CHECK(events[2]["text"] == "caf\xef\xbf\xbd");
-    CHECK(events[3]["reason"] == "all steps made");
+    CHECK(events[3]["reason"] == "all steps completed");
     CHECK_THROWS_AS(Report(out, 100), Error);  // another run's log
     CHECK_NOTHROW(Report(out, 100, false));    // a rank that does not write
 }

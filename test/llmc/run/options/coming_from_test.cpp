@@ -1,5 +1,6 @@
 // coming_from_test.cpp - the flags and defaults in scripts/COMING_FROM.md are ours
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -83,4 +84,22 @@ TEST_CASE("the tables that compare llm.c and nanoGPT have our flags and their de
         CAPTURE(flag);
         CHECK(theirs.contains(flag));
     }
+}
+
+TEST_CASE("README's commands for several ranks fit its model, and say what mpirun needs as root", "[options]") {
+    std::ifstream in("README.md");
+    const std::string readme{std::istreambuf_iterator<char>(in), {}};
+    const auto section = readme.find("\n## Several ranks"), end = readme.find("\n## ", section + 1);
+    const std::regex of_model("-e custom:[^ ]*t=([0-9]+) "), of_ranks(" -b ([0-9]+) -t ([0-9]+) -d ([0-9]+) ");
+    std::smatch model;
+    REQUIRE(std::regex_search(readme, model, of_model));
+    const std::string ranks = readme.substr(section, end - section);
+    CHECK(ranks.find("--allow-run-as-root") != ranks.npos);
+    int commands = 0;
+    for (std::sregex_iterator match(ranks.begin(), ranks.end(), of_ranks), last; match != last; ++match, ++commands) {
+        CHECK(std::stoi((*match)[2]) <= std::stoi(model[1]));
+        const int sequences = std::stoi((*match)[1]) * 8;  // of 8 ranks
+        CHECK(std::stoi((*match)[3]) % (sequences * std::stoi((*match)[2])) == 0);
+    }
+    CHECK(commands == 2);
 }

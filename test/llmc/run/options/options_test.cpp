@@ -1,5 +1,7 @@
 // options_test.cpp - parsing, errors and --help of the command line
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -112,6 +114,7 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"--skip-norm-z", "-0.5"}, "--skip-norm-z is \"-0.5\"; expected a number from 0 to "},
         {{"--skip-norm-z", "inf"}, "--skip-norm-z is \"inf\"; expected a number from 0 to "},
         {{"--beta2", "1"}, "--beta2 is \"1\"; expected a number from 0 to 0.9999999"},
+        {{"--top-p", "0"}, "--top-p is \"0\"; expected a number from 1e-06 to 1"},
         {{"-x", "-3"}, "--max-steps is \"-3\"; expected a whole number from 0"},
         {{"-z", "3"}, "--zero-stage is \"3\"; expected a whole number from 0 to 2"},
         {{"--reduce-dtype", "fp16"}, "--reduce-dtype is \"fp16\"; expected fp32 or bf16"},
@@ -146,22 +149,28 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
          "the argument \"stray.bin\" is not understood; expected flags only; see train_gpt2 --help; quote a glob"},
     }));
     CAPTURE(message);
-    CHECK_THAT(refusal(arguments), test::StartsWith(message));
+    const std::string said = refusal(arguments);
+    CHECK_THAT(said, test::StartsWith(message));
+    CHECK(said.find("0.99999990000000005") == said.npos);
 }
 
 TEST_CASE("the error for an unknown flag suggests a similar one", "[options]") {
     CHECK(refusal({"--optimiser", "adamw"}) ==
           "the flag \"--optimiser\" is unknown; expected one of those that train_gpt2 --help shows; did you mean "
           "--optimizer?");
-    CHECK_THAT(refusal({"--warmup=3"}), test::StartsWith("the flag \"--warmup\"") &&
-                                            test::EndsWith("did you mean --warmup-steps?"));
+    CHECK_THAT(refusal({"--onebit-f=3"}), test::StartsWith("the flag \"--onebit-f\"") &&
+                                               test::EndsWith("did you mean --onebit-freeze-step?"));
     CHECK_THAT(refusal({"-D", "3"}), test::StartsWith("the flag \"-D\" is unknown"));
     CHECK(refusal({"--optimizer", "admw"}) ==
           "--optimizer is \"admw\"; expected adamw or onebit-adam; did you mean adamw?");
     CHECK_THAT(refusal({"--teaching-rate", "1"}), test::Contains("teaching-rate") && test::Contains("--help"));
     CHECK_THAT(refusal({"-b"}), test::Contains("--help"));
     CHECK_THAT(refusal({"--", "-x", "3"}), test::StartsWith("the flag \"--\" is unknown"));
-    CHECK(refusal({"--shuffle", "yes"}) == "--shuffle is \"yes\"; expected true, false, 1 or 0, or the flag alone");
+    CHECK_THAT(refusal({"--loss-z", "3"}), test::EndsWith("did you mean --skip-loss-z?"));
+    CHECK_THAT(refusal({"--every", "3"}),
+               test::EndsWith("did you mean --log-every, --val-every or --major-every?"));
+    CHECK(refusal({"--shuffle=maybe"}) ==
+          "--shuffle is \"maybe\"; expected on, off, true, false, yes, no, 1 or 0, or the flag alone");
     CHECK_THAT(refusal({"--shuffle", "b.bin"}), test::StartsWith("the argument \"b.bin\" is not understood"));
     CHECK(!parsed({"-i", "x", "--shuffle", "false"}).shuffle);
 }
@@ -197,7 +206,7 @@ TEST_CASE("options that differ from their defaults are printed as flags that a s
     CHECK(flags_of(parsed({"-i", "x", "--prompt", "it's\na\\b"}), true).back() == "--prompt=$'it\\'s\\x0aa\\\\b'");
     const auto others = flags_of(o, false);
     CHECK(others.size() + 4 == to_json(o).size());
-    for (const char* flag : {"--val-data=''", "--micro-batch=4", "--pad-last=false", "--lr-schedule=cosine"})
+    for (const char* flag : {"--val-data=''", "--micro-batch=4", "--pad-last=off", "--lr-schedule=cosine"})
         CHECK_THAT(others, test::VectorContains(std::string(flag)));
     CHECK(to_json(parsed(flags_of(parsed({"-i", "x", "-b", "8"}), true)))["micro-batch"] == 8);
 }
@@ -208,37 +217,64 @@ TEST_CASE("llm.c's values of switches are accepted", "[options]") {
     CHECK(to_json(parsed({"-i", "x", "-a", "-f", "0"}))["overfit-batch"] == true);
     CHECK(to_json(parsed({"-i", "x", "--shuffle", "1", "-x", "1"}))["shuffle"] == true);
     CHECK(to_json(parsed({"-i", "x", "-a=1"}))["overfit-batch"] == true);
-    CHECK(to_json(parsed({"-i", "x", "--shuffle=false"}))["shuffle"] == false);
+    for (const char* off : {"off", "false", "False", "no", "0"}) {
+        CAPTURE(off);
+        CHECK(to_json(parsed({"-i", "x", std::string("--shuffle=") + off}))["shuffle"] == false);
+        CHECK(to_json(parsed({"-i", "x", "--shuffle", off}))["shuffle"] == false);
+    }
+    for (const char* on : {"on", "true", "True", "yes", "1"})
+        CHECK(to_json(parsed({"-i", "x", "--shuffle=" + std::string(on)}))["shuffle"] == true);
     // A value may look like a flag, and may have several lines.
     CHECK(to_json(parsed({"-i", "x", "--prompt=a\n--b=c\rd"}))["prompt"] == "a\n--b=c\rd");
     CHECK(to_json(parsed({"-i", "x", "--prompt="}))["prompt"] == "");
     CHECK(to_json(parsed({"-i", "x", "--prompt", "-nk"}))["prompt"] == "-nk");
 }
 
-TEST_CASE("the error for a flag of llm.c or nanoGPT names ours", "[options]") {
+TEST_CASE("the error for a flag or value of another program names ours, or says why there is none", "[options]") {
     const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
-        {{"-y", "1"}, "--resume is \"1\", a value of llm.c; expected \"auto\"; the same setting has that name here"},
-        {{"-y", "0"}, "--resume is \"0\", a value of llm.c; expected \"never\""},
-        {{"-r", "0"}, "--recompute is \"0\", a value of llm.c; expected \"none\""},
-        {{"-r", "2"}, "--recompute is \"2\", a value of llm.c; expected \"gelu+layernorm\""},
-        {{"-x", "-1"}, "--max-steps is \"-1\", a value of llm.c; expected \"0\""},
-        {{"-sl", "3"}, "-sl is a flag of llm.c; expected --skip-loss-z"},
-        {{"-sg", "3"}, "-sg is a flag of llm.c; expected --skip-norm-z"},
-        {{"-nk", "5"}, "-nk is a flag of llm.c; expected --keep-checkpoints"},
-        {{"-nm", "5"}, "-nm is a flag of llm.c; expected --major-every"},
-        {{"-m", "20"}, "-m is a flag of llm.c; expected --val-tokens; it counts tokens, not batches"},
-        {{"-w", "1"}, "-w is a flag of llm.c; expected no such flag here; fp32 master weights are always kept"},
-        {{"-ge", "2"}, "-ge is a flag of llm.c; expected no such flag here; autotuning decides"},
-        {{"-pm", "mpi"}, "-pm is a flag of llm.c; expected --comm"},
-        {{"-pn", "8"}, "-pn is a flag of llm.c; expected no such flag here; mpirun sets it"},
-        {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; it takes the name of the file; -h alone prints"},
-        {{"-lg", "1"}, "-lg is a flag of llm.c; expected --log-gpu"},
-        {{"-e", "gpt2:d12"}, "--init is \"gpt2:d12\", a value of llm.c; expected \"d12\"; the same setting"},
-        {{"--dtype=bfloat16"}, "--dtype is \"bfloat16\", a value of nanoGPT; expected \"bf16\""},
-        {{"--batch_size=12"}, "--batch_size is an option of nanoGPT's train.py; expected --micro-batch"},
-        {{"--learning-rate", "3e-4"}, "--learning-rate is an option of nanoGPT's train.py; expected --lr"},
-        {{"--wandb_log", "True"}, "--wandb_log is an option of nanoGPT's train.py; expected dev/export_runs.py"},
-        {{"--shuffle=no"}, "--shuffle is \"no\"; expected true, false, 1 or 0, or the flag alone"},
+        // llm.c
+        {{"-y", "1"}, "--resume is \"1\"; expected auto; "},
+        {{"-y", "0"}, "--resume is \"0\"; expected never; "},
+        {{"-r", "0"}, "--recompute is \"0\"; expected none; "},
+        {{"-r", "2"}, "--recompute is \"2\"; expected gelu+layernorm; "},
+        {{"-x", "-1"}, "--max-steps is \"-1\"; expected 0; "},
+        {{"-e", "gpt2:d12"}, "--init is \"gpt2:d12\"; expected d12; "},
+        {{"-sl", "3"}, "the flag \"-sl\" is unknown; expected --skip-loss-z"},
+        {{"-sg", "3"}, "the flag \"-sg\" is unknown; expected --skip-norm-z"},
+        {{"-nk", "5"}, "the flag \"-nk\" is unknown; expected --keep-checkpoints"},
+        {{"-nm", "5"}, "the flag \"-nm\" is unknown; expected --major-every"},
+        {{"-m", "20"}, "the flag \"-m\" is unknown; expected --val-tokens; it counts tokens, not batches"},
+        {{"-w", "1"}, "the flag \"-w\" is unknown; there is none, because fp32 master weights are always kept"},
+        {{"-ge", "2"}, "the flag \"-ge\" is unknown; there is none, because autotuning decides"},
+        {{"-pm", "mpi"}, "the flag \"-pm\" is unknown; expected --comm"},
+        {{"-pn", "8"}, "the flag \"-pn\" is unknown; there is none, because mpirun or srun sets it"},
+        {{"-h", "1"}, "the flag \"-h 1\" is unknown; expected --hellaswag; it takes a file; -h alone prints the help"},
+        {{"-lg", "1"}, "the flag \"-lg\" is unknown; expected --log-gpu"},
+        // nanoGPT
+        {{"--batch_size=12"}, "the flag \"--batch_size\" is unknown; expected --micro-batch; sequences in one pass"},
+        {{"--learning-rate", "3e-4"}, "the flag \"--learning-rate\" is unknown; expected --lr"},
+        {{"--min-lr", "6e-5"}, "the flag \"--min-lr\" is unknown; expected --final-lr-fraction; a fraction of --lr"},
+        {{"--wandb_log", "True"}, "the flag \"--wandb_log\" is unknown; expected dev/export_runs.py"},
+        {{"--dropout", "0.1"}, "the flag \"--dropout\" is unknown; there is none, because models are trained without"},
+        {{"--compile=False"}, "the flag \"--compile\" is unknown; there is none, because the kernels are compiled"},
+        {{"--dtype=bfloat16"}, "--dtype is \"bfloat16\"; expected bf16; "},
+        {{"--dtype=float16"}, "--dtype is \"float16\"; expected fp32 or bf16; fp16 would need loss scaling"},
+        {{"--device=cuda:1"}, "--device is \"cuda:1\"; expected the index of a GPU, from 0; the build selects CPU"},
+        // Hugging Face's Trainer, torchtitan and others
+        {{"--per_device_train_batch_size", "8"},
+         "the flag \"--per_device_train_batch_size\" is unknown; expected --micro-batch; "},
+        {{"--warmup_ratio=0.1"}, "the flag \"--warmup_ratio\" is unknown; expected --warmup-steps; in steps"},
+        {{"--weight_decay", "0.1"}, "the flag \"--weight_decay\" is unknown; expected --weight-decay"},
+        {{"--output_dir=x"}, "the flag \"--output_dir\" is unknown; expected --output-dir"},
+        {{"--fp16"}, "the flag \"--fp16\" is unknown; there is none, because fp16 would need loss scaling"},
+        {{"--bf16"}, "the flag \"--bf16\" is unknown; expected --dtype bf16"},
+        {{"--training.local_batch_size=8"},
+         "the flag \"--training.local_batch_size\" is unknown; expected --micro-batch; "},
+        {{"--training.steps", "8"}, "the flag \"--training.steps\" is unknown; expected --max-steps"},
+        {{"--steps", "8"}, "the flag \"--steps\" is unknown; expected --max-steps"},
+        {{"--save-every", "8"}, "the flag \"--save-every\" is unknown; expected --checkpoint-every"},
+        {{"-lr", "1e-3"}, "the flag \"-lr\" is unknown; expected --lr"},
+        {{"--no-shuffle"}, "the flag \"--no-shuffle\" is unknown; expected --shuffle=off"},
     }));
     CAPTURE(message);
     CHECK_THAT(refusal(arguments), test::StartsWith(message));
@@ -251,6 +287,16 @@ TEST_CASE("--tf32 needs a GPU", "[options]") {
 
 TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
     CHECK(to_json(parsed({"-i", "x", "-v", "0"}))["val-every"] == 0);
+}
+
+TEST_CASE("the example for GPT-2 124M in --help has the values of the recipe", "[options]") {
+    std::ifstream in("scripts/run_gpt2_124M.sh");
+    const std::string recipe{std::istreambuf_iterator<char>(in), {}}, help = unwrapped(help_text());
+    const std::string::size_type begin = recipe.find("flags=(") + 7;
+    const std::string values = recipe.substr(begin, recipe.find(" -s ", begin) - begin);
+    CAPTURE(values);
+    CHECK(values.starts_with("-b "));
+    CHECK(help.find("-e d12 " + values + ' ') != help.npos);
 }
 
 TEST_CASE("training needs training shards", "[options]") {
