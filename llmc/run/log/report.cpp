@@ -17,6 +17,8 @@
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/weights/manifest.h"
+#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 namespace {
@@ -103,7 +105,11 @@ void require_free_log(const std::string& output_dir) {
 
 Report::Report(const std::string& output_dir, std::int64_t total_steps, bool prints, bool appends,
                const ReportLines& lines)
-    : total_steps_(total_steps), prints_(prints), lines_(lines) {
+    : output_dir_(output_dir),
+      total_steps_(total_steps),
+      prints_(prints),
+      lines_(lines),
+      health_(lines.vocabulary, lines.warmup_steps) {
     if (!prints || output_dir.empty()) return;
     const auto refuse = [&](const std::string& because) {
         fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
@@ -198,10 +204,32 @@ void Report::step(const Step& s) {
     write_noise(event, s.noise);
     if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
     write(event);
+    if (x.skip != kernels::kSkipNoTargets) warn(number, health_.step(number, x.loss));
     if (x.skip == kernels::kNoSkip) return;
     print(at(number) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
     write({{"event", "skip"}, {"step", number}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
+}
+
+void Report::warn(std::int64_t step, const std::optional<RunHealth::Warning>& warning) {
+    if (!warning) return;
+    print_last_row();
+    if (prints_) print_stderr("warning: " + warning->text);
+    write({{"event", "warning"}, {"step", step}, {"kind", warning->kind}, {"text", warning->text}});
+}
+
+std::string Report::advice_after_divergence() const {
+    std::string folder;
+    try {
+        if (!output_dir_.empty())
+            for (const auto& [step, path] : step_folders(output_dir_))
+                if (step <= health_.good_after() && has_files_of_manifest(path)) folder = path.string();
+    } catch (const Error&) {  // the folder cannot be read
+    }
+    const std::string anew = "start again with a lower --lr or more --warmup-steps";
+    if (folder.empty()) return anew;
+    return "resume with a lower --lr from a checkpoint before the loss began to rise, such as --resume " + folder +
+           " (with another --output-dir if newer ones exist), or " + anew;
 }
 
 void Report::stage_begins(std::int64_t step, const std::string& stage) {
@@ -219,12 +247,15 @@ void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte) {
     print_last_row();
-    print_row(format("%s | %8.4f | %-31s | %7s |%s", at(step).c_str(), loss,
+    const RunHealth::Validated health = health_.validation(step, loss);
+    print_row(format("%s | %8.4f | %-31s | %7s |%s%s", at(step).c_str(), loss,
                    ("validation over " + counted(targets, "token")).c_str(),
                    tokens_text(double(targets) / seconds).c_str(),
-                   bits_per_byte ? format(" %.4f bits per byte", *bits_per_byte).c_str() : ""));
-    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets},
+                   bits_per_byte ? format(" %.4f bits per byte", *bits_per_byte).c_str() : "",
+                   health.best ? " best" : ""));
+    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", health.best}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
+    warn(step, health.warning);
 }
 
 void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {

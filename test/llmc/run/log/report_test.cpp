@@ -12,6 +12,8 @@
 #include <regex>
 
 #include "llmc/base/json_text.h"
+#include "llmc/weights/manifest.h"
+#include "llmc/weights/step_folder.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
@@ -80,7 +82,7 @@ TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]")
     for (std::string line; std::getline(lines, line);) {
         CAPTURE(line);
         const nlohmann::json event = parse_json(line);
-        CHECK((event.is_object() && event["loss"].is_null()));
+        CHECK((event.is_object() && (event["event"] == "warning" || event["loss"].is_null())));
     }
 }
 
@@ -205,6 +207,23 @@ TEST_CASE("a skipped step reports the reason", "[report]") {
           "step 12/100  | update skipped: loss or gradient norm not finite (3 so far)");
     CHECK(reason([](StepScalars& x) { x.skip = kernels::kSkipNoTargets; }) ==
           "step 12/100  | update skipped: no targets (3 so far)");
+}
+
+TEST_CASE("after a divergence the newest checkpoint of a good model is named", "[report]") {
+    const ScratchFolder folder;
+    const std::string out = (folder.path() / "run").string();
+    printed([&] {
+        Report report(out, 100, true, false, {.vocabulary = 257});
+        CHECK(report.advice_after_divergence() == "start again with a lower --lr or more --warmup-steps");
+        for (int step = 10; step <= 40; step += 10) {
+            const auto checkpoint = step_folder(out, step);
+            std::filesystem::create_directories(checkpoint);
+            write_manifest(checkpoint, {});
+            report.validation(step, step < 30 ? 3 : 300, 100, 1, {});
+        }
+        std::filesystem::create_directories(step_folder(out, 9));  // incomplete
+        CHECK_THAT(report.advice_after_divergence(), Contains("such as --resume " + out + "/step_00000010 "));
+    });
 }
 
 TEST_CASE("the log has one object per line, and null for unknown values", "[report]") {
