@@ -204,7 +204,7 @@ measure() {
     done
     note "timing three steps of $(commas $((sequences * length * ranks))) tokens; MEASURE=no skips this"
     said=$("${start[@]}" "${few[@]}" -b "$sequences" -d 0 -x 3 -u 0 -v 0 -s 0 -n 0 -y never --output-dir= 2>&1) &&
-        ms=$(awk -F '|' '/^step +3\/3 / && NF >= 7 { print $5 + 0 }' <<<"$said") && [ -n "$ms" ] || return 1
+        ms=$(awk '/^step +3\/3 / && $5 ~ /e[-+]/ { print $7 + 0 }' <<<"$said") && [ -n "$ms" ] || return 1
     timed_tokens=$((sequences * length * ranks)) timed="three steps of $(commas "$timed_tokens") tokens"
 }
 

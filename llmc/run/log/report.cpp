@@ -41,10 +41,12 @@ std::string format(const char* pattern, Values... values) {
     return text;
 }
 
-std::string tokens_text(double per_second) {
-    if (per_second >= 1e6) return format("%.2fM", per_second / 1e6);
-    if (per_second >= 1e3) return format("%.1fk", per_second / 1e3);
-    return format("%.0f", per_second);
+// Three digits, in at most 5 columns: "640", "6.40k", "12.3M".
+std::string short_text(double number) {
+    const char* unit = "";
+    for (const char* const larger : {"k", "M", "G"})
+        if (number >= 999.5) number /= 1000, unit = larger;
+    return format(number < 9.995 ? "%.2f%s" : number < 99.95 ? "%.1f%s" : "%.0f%s", number, unit);
 }
 
 std::string skip_reason(const kernels::StepScalars& x) {
@@ -58,14 +60,23 @@ std::string skip_reason(const kernels::StepScalars& x) {
     return loss + (loss.empty() || norm.empty() ? "" : ", ") + norm;
 }
 
-// "12.3 seq": the batch, in sequences, at which noise and signal have the same power; "> 12.3 seq": a lower bound;
-// "~12.3 seq": from fewer than 20 steps
+// At most 6 columns: "0:42", "12h05", "3d04h".
+std::string left_text(double seconds) {
+    const auto minutes = (long long)(seconds / 60);
+    if (minutes < 60) return clock_text(seconds);
+    if (minutes < 24 * 60) return format("%lldh%02lld", minutes / 60, minutes % 60);
+    return format("%lldd%02lldh", minutes / (24 * 60), minutes / 60 % 24);
+}
+
+// "12.3": the batch, in sequences, at which noise and signal have the same power; ">12.3": a lower bound; "~12.3": from
+// fewer than 20 steps
 std::string noise_text(const Report::Noise& noise) {
     using State = NoiseScale::State;
     const NoiseScale::Report& x = noise.whole;
     const double sequences = (x.state == State::weak ? x.at_least : x.scale) * noise.sequences_per_token;
     if (!std::isfinite(sequences)) return "n/a";
-    return (x.state == State::weak ? "> " : x.state == State::warming ? "~" : "") + format("%.3g seq", sequences);
+    return (x.state == State::weak ? ">" : x.state == State::warming ? "~" : "") +
+           short_text(sequences);
 }
 
 // The fraction of the communication time that compute did not wait for.
@@ -152,9 +163,8 @@ std::string Report::at(std::int64_t step) const {
 }
 
 std::string Report::header() const {
-    return format("%-*s | %8s | %8s | %8s | %9s | %7s%s | %7s | %8s%s", int(at(0).size()), "step", "loss", "lr", "norm",
-                  "ms/step", "tok/s", lines_.mfu ? " |     MFU" : "", "done", "left",
-                  lines_.noise ? " |      noise" : "");
+    return format("%-*s | %7s %8s %6s %s %5s%s %6s%s", int(at(0).size()), "step", "loss", "lr", "norm", "ms/step",
+                  "tok/s", lines_.mfu ? "   MFU" : "", "left", lines_.noise ? "  noise" : "");
 }
 
 void Report::print_row(const std::string& row) {
@@ -176,17 +186,17 @@ bool Report::shows(std::int64_t step) {
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
     const std::int64_t number = s.step + 1;
-    const std::string mfu = s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu) : "n/a",
-                      left = s.seconds_left ? clock_text(*s.seconds_left) : "n/a",
+    const std::string mfu = s.speed.mfu ? format("%.1f%%", 100 * *s.speed.mfu) : "n/a",
+                      left = s.seconds_left ? left_text(*s.seconds_left) : "n/a",
                       noise = s.noise ? noise_text(*s.noise) : "n/a";
     const auto column = [](bool there, const char* pattern, const std::string& text) {
         return there ? format(pattern, text.c_str()) : "";
     };
-    last_row_ = format("%s | %8.4f | %8.2e | %8.4f | %9.1f | %7s%s | %5.1f %% | %8s%s", at(number).c_str(), x.loss,
-                       double(x.learning_rate), double(x.grad_norm), s.speed.ms,
-                       tokens_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " | %7s", mfu).c_str(),
-                       100.0 * double(number) / double(total_steps_), left.c_str(),
-                       column(lines_.noise, " | %10s", noise).c_str());
+    const std::string ms = format(s.speed.ms < 99999.5 ? "%.1f" : "%.0f", s.speed.ms);
+    last_row_ = format("%s | %7.4f %8.2e %6.3f %7s %5s%s %6s%s", at(number).c_str(), x.loss,
+                       double(x.learning_rate), double(x.grad_norm), ms.c_str(),
+                       short_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " %5s", mfu).c_str(),
+                       left.c_str(), column(lines_.noise, " %6s", noise).c_str());
     if (shows(number)) print_last_row();
     Json event{{"event", "step"}, {"step", number}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
@@ -248,11 +258,9 @@ void Report::validation(std::int64_t step, double loss, std::int64_t targets, do
                         std::optional<double> bits_per_byte) {
     print_last_row();
     const RunHealth::Validated health = health_.validation(step, loss);
-    print_row(format("%s | %8.4f | %-31s | %7s |%s%s", at(step).c_str(), loss,
-                   ("validation over " + counted(targets, "token")).c_str(),
-                   tokens_text(double(targets) / seconds).c_str(),
-                   bits_per_byte ? format(" %.4f bits per byte", *bits_per_byte).c_str() : "",
-                   health.best ? " best" : ""));
+    print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
+                 bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
+                 health.best ? " | best" : ""));
     write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", health.best}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
     warn(step, health.warning);

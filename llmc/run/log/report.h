@@ -1,9 +1,11 @@
 // report.h - everything a run reports: a line on the terminal and an event in log.jsonl, one JSON object per line, each
 // written at once
 //
-//     step         |     loss |       lr |     norm |   ms/step |   tok/s |    done |     left
-//     step 0/3045  |   5.6116 | validation over 215408 tokens   |   48.9k | 8.0903 bits per byte
-//     step 1/3045  |   5.5953 | 1.50e-05 |   2.7813 |      59.1 |   17.3k |   0.0 % |      n/a
+//     step 0/3045    | validation   5.6116 | 8.0903 bits per byte
+//     step           |    loss       lr   norm ms/step  tok/s   left
+//     step 1/3045    |  5.5953 1.50e-05  2.781   59.1  17.3k    n/a
+//
+// The table fits into 80 columns for up to 9,999,999 steps.
 //
 // {"event":"start", options, versions, device, model, data}   {"event":"step","step":1,"loss":..,...}   "val",
 //     "hellaswag", "sample", "checkpoint", "checkpoint_failed", "skip", "warning", "stage", "stage_speed", "resume",

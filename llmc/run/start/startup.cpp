@@ -105,7 +105,7 @@ Startup prepare_run(const Options& options, Context& context) {
     const std::vector<std::string> notes = startup_notes(plan, start, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
-    if (first_rank) std::cout << terminal_text(items) << std::flush;
+    if (first_rank) std::cout << terminal_text(items, options) << std::flush;
     try {
         together(ranks, [&] { require_room(memory); });
     } catch (const Error& error) {
