@@ -53,7 +53,10 @@ int run_steps(const Run& run, GradientExchange& gradients, OptimizerStep& optimi
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps,
                      plan.measures_noise() ? &noise : nullptr, shape.seq_len);
     if (resumption) {
-        step_log.restore({resumption->state.failed_in_a_row, resumption->state.without_update});
+        // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
+        const int failed = startup.changes.options.empty() ? resumption->state.failed_in_a_row : 0;
+        step_log.restore({failed, resumption->state.without_update});
+        report.restore_health(resumption->state.health);
         if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     }
     StepBatches batches(*startup.data.loader, options.overfit_batch, shape.rows());
@@ -107,7 +110,8 @@ Outcome train(const Run& run) {
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
                                   .end_of_text = startup.data.vocabulary().end_of_text,
                                   .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
-                                  .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
+                                  .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
+                                  .first_step = plan.first_step},
                                  model, optimizer, context, report);
     try {
         return {.exit_code = run_steps(run, *gradients, optimizer, checkpoints)};

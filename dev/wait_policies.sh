@@ -39,7 +39,7 @@ step_ms() {
     esac
     timeout -s KILL "${LIMIT:-60}" env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "${environment[@]}" "$bin" \
         -i "${flags[@]}" --tune=off >"$work/out" 2>&1 || true
-    awk -F ' *[|] *' '/^step [0-9]/ && NF >= 8 { print $5 }' "$work/out" | sort -n |
+    awk '/^step [0-9]/ && $5 ~ /e[-+]/ { print $7 }' "$work/out" | sort -n |
         awk '{ ms[NR] = $1 } END { print NR ? ms[int((NR + 1) / 2)] : 1e9 }'
 }
 

@@ -117,7 +117,7 @@ echo "$summary"
     # ignores signals, so that it prints the last lines of an interrupted run
     (trap '' INT TERM HUP; exec awk '
         /^step +[|]/ && headers++ { next }
-        !/^step .*[|] +[0-9.]+e[-+]/ || n++ % 50 == 0 || systime() >= last + 10 {
+        !/^step .*[|] +[0-9.]+ +[0-9.]+e[-+]/ || n++ % 50 == 0 || systime() >= last + 10 {
             print; fflush()
             last = systime()
         }')

@@ -4,8 +4,8 @@
 
 # The median step of a run, without the first three, which autotune and warm up caches.
 median_step() {
-    awk -F ' *[|] *' '/^step .* MFU / { mfu = 1 }
-        /^step [0-9]/ && NF >= 8 && ++n > 3 { print $5 " ms, " $6 " tok/s, MFU " (mfu ? $7 : "n/a") }' \
+    awk '/^step .* MFU / { mfu = 1 }
+        /^step [0-9]/ && $5 ~ /e[-+]/ && ++n > 3 { print $7 " ms, " $8 " tok/s, MFU " (mfu ? $9 : "n/a") }' \
         "$1" 2>/dev/null | sort -n |
         awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
 }

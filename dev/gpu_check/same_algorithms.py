@@ -9,7 +9,7 @@ import sys
 
 from same_training import LIMITS, Numbers, difference
 
-STEP = re.compile(r"^step +\d+/\d+ +\| +(\S+) +\| +\S+ +\| +(\S+) ", re.M)
+STEP = re.compile(r"^step +\d+/\d+ +\| +(\S+) +\S+e[-+]\d+ +(\S+) ", re.M)
 
 
 def numbers(path):

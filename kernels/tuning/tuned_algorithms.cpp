@@ -5,11 +5,13 @@ namespace kernels {
 
 const TunedAlgorithm* TunedAlgorithms::find(const std::string& library, const std::string& problem) const {
     const auto tuned = known.find(library);
-    if (tuned == known.end()) return nullptr;
-    const auto found = tuned->second.find(problem);
-    if (found == tuned->second.end()) return nullptr;
-    used_[library][problem] = found->second;
-    return &found->second;
+    if (tuned != known.end())
+        if (const auto found = tuned->second.find(problem); found != tuned->second.end()) {
+            used_[library][problem] = found->second;
+            return &found->second;
+        }
+    if (timing && on_timing) on_timing();
+    return nullptr;
 }
 
 void TunedAlgorithms::keep(const std::string& library, const std::string& problem, const TunedAlgorithm& choice) {

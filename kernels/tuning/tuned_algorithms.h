@@ -6,6 +6,7 @@
 // llmc/run/start/tuning.h reads and writes the file, and exchanges entries between ranks.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@ public:
     bool timing = false;          // whether to time problems without an entry
     std::size_t cache_bytes = 0;  // of the device's last-level cache, flushed before each timed run
     TunedTable known;            // from a file or from another rank
+    std::function<void()> on_timing;  // if set, called before a problem is timed
 
     // nullptr: no entry.
     const TunedAlgorithm* find(const std::string& library, const std::string& problem) const;

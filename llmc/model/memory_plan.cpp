@@ -85,6 +85,11 @@ std::string MemoryPlan::text() const {
     return text;
 }
 
+std::string MemoryPlan::summary() const {
+    return "memory: " + mebibytes(total()) + " planned, " + (available > 0 ? mebibytes(available) : "n/a") +
+           " available\n";
+}
+
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                        bool reduce_in_bf16, std::size_t checkpoint_copies,
                        const OptimizerSettings& optimizer, std::size_t samples) {

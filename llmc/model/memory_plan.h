@@ -22,6 +22,7 @@ struct MemoryPlan {
     std::size_t total() const;
     bool fits() const { return available == 0 || total() <= available; }
     std::string text() const;     // one line each, in MiB, then the total and the available memory
+    std::string summary() const;  // these two in one line
 };
 // `table` is that of setup.config. reduce_in_bf16: gradients are reduced in bf16, which takes a copy.
 // checkpoint_copies: bytes of the copies that checkpoints are written from, if they are in device memory.

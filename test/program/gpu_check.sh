@@ -263,7 +263,7 @@ printf '#!/bin/sh\nexit 77\n' >"$tree/dev/gpu_check/text.sh"
 pack && wrong "pack.sh packs no text"
 
 # Losses of two runs, and a separate host name.
-row() { echo "step $1/4 |   $2 | 6.00e-04 |   $3 |     101.2 |   1.0 k |  25.0 % |     0:01"; }
+row() { echo "step $1/4 |  $2 6.00e-04  $3   101.2 1.00k   0:01"; }
 { row 1 5.5 1.25; row 2 5.25 1.5; } >"$scratch/one"
 { echo "ranks over NCCL"; row 1 5.5 1.25; row 2 5.25 1.5; } >"$scratch/same"
 { row 1 5.5 1.25; row 2 5.25 1.75; } >"$scratch/other"

@@ -72,7 +72,7 @@ done
 start='{"event": "start", "version": {"device": "cuda"}, "attention": "plain", "matmul": "a", "choices": {"taken": {}}}'
 [ -z "\$out" ] || echo "\$start" >"\$log"
 for ((i = 1; i <= steps; ++i)); do
-    echo "step \$i/\$steps |   5.000000 | 6.00e-04 |   \$norm |     101.2 |   1.0 k |  25.0 % |     0:01"
+    echo "step \$i/\$steps |  5.0000 6.00e-04 \$norm   101.2 1.00k   0:01"
     [ -z "\$out" ] || echo "{\"event\": \"step\", \"step\": \$i, \"loss\": 5.0, \"grad_norm\": \$norm}" >>"\$log"
 done
 END

@@ -35,7 +35,7 @@ std::vector<double> peaks_in_mib(const std::string& out) {
 // is at least that of the others.
 void check_peaks(const TrainingFolder& folder, int ranks, std::vector<std::string> more) {
     auto flags = folder.flags({"-e", "custom:l=4,h=4,c=512,t=16", "-b", "1", "-x", "1000000", "--max-minutes", "1",
-                               "-n", "2", "-v", "0", "-o", folder.path("out")});
+                               "-n", "2", "-v", "0", "--verbose", "-o", folder.path("out")});
     flags.insert(flags.end(), more.begin(), more.end());
     flags.insert(flags.begin(), program("train_gpt2"));
     if (ranks > 1)

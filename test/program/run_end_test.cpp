@@ -97,6 +97,16 @@ int entries_of(const TrainingFolder& folder) {
     return int(std::distance(fs::directory_iterator(folder.path("out")), fs::directory_iterator()));
 }
 
+// The last step before the loss rises above ln(257) + 1.
+int last_good(const TrainingFolder& folder) {
+    int good = 0;
+    for (const auto& step : folder.log("out", "step")) {
+        if (!step["loss"].is_number() || step["loss"] > 6.549) break;
+        good = step["step"];
+    }
+    return good;
+}
+
 }  // namespace
 
 TEST_CASE("a diverged run completes the checkpoint that is being written, logs its end and can be resumed",
@@ -116,9 +126,10 @@ TEST_CASE("a diverged run completes the checkpoint that is being written, logs i
     const auto skips = folder.log("out", "skip");
     REQUIRE(skips.size() >= 10);
     const int last = skips.back()["step"], first = last - int(skips.size()) + 1;
-    CHECK_THAT(output, Contains("error: the number of consecutive steps up to step " + std::to_string(first + 9)) &&
-                           Contains("resume from a checkpoint before step " + std::to_string(first) +
-                                    " (--resume auto takes the newest) with a lower --lr"));
+    // The only checkpoint was saved while the loss rose.
+    CHECK_THAT(output, Contains("error: the loss or gradient norm was not finite for 10 steps in a row, up to step " +
+                                std::to_string(first + 9)) &&
+                           Contains("is not saved; start again with a lower --lr or more --warmup-steps"));
     CHECK(is_complete(folder, 15));
     CHECK(entries_of(folder) == 3);  // that, log and options: the diverged model is not saved
     REQUIRE(folder.log("out", "checkpoint").size() == 1);
@@ -132,18 +143,67 @@ TEST_CASE("a diverged run completes the checkpoint that is being written, logs i
     CHECK_THAT(resumed.output, Contains("resuming after step 15/17") && !Contains("update skipped"));
 }
 
-TEST_CASE("checkpoints of a model that may have diverged do not replace those before it", "[run]") {
+TEST_CASE("checkpoints of a model that may have diverged do not replace those before the loss rose", "[run]") {
     const TrainingFolder folder;
     Strings flags = folder.flags({"-v", "0", "--tune=off", "-n", "1", "--keep-checkpoints", "1", "-o",
                                   folder.path("out")});
     flags.insert(flags.end(), kDiverges.begin(), kDiverges.end());
-    CHECK(folder.run(flags).exit_code == 1);
+    const Result run = folder.run(flags);
+    CHECK(run.exit_code == 1);
     const auto skips = folder.log("out", "skip");
     REQUIRE(skips.size() == 10);
     const int first = skips[0]["step"];
-    CHECK(is_complete(folder, first - 1));  // before the first step that was not finite
-    CHECK_FALSE(is_complete(folder, first - 2));
-    CHECK_FALSE(is_complete(folder, first + 9));
+    CHECK(is_complete(folder, last_good(folder)));
+    CHECK(is_complete(folder, first + 8));
+    CHECK(entries_of(folder) == 3);  // these two, and the log
+    // With other options a resumed run has all ten steps again, and may be mended; with the same ones it ends.
+    const auto resume = [&](const Strings& more) {
+        Strings all = folder.flags({"-v", "0", "--tune=off", "-o", folder.path("out"), "-y", "auto", "-k", "constant",
+                                    "-u", "0", "--weight-decay", "300", "--grad-clip", "0"});
+        all.insert(all.end(), more.begin(), more.end());
+        return folder.run(all);
+    };
+    const std::string end = std::to_string(first + 13);
+    const Result lower = resume({"-x", end, "--lr", "1e-5", "--keep-checkpoints", "1"});
+    CAPTURE(run.output, lower.output);
+    CHECK(lower.exit_code == 1);
+    CHECK_THAT(lower.output, Contains("error: the run ends with a model that may have diverged: the last loss or "
+                                      "gradient norm is not finite; its checkpoint has replaced no older one"));
+    CHECK(folder.log("out", "end").back()["reason"] == "error");
+    CHECK(is_complete(folder, first + 13));
+    CHECK(is_complete(folder, first + 8));
+    CHECK_THAT(resume({"-x", end, "--lr", "1e-5", "--keep-checkpoints", "1"}).output,
+               Contains("error: the run ends with a model that may have diverged"));
+}
+
+TEST_CASE("a run that ends with a model that may have diverged fails, and names a checkpoint before it", "[run]") {
+    const TrainingFolder folder;
+    Strings flags = folder.flags(kDiverges);
+    flags.insert(flags.end(), {"-v", "1", "--tune=off", "-n", "1", "--keep-checkpoints", "1", "--log-every", "9", "-o",
+                               folder.path("out"), "-x", "20"});
+    flags.erase(std::ranges::find(flags, "400") - 1, std::ranges::find(flags, "400") + 1);
+    const Result run = folder.run(flags);
+    CAPTURE(run.output);
+    CHECK(run.exit_code == 1);
+    CHECK_THAT(run.output, Contains("error: the run ends with a model that may have diverged") &&
+                               Contains("start again with a lower --lr"));
+    CHECK(is_complete(folder, last_good(folder)));
+    CHECK(is_complete(folder, 20));
+    CHECK(folder.log("out", "end").at(0)["reason"] == "error");
+}
+
+TEST_CASE("a run whose loss stays high says so once, and a learning rate of 0 is named", "[run]") {
+    const TrainingFolder folder;
+    const Result high = folder.run(folder.flags({"-v", "0", "--tune=off", "--lr", "3", "-x", "110", "-o",
+                                                 folder.path("out")}));
+    CAPTURE(high.output);
+    CHECK(high.exit_code == 0);
+    CHECK(count(high.output, "warning: the loss has been above 6.549 for 50 steps") == 1);
+    REQUIRE(folder.log("out", "warning").size() == 1);
+    CHECK(folder.log("out", "warning")[0]["kind"] == "loss is high");
+    const Result zero = folder.run(folder.flags({"-v", "0", "--tune=off", "--lr", "0", "-x", "2"}));
+    CHECK(zero.exit_code == 0);
+    CHECK_THAT(zero.output, Contains("note: --lr is 0: no step changes the weights\n"));
 }
 
 TEST_CASE("an error of this rank alone completes the checkpoint that is being written", "[run][ranks][mpi]") {

@@ -188,7 +188,8 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
 
 TEST_CASE("the log has the time, host and model of a run", "[run]") {
     const TrainingFolder folder;
-    const auto result = folder.run(folder.flags({"-x", "3", "-v", "0", "--log-every", "10", "-o", folder.path("out")}));
+    const auto result = folder.run(folder.flags({"-x", "3", "-v", "0", "--log-every", "10", "-o", folder.path("out"),
+                                                 "--verbose"}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     const auto start = folder.log("out", "start")[0], end = folder.log("out", "end")[0];
@@ -201,8 +202,9 @@ TEST_CASE("the log has the time, host and model of a run", "[run]") {
     const std::int64_t block = 12 * 32 * 32 + 13 * 32, parameters = (257 + 32) * 32 + 2 * block + 2 * 32;
     CHECK(start["parameters"] == parameters);
     CHECK(start["padding_parameters"] == (384 - 257) * 32);
-    CHECK_THAT(result.output, Contains("  " + llmc::with_commas(parameters) + " parameters (") &&
-                                  Contains(", and 4,064 of padding\n"));
+    CHECK_THAT(result.output, Contains("  " + llmc::with_commas(parameters) + " parameters\n") &&
+                                  Contains(", and 4,064 of padding\n") && Contains("\nmemory plan\n") &&
+                                  Contains("\noptions: ") && Contains("compiler "));
     // The terminal has the first and the last step, the log all.
     CHECK(numbers(folder.log("out", "step"), "step") == std::vector<double>{1, 2, 3});
     CHECK_THAT(result.output, Contains("\nstep 1/3 | ") && Contains("\nstep 3/3 | ") &&
@@ -210,6 +212,29 @@ TEST_CASE("the log has the time, host and model of a run", "[run]") {
     std::istringstream lines(result.output);
     for (std::string line; std::getline(lines, line);)
         if (line.find(folder.path("")) == line.npos) CHECK(line.size() <= 120);  // paths may be long
+}
+
+TEST_CASE("the terminal has at most 12 lines before the first step, of at most 80 columns", "[run]") {
+    const TrainingFolder folder;
+    const auto check_lines = [](const std::string& text) {
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) {
+            CAPTURE(line);
+            CHECK(line.size() <= 80);
+        }
+    };
+    const auto result = folder.run(folder.flags({"-x", "3", "-v", "3", "-d", "128", "--tune=off"}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const std::string before = result.output.substr(0, result.output.find("\nstep 1/3"));
+    CHECK(std::count(before.begin(), before.end(), '\n') <= 12);
+    CHECK_THAT(before, Contains("\nnoise: sequences at which noise equals signal; ") && Contains("\nmemory: ") &&
+                           !Contains("options:") && !Contains("memory plan") && !Contains("dropped"));
+    check_lines(result.output);
+    const auto evaluated = folder.run(folder.flags({"--eval-only", "-v", "3", "--tune=off"}));
+    CAPTURE(evaluated.output);
+    CHECK_THAT(evaluated.output, Contains("\nstep 0/0 | validation ") && !Contains("ms/step") && !Contains("noise"));
+    check_lines(evaluated.output);
 }
 
 TEST_CASE("--max-minutes ends a run cleanly", "[run]") {

@@ -46,6 +46,7 @@ CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Mod
       context_(context),
       report_(report),
       threads_(context.communicator->duplicate_control()),
+      good_step_(settings.first_step),
       writing_([this] { write_and_publish(); }) {}
 
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding,
@@ -185,19 +186,22 @@ void CheckpointWriter::publish(const Manifest& all) {
 }
 
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
-void CheckpointWriter::delete_older() const {
+// Checkpoints of a model that may have diverged do not replace those before it, of which as many are kept as well.
+void CheckpointWriter::delete_older() {
     if (settings_.keep_checkpoints == 0 || begun_->beside) return;
-    if (begun_->state.failed_in_a_row > 0) return;  // the model may have diverged: keep those before it
+    const TrainerState& state = begun_->state;
+    if (!state.is_suspect() && state.health.high_steps == 0) good_step_ = state.step;
     std::map<std::int64_t, fs::path> folders;
     try {
         folders = step_folders(settings_.output_dir);
     } catch (const Error& error) {
         print_stderr(std::string("note: no old checkpoint is deleted: ") + error.what());
     }
-    std::int64_t newer = 0;
+    std::int64_t newer_good = 0, newer_others = 0;
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const auto& [step, folder] = *entry;
-        if (step > begun_->state.step) continue;
+        if (step > state.step) continue;
+        std::int64_t& newer = step <= good_step_ ? newer_good : newer_others;
         if (newer < settings_.keep_checkpoints) {
             newer += has_files_of_manifest(folder);  // others cannot be resumed
             continue;

@@ -34,6 +34,7 @@ struct CheckpointSettings {
     int end_of_text = -1;                                // token id; -1: none
     TokenizerFiles tokenizer{};                          // of the data; empty: not saved
     std::int64_t keep_checkpoints = 0, major_every = 0;  // the flags
+    std::int64_t first_step = 0;                         // completed by the checkpoint that is resumed
 };
 
 class CheckpointWriter {
@@ -74,7 +75,7 @@ private:
     void write_and_publish();
     void write();
     void publish(const Manifest& all);
-    void delete_older() const;
+    void delete_older();
 
     CheckpointSettings settings_;
     const bool writes_model_;  // this rank
@@ -87,6 +88,7 @@ private:
     std::size_t memory_elements_ = 0;
     std::span<float> master_weights_;  // in it
     std::vector<Copied> copied_;
+    std::int64_t good_step_;  // of the newest checkpoint of which no loss says that its model may have diverged
     std::optional<Begun> begun_;
     std::unique_ptr<StagedFolder> staged_;  // rank 0's
     Manifest written_;                      // by this rank

@@ -254,7 +254,7 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
     if (are_others(before.hellaswag, now.hellaswag)) changes.options.push_back("HellaSwag: different examples");
 
     constexpr std::array kIgnored{"output-dir", "resume", "allow-new-data", "train-data", "val-data", "tune",
-                                   "tune-file", "device", "threads", "log-every", "dry-run"};
+                                   "tune-file", "device", "threads", "log-every", "verbose", "dry-run"};
     const auto compare = [&](const std::string& what, const std::string& then, const std::string& today) {
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };

@@ -19,11 +19,14 @@ void from_json(const nlohmann::json& json, Fact& fact) {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthState, lowest_loss, lowest_after, high_steps, best_validation,
+                                   best_validation_after, worse_validations, loss_sum, losses, mean_at_best,
+                                   has_mean_at_best, validation_failed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
                                    hellaswag)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, scored,
-                                   sampled, data, noise, state_files, run)
+                                   sampled, data, noise, health, state_files, run)
 
 namespace {
 
@@ -83,6 +86,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     for (const char* const data : {"validation_data", "hellaswag"})  // older checkpoints lack them
         if (json.contains("run") && json["run"].is_object() && !json["run"].contains(data))
             json["run"][data] = nlohmann::json::array();
+    if (!json.contains("health")) json["health"] = HealthState{};  // older checkpoints lack it
     require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");

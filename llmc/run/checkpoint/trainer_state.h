@@ -14,6 +14,7 @@
 #include "llmc/data/data_loader.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/log/noise_scale.h"
+#include "llmc/run/log/run_health.h"
 
 namespace llmc {
 
@@ -40,8 +41,12 @@ struct TrainerState {
     bool validated = true, scored = true, sampled = true;
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
+    HealthState health{};
     std::map<std::string, int> state_files{};  // number of files of each name of the optimizer's state
     RunIdentity run;
+
+    // The model may have diverged: the loss or norm of the last step or the last validation was not finite.
+    bool is_suspect() const { return failed_in_a_row > 0 || health.validation_failed; }
 };
 
 // Throws a run-time Error if the file cannot be written.

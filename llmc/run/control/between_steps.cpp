@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "kernels/base/error.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 
@@ -76,7 +77,8 @@ void BetweenSteps::save() {
                              .failed_in_a_row = in_a_row.failed, .without_update = in_a_row.without_update,
                              .validated = !control_.validation_pending(), .scored = !control_.hellaswag_pending(),
                              .sampled = !control_.samples_pending(), .data = next_position_,
-                             .noise = loop_.noise.averages(), .run = loop_.identity});
+                             .noise = loop_.noise.averages(), .health = loop_.report.health().state(),
+                             .run = loop_.identity});
     control_.checkpoint_begun();
 }
 
@@ -92,9 +94,23 @@ int BetweenSteps::finish() {
     } catch (const SharedError&) {
         unsaved = std::current_exception();
     }
-    report_end(unsaved ? "error" : control_.reason());
-    share_failure(loop_.ranks, unsaved ? unsaved : failure());
+    const std::exception_ptr failed = unsaved ? unsaved : failure(), suspect = failed ? failed : suspicion();
+    report_end(suspect ? "error" : control_.reason());
+    share_failure(loop_.ranks, suspect);
     return control_.signal();
+}
+
+// The Error of a run that ends with a model that may have diverged, or null. A run that a signal ended can be resumed,
+// and continues to count.
+std::exception_ptr BetweenSteps::suspicion() const {
+    const bool step_failed = loop_.step_log.in_a_row().failed > 0;
+    if (control_.signal() != 0 || (!step_failed && !loop_.report.health().state().validation_failed)) return nullptr;
+    return std::make_exception_ptr(
+        Error("the run ends with a model that may have diverged: the last " +
+                  std::string(step_failed ? "loss or gradient norm" : "validation loss") + " is not finite" +
+                  (has_output_dir_ ? "; its checkpoint has replaced no older one" : "") + "; " +
+                  loop_.report.advice_after_divergence(),
+              Blame::runtime));
 }
 
 void BetweenSteps::end_after_exception() {

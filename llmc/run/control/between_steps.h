@@ -36,7 +36,8 @@ public:
     // read its data or write its log, or the model has diverged, and all ranks end the run without this update.
     bool all_can_update();
     // Once the run ends: saves the last step, unless the model has diverged, waits for the checkpoint and reports the
-    // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed.
+    // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed, or if a run that was not
+    // interrupted has saved a model that may have diverged.
     int finish();
     // Instead, or after it, if something in the loop has thrown, on all ranks or on this one only: waits for the
     // checkpoint that is being written, and reports the end unless finish() has. Not collective.
@@ -44,6 +45,7 @@ public:
 
 private:
     std::exception_ptr failure() const;
+    std::exception_ptr suspicion() const;
     RankRequests requests() const;
     void validate_if_due();
     void save();

@@ -17,6 +17,8 @@
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/weights/manifest.h"
+#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 namespace {
@@ -39,10 +41,12 @@ std::string format(const char* pattern, Values... values) {
     return text;
 }
 
-std::string tokens_text(double per_second) {
-    if (per_second >= 1e6) return format("%.2fM", per_second / 1e6);
-    if (per_second >= 1e3) return format("%.1fk", per_second / 1e3);
-    return format("%.0f", per_second);
+// Three digits, in at most 5 columns: "640", "6.40k", "12.3M".
+std::string short_text(double number) {
+    const char* unit = "";
+    for (const char* const larger : {"k", "M", "G"})
+        if (number >= 999.5) number /= 1000, unit = larger;
+    return format(number < 9.995 ? "%.2f%s" : number < 99.95 ? "%.1f%s" : "%.0f%s", number, unit);
 }
 
 std::string skip_reason(const kernels::StepScalars& x) {
@@ -56,14 +60,23 @@ std::string skip_reason(const kernels::StepScalars& x) {
     return loss + (loss.empty() || norm.empty() ? "" : ", ") + norm;
 }
 
-// "12.3 seq": the batch, in sequences, at which noise and signal have the same power; "> 12.3 seq": a lower bound;
-// "~12.3 seq": from fewer than 20 steps
+// At most 6 columns: "0:42", "12h05", "3d04h".
+std::string left_text(double seconds) {
+    const auto minutes = (long long)(seconds / 60);
+    if (minutes < 60) return clock_text(seconds);
+    if (minutes < 24 * 60) return format("%lldh%02lld", minutes / 60, minutes % 60);
+    return format("%lldd%02lldh", minutes / (24 * 60), minutes / 60 % 24);
+}
+
+// "12.3": the batch, in sequences, at which noise and signal have the same power; ">12.3": a lower bound; "~12.3": from
+// fewer than 20 steps
 std::string noise_text(const Report::Noise& noise) {
     using State = NoiseScale::State;
     const NoiseScale::Report& x = noise.whole;
     const double sequences = (x.state == State::weak ? x.at_least : x.scale) * noise.sequences_per_token;
     if (!std::isfinite(sequences)) return "n/a";
-    return (x.state == State::weak ? "> " : x.state == State::warming ? "~" : "") + format("%.3g seq", sequences);
+    return (x.state == State::weak ? ">" : x.state == State::warming ? "~" : "") +
+           short_text(sequences);
 }
 
 // The fraction of the communication time that compute did not wait for.
@@ -103,7 +116,11 @@ void require_free_log(const std::string& output_dir) {
 
 Report::Report(const std::string& output_dir, std::int64_t total_steps, bool prints, bool appends,
                const ReportLines& lines)
-    : total_steps_(total_steps), prints_(prints), lines_(lines) {
+    : output_dir_(output_dir),
+      total_steps_(total_steps),
+      prints_(prints),
+      lines_(lines),
+      health_(lines.vocabulary, lines.warmup_steps) {
     if (!prints || output_dir.empty()) return;
     const auto refuse = [&](const std::string& because) {
         fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
@@ -146,9 +163,8 @@ std::string Report::at(std::int64_t step) const {
 }
 
 std::string Report::header() const {
-    return format("%-*s | %8s | %8s | %8s | %9s | %7s%s | %7s | %8s%s", int(at(0).size()), "step", "loss", "lr", "norm",
-                  "ms/step", "tok/s", lines_.mfu ? " |     MFU" : "", "done", "left",
-                  lines_.noise ? " |      noise" : "");
+    return format("%-*s | %7s %8s %6s %s %5s%s %6s%s", int(at(0).size()), "step", "loss", "lr", "norm", "ms/step",
+                  "tok/s", lines_.mfu ? "   MFU" : "", "left", lines_.noise ? "  noise" : "");
 }
 
 void Report::print_row(const std::string& row) {
@@ -170,17 +186,17 @@ bool Report::shows(std::int64_t step) {
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
     const std::int64_t number = s.step + 1;
-    const std::string mfu = s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu) : "n/a",
-                      left = s.seconds_left ? clock_text(*s.seconds_left) : "n/a",
+    const std::string mfu = s.speed.mfu ? format("%.1f%%", 100 * *s.speed.mfu) : "n/a",
+                      left = s.seconds_left ? left_text(*s.seconds_left) : "n/a",
                       noise = s.noise ? noise_text(*s.noise) : "n/a";
     const auto column = [](bool there, const char* pattern, const std::string& text) {
         return there ? format(pattern, text.c_str()) : "";
     };
-    last_row_ = format("%s | %8.4f | %8.2e | %8.4f | %9.1f | %7s%s | %5.1f %% | %8s%s", at(number).c_str(), x.loss,
-                       double(x.learning_rate), double(x.grad_norm), s.speed.ms,
-                       tokens_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " | %7s", mfu).c_str(),
-                       100.0 * double(number) / double(total_steps_), left.c_str(),
-                       column(lines_.noise, " | %10s", noise).c_str());
+    const std::string ms = format(s.speed.ms < 99999.5 ? "%.1f" : "%.0f", s.speed.ms);
+    last_row_ = format("%s | %7.4f %8.2e %6.3f %7s %5s%s %6s%s", at(number).c_str(), x.loss,
+                       double(x.learning_rate), double(x.grad_norm), ms.c_str(),
+                       short_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " %5s", mfu).c_str(),
+                       left.c_str(), column(lines_.noise, " %6s", noise).c_str());
     if (shows(number)) print_last_row();
     Json event{{"event", "step"}, {"step", number}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
@@ -198,10 +214,32 @@ void Report::step(const Step& s) {
     write_noise(event, s.noise);
     if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
     write(event);
+    if (x.skip != kernels::kSkipNoTargets) warn(number, health_.step(number, x.loss));
     if (x.skip == kernels::kNoSkip) return;
     print(at(number) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
     write({{"event", "skip"}, {"step", number}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
+}
+
+void Report::warn(std::int64_t step, const std::optional<RunHealth::Warning>& warning) {
+    if (!warning) return;
+    print_last_row();
+    if (prints_) print_stderr("warning: " + warning->text);
+    write({{"event", "warning"}, {"step", step}, {"kind", warning->kind}, {"text", warning->text}});
+}
+
+std::string Report::advice_after_divergence() const {
+    std::string folder;
+    try {
+        if (!output_dir_.empty())
+            for (const auto& [step, path] : step_folders(output_dir_))
+                if (step <= health_.good_after() && has_files_of_manifest(path)) folder = path.string();
+    } catch (const Error&) {  // the folder cannot be read
+    }
+    const std::string anew = "start again with a lower --lr or more --warmup-steps";
+    if (folder.empty()) return anew;
+    return "resume with a lower --lr from a checkpoint before the loss began to rise, such as --resume " + folder +
+           " (with another --output-dir if newer ones exist), or " + anew;
 }
 
 void Report::stage_begins(std::int64_t step, const std::string& stage) {
@@ -219,12 +257,13 @@ void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte) {
     print_last_row();
-    print_row(format("%s | %8.4f | %-31s | %7s |%s", at(step).c_str(), loss,
-                   ("validation over " + counted(targets, "token")).c_str(),
-                   tokens_text(double(targets) / seconds).c_str(),
-                   bits_per_byte ? format(" %.4f bits per byte", *bits_per_byte).c_str() : ""));
-    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets},
+    const RunHealth::Validated health = health_.validation(step, loss);
+    print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
+                 bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
+                 health.best ? " | best" : ""));
+    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", health.best}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
+    warn(step, health.warning);
 }
 
 void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {

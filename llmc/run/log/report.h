@@ -1,12 +1,15 @@
 // report.h - everything a run reports: a line on the terminal and an event in log.jsonl, one JSON object per line, each
 // written at once
 //
-//     step         |     loss |       lr |     norm |   ms/step |   tok/s |    done |     left
-//     step 0/3045  |   5.6116 | validation over 215408 tokens   |   48.9k | 8.0903 bits per byte
-//     step 1/3045  |   5.5953 | 1.50e-05 |   2.7813 |      59.1 |   17.3k |   0.0 % |      n/a
+//     step 0/3045    | validation   5.6116 | 8.0903 bits per byte
+//     step           |    loss       lr   norm ms/step  tok/s   left
+//     step 1/3045    |  5.5953 1.50e-05  2.781   59.1  17.3k    n/a
+//
+// The table fits into 80 columns for up to 9,999,999 steps.
 //
 // {"event":"start", options, versions, device, model, data}   {"event":"step","step":1,"loss":..,...}   "val",
-//     "hellaswag", "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "stage_speed", "resume", "end"
+//     "hellaswag", "sample", "checkpoint", "checkpoint_failed", "skip", "warning", "stage", "stage_speed", "resume",
+//     "end"
 // The number of a step counts from 1, on the terminal and in the log; that of other events is the number of steps made
 // so far. A "resume" event invalidates earlier events with higher numbers than its own: those steps are repeated.
 // A number that is unknown or not finite is null.
@@ -24,6 +27,7 @@
 #include "llmc/run/evaluation/hellaswag.h"
 #include "llmc/run/log/gpu_monitor.h"
 #include "llmc/run/log/noise_scale.h"
+#include "llmc/run/log/run_health.h"
 #include "llmc/run/log/throughput.h"
 
 namespace llmc {
@@ -41,6 +45,8 @@ struct ReportLines {
     std::int64_t log_every = 1;       // steps from one step's line to the next
     bool mfu = false, noise = false;  // columns
     std::string resume_command{};     // how to resume or extend the run
+    int vocabulary = 0;               // of the model and
+    std::int64_t warmup_steps = 0;    // learning rate: for RunHealth
 };
 
 class Report {
@@ -99,6 +105,11 @@ public:
     // Training resumes after `step` steps. `folder`: of the checkpoint; empty: from the start.
     void resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes);
     bool appended() const { return appended_; }  // to an existing log
+    // Of the steps and validations reported; a resumed run restores it.
+    const RunHealth& health() const { return health_; }
+    void restore_health(const HealthState& state) { health_.restore(state); }
+    // How to continue after a divergence: from the newest checkpoint of a model that was known to be good, or anew.
+    std::string advice_after_divergence() const;
     void end(std::int64_t steps, const std::string& reason, double seconds);
 
 private:
@@ -110,11 +121,14 @@ private:
     std::string header() const;
     bool shows(std::int64_t step);               // whether the terminal shows this step; steps come in order
     void write(const nlohmann::ordered_json& event);
+    void warn(std::int64_t step, const std::optional<RunHealth::Warning>& warning);
 
+    std::string output_dir_;
     std::int64_t total_steps_;
     bool prints_;
     bool appended_ = false;
     ReportLines lines_;
+    RunHealth health_;
     int rows_ = 0;                  // since the last header
     std::string last_row_;          // of the last step; empty: printed
     bool stepped_ = false;

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "kernels/base/error.h"
+#include "llmc/base/counted.h"
+
 namespace llmc {
 
 void StepLog::enqueued(const Report::Step& step, const Begin& began) {
@@ -71,18 +74,15 @@ void StepLog::count_skips(const Report::Step& step) {
     if (failure_) return;
     try {
         if (diverged())
-            fail("the number of consecutive steps up to step " + std::to_string(step.step + 1) +
-                     " with a loss or gradient norm that is not finite",
-                 failed, "fewer than " + std::to_string(kMostFailedSteps),
-                 "the model has diverged and is not saved: resume from a checkpoint before step " +
-                     std::to_string(step.step + 2 - failed) +
-                     " (--resume auto takes the newest) with a lower --lr, or start again with more --warmup-steps",
-                 Blame::runtime);
+            throw Error("the loss or gradient norm was not finite for " + counted(failed, "step") +
+                            " in a row, up to step " + std::to_string(step.step + 1) +
+                            ": the model has diverged and is not saved; " + report_.advice_after_divergence(),
+                        Blame::runtime);
         if (without_update >= kMostStepsWithoutUpdate && skip == kernels::kSkipOutlier)
-            fail("the number of consecutive steps that were skipped as outliers or not finite", without_update,
-                 "fewer than " + std::to_string(kMostStepsWithoutUpdate),
-                 "the bound is too low, or the data or the model have changed: check them, then use --resume auto and "
-                 "change or remove --skip-loss-z and --skip-norm-z", Blame::runtime);
+            throw Error(counted(without_update, "step") +
+                            " in a row were skipped as outliers or not finite: the bound is too low, or the data or "
+                            "the model have changed; check them, then use --resume auto and change or remove "
+                            "--skip-loss-z and --skip-norm-z", Blame::runtime);
     } catch (...) {
         failure_ = std::current_exception();
     }

@@ -95,7 +95,7 @@ struct Options {
     bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false;
     // Other
     std::int64_t log_every = 1;             // steps, on the terminal
-    bool log_gpu = false, dry_run = false;
+    bool log_gpu = false, verbose = false, dry_run = false;
 };
 
 enum class Request { run, help, version, print_config };

@@ -43,6 +43,8 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint&
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
+    if (plan.setup.training && plan.schedule.peak == 0)
+        notes.push_back("--lr is 0: no step changes the weights");
     if (plan.total_steps > 0 && plan.first_step == plan.total_steps)
         notes.push_back("the checkpoint has completed all " + counted(plan.total_steps, "step") +
                         "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +
@@ -127,7 +129,7 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     const std::vector<std::string> notes = startup_notes(plan, start, options, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
-    if (first_rank) std::cout << terminal_text(items) << std::flush;
+    if (first_rank) std::cout << terminal_text(items, options) << std::flush;
     try {
         together(ranks, [&] { require_room(memory); });
     } catch (const Error& error) {
@@ -159,7 +161,8 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.total_steps, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
-                       .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size())});
+                       .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
+                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = options.warmup_steps});
     });
     on_first_rank(ranks, [&] {
         clear_for_resumption(startup.search, options);

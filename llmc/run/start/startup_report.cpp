@@ -27,7 +27,7 @@ StartupItem version_item() {
     std::istringstream text(version_text(version));
     std::string program;
     text >> program;
-    return {wrapped(program, {std::istream_iterator<std::string>(text), {}}), {{"version", version}}};
+    return {"", {{"version", version}}, wrapped(program, {std::istream_iterator<std::string>(text), {}})};
 }
 
 StartupItem device_item(const Context& context) {
@@ -38,24 +38,26 @@ StartupItem device_item(const Context& context) {
 }
 
 std::string describe_dropped(const DataLoader& loader, const Options& options) {
-    std::string lines = "  " + with_commas(loader.dropped_per_epoch()) + " of " +
-                        with_commas(loader.targets(), "target") + " per epoch are dropped\n";
+    std::string lines;
+    if (const std::int64_t dropped = loader.dropped_per_epoch(); dropped > 0)
+        lines = "  " + with_commas(dropped) + " of " + with_commas(loader.targets(), "target") +
+                " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
     const std::int64_t more = options.max_steps > 0 ? 0 : loader.dropped_after(options.epochs);
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
-                 (more == 1 ? "is" : "are") + " dropped: too few for a step\n";
+                 (more == 1 ? "is" : "are") + " dropped:\n  too few for a step (--pad-last uses them)\n";
     return lines;
 }
 
 StartupItem data_item(const RunData& data, const Options& options) {
-    std::string lines;
+    std::string lines, details;
     Json fields = Json::object();
     if (data.train) lines += describe_shards("training data", *data.train);
     if (data.loader) lines += describe_dropped(*data.loader, options);
     if (data.val) lines += describe_shards("validation data", *data.val);
     if (data.validation && data.validation->uses_all_data())
-        lines += "  fewer than --val-tokens, so all are used: " + with_commas(data.validation->targets(), "target") +
-                 '\n';
+        details = "validation uses all targets, fewer than --val-tokens: " + with_commas(data.validation->targets()) +
+                  '\n';
     if (data.hellaswag) {
         const auto examples = std::int64_t(data.hellaswag->file().examples().size());
         fields["hellaswag_examples"] = examples;
@@ -64,7 +66,7 @@ StartupItem data_item(const RunData& data, const Options& options) {
         if (const std::int64_t cut = data.hellaswag->truncated_contexts(); cut > 0)
             lines += "  contexts truncated at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
-    return {lines, fields};
+    return {lines, fields, details};
 }
 
 StartupItem model_item(const RunPlan& plan, const Options& options) {
@@ -74,15 +76,15 @@ StartupItem model_item(const RunPlan& plan, const Options& options) {
     const auto count = [](const ParameterTable::Count& tensors, std::int64_t elements) {
         return with_commas(elements) + " in " + std::to_string(tensors.tensors) + " tensors";
     };
-    const std::string lines = "model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters (" +
-                              count(decayed, decayed.elements - padding) + " with weight decay, " +
-                              count(not_decayed, not_decayed.elements) + " without)" +
-                              (padding > 0 ? ", and " + with_commas(padding) + " of padding" : "") + '\n';
-    return {lines,
+    const std::string details = "  " + count(decayed, decayed.elements - padding) + " with weight decay, " +
+                                count(not_decayed, not_decayed.elements) + " without" +
+                                (padding > 0 ? ", and " + with_commas(padding) + " of padding" : "") + '\n';
+    return {"model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters\n",
             {{"model", {{"name", options.init}, {"layers", config.layers}, {"heads", config.heads},
                         {"channels", config.channels}, {"positions", config.max_seq_len},
                         {"vocabulary", config.vocabulary}}},
-             {"parameters", parameters}, {"padding_parameters", padding}}};
+             {"parameters", parameters}, {"padding_parameters", padding}},
+            details};
 }
 
 // The options that differ from their defaults; with --dry-run also the others.
@@ -90,7 +92,7 @@ StartupItem options_item(const Options& options) {
     const std::vector<std::string> changed = flags_of(options, true);
     std::string lines = changed.empty() ? "" : wrapped("options:", changed);
     if (options.dry_run) lines += wrapped("defaults:", flags_of(options, false));
-    return {lines, {{"options", to_json(options)}}};
+    return {"", {{"options", to_json(options)}}, lines};
 }
 
 StartupItem training_item(const RunPlan& plan) {
@@ -98,18 +100,20 @@ StartupItem training_item(const RunPlan& plan) {
     std::string lines;
     if (plan.setup.training)
         lines += "training: " + counted(plan.total_steps, "step") + " of " + with_commas(plan.step_tokens, "token") +
-                 ", micro-batches per step: " + std::to_string(plan.micro_batches) +
-                 (plan.measures_noise() ? ", noise scale by " + noise : "") + '\n';
-    if (!plan.noise.note.empty()) lines += plan.noise.note + '\n';
+                 ", micro-batches per step: " + std::to_string(plan.micro_batches) + '\n';
+    if (plan.measures_noise())
+        lines += "noise: sequences at which noise equals signal; ~ few steps, > lower bound\n";
     return {lines,
             {{"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
-             {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}}};
+             {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}},
+            plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
 }
 
 }  // namespace
 
-StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields)
+StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields, std::string details)
     : lines(std::move(lines)),
+      details(std::move(details)),
       fields(std::make_shared<const nlohmann::ordered_json>(fields)) {}
 
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
@@ -118,17 +122,22 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
                       matmul = context.matmul.describe(plan.setup.dtype),
                       attention = context.attention.describe(attention_problem(plan.setup));
     const bool deterministic = context.attention.plan(attention_problem(plan.setup)).deterministic;
+    const auto item = [](bool always, const std::string& line, const Json& fields) {
+        return StartupItem(always ? line + '\n' : "", fields, always ? "" : line + '\n');
+    };
     return {version_item(),
             device_item(context),
-            {"communication: " + communication + '\n', {{"communication", communication}}},
-            {"matrix library: " + matmul + '\n', {{"matmul", matmul}}},
-            {"attention: " + attention + '\n', {{"attention", attention}, {"deterministic", deterministic}}},
+            item(context.communicator->size() > 1, "communication: " + communication,
+                 {{"communication", communication}}),
+            item(false, "matrix library: " + matmul, {{"matmul", matmul}}),
+            item(!device::memory_is_host_memory(), "attention: " + attention,  // CPUs have no choice
+                 {{"attention", attention}, {"deterministic", deterministic}}),
             options_item(options),
             data_item(data, options),
             model_item(plan, options),
             training_item(plan),
             exchange_item(plan, *context.communicator),
-            {memory.text(), {{"planned_bytes", memory.total()}}}};
+            {memory.summary(), {{"planned_bytes", memory.total()}}, memory.text()}};
 }
 
 StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context) {
@@ -152,9 +161,9 @@ StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context
     return {lines, fields};
 }
 
-std::string terminal_text(const std::vector<StartupItem>& items) {
+std::string terminal_text(const std::vector<StartupItem>& items, const Options& options) {
     std::string text;
-    for (const StartupItem& item : items) text += item.lines;
+    for (const StartupItem& item : items) text += item.lines + (options.verbose || options.dry_run ? item.details : "");
     return text;
 }
 

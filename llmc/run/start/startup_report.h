@@ -15,9 +15,9 @@ namespace llmc {
 // Either part may be empty.
 struct StartupItem {
     StartupItem() = default;
-    StartupItem(std::string lines, const nlohmann::ordered_json& fields);
+    StartupItem(std::string lines, const nlohmann::ordered_json& fields, std::string details = {});
 
-    std::string lines;                                     // for the terminal, each with its newline
+    std::string lines, details;                            // for the terminal, each with its newline; with --verbose
     std::shared_ptr<const nlohmann::ordered_json> fields;  // for the log: an object, or null
 };
 // In the order of the terminal.
@@ -26,7 +26,8 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
 // Known once the model has been initialized: how many algorithms were timed, and which type sums a bias gradient.
 StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context);
 
-std::string terminal_text(const std::vector<StartupItem>& items);
+// With the details for --verbose and --dry-run.
+std::string terminal_text(const std::vector<StartupItem>& items, const Options& options);
 nlohmann::ordered_json start_event(const std::vector<StartupItem>& items);
 
 }  // namespace llmc

@@ -1,6 +1,8 @@
 // tuning.h - autotuning of a run's algorithms (kernels/tuning): results are read from a file, timed if missing, shared
 // with all ranks, and written back to the file
 #pragma once
+#include "llmc/base/counted.h"
+#include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/model/context.h"
 #include "llmc/run/options/options.h"
@@ -21,10 +23,17 @@ public:
     void choose(Ask&& ask) {
         if (!times_) return;
         context_.tuned->timing = is_first_of_kind_;
+        ProgressLine progress(context_.communicator->rank() == 0, /*seconds_elsewhere=*/5);
+        context_.tuned->on_timing = [&] {
+            if (progress.due())
+                progress.show("autotuning: " + counted(std::int64_t(count(context_.tuned->timed())), "problem") +
+                              " timed; the next run reads them (--tune=off: none)");
+        };
         together(*context_.communicator, [&] {
             if (is_first_of_kind_) ask();
         });
         context_.tuned->timing = false;
+        context_.tuned->on_timing = nullptr;
         share();
         report_notes();
     }
