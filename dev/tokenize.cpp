@@ -211,6 +211,12 @@ void run(const cxxopts::ParseResult& given) {
     if (summary.boms > 0)
         std::cout << "note:       " << llmc::counted(summary.boms, "file")
                   << " began with a byte order mark (U+FEFF), which was removed\n";
+    if (summary.lone_surrogates > 0)
+        std::cout << "note:       " << llmc::counted(summary.lone_surrogates, "escaped surrogate")
+                  << " (\\ud800 to \\udfff) without the other half of a pair, replaced by U+FFFD\n";
+    if (summary.binary_files > 0)
+        std::cout << "note:       " << llmc::counted(summary.binary_files, "file")
+                  << " may be binary and not text, because there is a NUL in the first 8192 bytes\n";
     if (summary.crlf_lines > 0)
         std::cout << "note:       " << llmc::counted(summary.crlf_lines, "line")
                   << " ended with CR LF, which was kept; sed 's/\\r$//' converts it to LF\n";

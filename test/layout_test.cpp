@@ -1,5 +1,5 @@
 // layout_test.cpp - checks of the source tree: include direction, no include cycles, headers that newer compilers
-// require, lines of at most 120 columns
+// require, lines of at most 120 columns, scripts that can be executed
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -227,4 +227,16 @@ TEST_CASE("lines have at most 120 columns, and every source file starts with its
         }
         if (number == 0) FAIL_CHECK(file << " is empty");
     }
+}
+
+TEST_CASE("every script that names its interpreter is executable", "[layout]") {
+    int scripts = 0;
+    for (const std::string& file : files_of_project()) {
+        std::ifstream in(file);
+        if (in.get() != '#' || in.get() != '!') continue;
+        ++scripts;
+        if ((fs::status(file).permissions() & fs::perms::owner_exec) == fs::perms::none)
+            FAIL_CHECK(file << " is not executable: chmod +x");
+    }
+    CHECK(scripts > 50);
 }

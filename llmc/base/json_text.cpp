@@ -2,6 +2,7 @@
 #include "llmc/base/json_text.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -12,6 +13,14 @@ namespace llmc {
 namespace {
 
 constexpr auto kReplaced = nlohmann::json::error_handler_t::replace;
+
+// The code unit of "\uXXXX" at the start of `text`; -1: there is none.
+int escaped_unit(std::string_view text) {
+    int unit = 0;
+    if (text.size() < 6 || !text.starts_with("\\u")) return -1;
+    const auto [end, error] = std::from_chars(text.data() + 2, text.data() + 6, unit, 16);
+    return error == std::errc{} && end == text.data() + 6 ? unit : -1;
+}
 
 }  // namespace
 
@@ -26,7 +35,27 @@ std::string excerpt(const nlohmann::json& value) {
     return text;
 }
 
+std::string replace_lone_surrogates(std::string_view text, std::int64_t& replaced) {
+    std::string result;
+    while (!text.empty()) {
+        std::size_t length = std::min(text.find('\\'), text.size());
+        result += text.substr(0, length);
+        text.remove_prefix(length);
+        const int unit = escaped_unit(text);
+        const bool high = unit >= 0xd800 && unit < 0xdc00, low = unit >= 0xdc00 && unit < 0xe000;
+        const int next = high ? escaped_unit(text.substr(6)) : -1;
+        const bool pair = next >= 0xdc00 && next < 0xe000, lone = (high && !pair) || low;
+        length = std::min<std::size_t>(pair ? 12 : unit >= 0 ? 6 : 2, text.size());
+        result += lone ? "\\ufffd" : text.substr(0, length);
+        replaced += lone;
+        text.remove_prefix(length);
+    }
+    return result;
+}
+
 nlohmann::json parse_json(std::string_view text) {
+    // nlohmann's parser takes a NUL for the end of the text.
+    if (text.find('\0') != text.npos) return nlohmann::json(nlohmann::json::value_t::discarded);
     bool too_deep = false;
     auto value = nlohmann::json::parse(text, [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
         too_deep = too_deep || depth > kMostJsonLevels;
@@ -37,6 +66,8 @@ nlohmann::json parse_json(std::string_view text) {
 
 nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint,
                                  Comments comments) {
+    const std::size_t nul = text.find('\0');
+    if (nul != text.npos) fail(what, "invalid at byte " + std::to_string(nul + 1), "JSON", hint);
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
         using Event = nlohmann::json::parse_event_t;

@@ -1,5 +1,6 @@
 // json_text.h - JSON to text and back, so that nlohmann's templates for both are compiled once
 #pragma once
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -15,6 +16,10 @@ std::string excerpt(const nlohmann::json& value);
 
 // The deepest nesting that is parsed: copying or comparing deeper JSON recurses until the stack overflows.
 inline constexpr int kMostJsonLevels = 100;
+
+// `text` with U+FFFD for every escaped surrogate (\ud800 to \udfff) that is not half of a pair: other programs write
+// them, but they are not valid JSON. Adds their number to `replaced`.
+std::string replace_lone_surrogates(std::string_view text, std::int64_t& replaced);
 
 // For invalid or too deeply nested JSON the result is_discarded().
 nlohmann::json parse_json(std::string_view text);

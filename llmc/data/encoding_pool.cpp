@@ -69,7 +69,7 @@ void EncodingPool::encode(Job& job) const {
         std::string_view text = rest.substr(0, part.length);
         rest.remove_prefix(part.length);
         std::string of_line;
-        if (part.json) text = of_line = text_of_line(text, part);
+        if (part.json) text = of_line = text_of_line(text, part, tokens.lone_surrogates);
         auto& ids = part.held_out ? tokens.val : tokens.train;
         if (part.begins) ids.push_back(std::uint16_t(tokenizer_.vocabulary().end_of_text));
         tokenizer_.append(text, ids);
@@ -77,9 +77,11 @@ void EncodingPool::encode(Job& job) const {
     }
 }
 
-std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::Part& part) const {
+std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::Part& part,
+                                       std::int64_t& lone_surrogates) const {
     const std::string place = files_[part.file] + ": line " + std::to_string(part.line);
     nlohmann::json object = parse_json(line);
+    if (object.is_discarded()) object = parse_json(replace_lone_surrogates(line, lone_surrogates));
     if (!object.is_object())
         fail(place, object.is_discarded() ? "not valid JSON" : "not a JSON object", "an object on each line",
              "fix or remove the line");

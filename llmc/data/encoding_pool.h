@@ -31,6 +31,7 @@ struct TextBatch {
 struct TokenBatch {
     std::vector<std::uint16_t> train, val;
     std::int64_t train_bytes = 0, val_bytes = 0;  // of text
+    std::int64_t lone_surrogates = 0;             // in lines of JSON, replaced by U+FFFD
 };
 
 class EncodingPool {
@@ -58,7 +59,7 @@ private:
     };
     void work();
     void encode(Job& job) const;
-    std::string text_of_line(std::string_view line, const TextBatch::Part& part) const;
+    std::string text_of_line(std::string_view line, const TextBatch::Part& part, std::int64_t& lone_surrogates) const;
 
     const Tokenizer& tokenizer_;
     const std::vector<std::string>& files_;

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kReadBytes = 1 << 18, kBatchBytes = 1 << 18;
+constexpr std::size_t kReadBytes = 1 << 18, kBatchBytes = 1 << 18, kProbedBytes = 8192;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 bool is_jsonl(const TextCorpusOptions& options, std::string_view path) {
@@ -213,19 +213,23 @@ private:
         in_tail_ = false;
         std::string line;
         line_ = 0;
-        bool first = true, ends_with_cr = false;
+        bool first = true, binary = false, ends_with_cr = false;
         for (;;) {
             const std::size_t got = source.read(room_);
             if (got == 0) break;
             std::string_view text(room_.data(), got);
-            if (std::exchange(first, false) && text.starts_with(kByteOrderMark)) {
-                text.remove_prefix(kByteOrderMark.size());
-                ++summary_.boms;
+            if (std::exchange(first, false)) {
+                binary = text.substr(0, kProbedBytes).find('\0') != text.npos;
+                summary_.binary_files += binary;
+                if (text.starts_with(kByteOrderMark)) {
+                    text.remove_prefix(kByteOrderMark.size());
+                    ++summary_.boms;
+                }
             }
             if (jsonl) {
                 add_lines(text, line);
             } else {
-                count_crlf(text, ends_with_cr);
+                if (!binary) count_crlf(text, ends_with_cr);
                 const bool ahead = !sizes_.empty() && !in_tail_;  // the tail of this file
                 if (const std::size_t head = ahead ? before_tail(text, read, sizes_[file_]) : text.npos;
                     head != text.npos) {
@@ -319,6 +323,7 @@ private:
         const TokenBatch tokens = pool_.take();
         train_.append(tokens.train, tokens.train_bytes);
         val_.append(tokens.val, tokens.val_bytes);
+        summary_.lone_surrogates += tokens.lone_surrogates;
         progress_.tokens = train_.tokens() + val_.tokens();
         report_progress();
     }

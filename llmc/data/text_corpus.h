@@ -54,7 +54,9 @@ struct TextCorpusSplit {
 struct TextCorpusSummary {
     TextCorpusSplit train, val;
     bool tails = false;           // the last tenth of every file is for validation
-    std::int64_t crlf_lines = 0;  // lines of text that end with CR LF, which is not changed
+    std::int64_t crlf_lines = 0;  // lines of text that end with CR LF, which is not changed; not of binary files
+    std::int64_t binary_files = 0;     // files with a NUL near their start
+    std::int64_t lone_surrogates = 0;  // escaped in lines of JSON, replaced by U+FFFD
     std::int64_t boms = 0;        // files that start with U+FEFF, which is removed
     std::int64_t bytes_read = 0;  // of the files on disk
     std::int64_t left_over = 0;   // removed temporary files of killed processes

@@ -29,6 +29,9 @@ TEST_CASE("invalid JSON is discarded", "[json]") {
         CAPTURE(text);
         CHECK(parse_json(text).is_discarded());
     }
+    const std::string ends_early("{}\0{}", 5);  // after the NUL
+    CHECK(parse_json(ends_early).is_discarded());
+    CHECK_THROWS_WITH(parse_json_object("x", ends_early, ""), test::Contains("x is invalid at byte 3"));
     const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
     CHECK(!parse_json(nested(kMostJsonLevels)).is_discarded());
     CHECK(parse_json(nested(kMostJsonLevels + 2)).is_discarded());

@@ -198,8 +198,30 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
             "b.jsonl: line 2: the field \"text\" is 7; expected a string");
     refused("{\"text\": \"a\"}\n", "body", "line 1: the field \"body\" is missing");
     refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is not valid JSON");
+    refused("{\"text\": \"a\"}\n{\"text\":\"a\"}" + std::string(1, '\0') + "{\"text\":\"lost\"}garbage\n", "text",
+            "line 2 is not valid JSON");
     refused("[1]\n", "text", "line 1 is not a JSON object");
     refused("\n\n", "text", "is empty; expected at least one line");
+}
+
+TEST_CASE("an escaped surrogate without its pair is replaced by U+FFFD and counted", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string file = test::write_file(
+        folder / "a.jsonl", R"({"text": "\ud800y\\\ud800"})" "\n" R"({"text": "\udc00\uD83D\uDE00\\ud800"})" "\n");
+    const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 0});
+    CHECK(summary.lone_surrogates == 3);
+    const std::vector<int> ids = all_tokens(folder / "out/text_train_*.bin");
+    CHECK(std::string(ids.begin() + 1, ids.end()) ==
+          "\xef\xbf\xbdy\\\xef\xbf\xbd" + std::string(1, char(256)) + "\xef\xbf\xbd\xf0\x9f\x98\x80\\ud800");
+}
+
+TEST_CASE("a binary file has no lines", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string binary = test::write_file(folder / "a.bin", std::string("\1\0\r\n", 4)),
+                      text = test::write_file(folder / "a.txt", std::string(9000, 'a') + std::string("\0\r\n", 3));
+    const auto summary = write_text_corpus({.files = {binary, text}, .output_dir = folder / "out", .hold_out = 0});
+    CHECK(summary.binary_files == 1);
+    CHECK(summary.crlf_lines == 1);
 }
 
 TEST_CASE("a byte order mark is removed, and lines that end with CR LF are counted", "[tokenizer]") {
