@@ -2,8 +2,6 @@
 #include "llmc/base/did_you_mean.h"
 
 #include <algorithm>
-#include <ranges>
-#include <set>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -28,23 +26,29 @@ int edit_distance(std::string_view a, std::string_view b) {
     return last[b.size()];
 }
 
+namespace {
+
+// Whether a word of `given`, of at least two letters, is also in `name`.
+bool has_word_of(const std::string& name, std::string_view given) {
+    for (std::size_t begin = 0, end = 0; end != given.npos; begin = end + 1) {
+        end = given.find('-', begin);
+        const std::string_view word = given.substr(begin, end - begin);
+        if (word.size() > 1 && ('-' + name + '-').find('-' + std::string(word) + '-') != name.npos) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
 std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& known) {
     constexpr std::size_t kLongest = 100, kMost = 3;  // longer than any name; an argument may have any length
     if (given.empty() || given.size() > kLongest) return {};
-    const auto words_of = [](std::string_view text) {
-        std::set<std::string> words;
-        for (const auto& word : std::views::split(text, '-'))
-            if (std::ranges::distance(word) > 1) words.emplace(word.begin(), word.end());
-        return words;
-    };
-    const std::set<std::string> words = words_of(given);
     std::vector<std::pair<int, std::string>> near, longer, alike;  // by distance
     for (const std::string& name : known) {
         const int distance = edit_distance(given, name), most = int(std::min(given.size(), name.size())) / 3;
         if (distance <= std::max(1, most) && distance < int(given.size())) near.emplace_back(distance, name);
         if (given.size() >= 3 && name.starts_with(given)) longer.emplace_back(distance, name);
-        if (std::ranges::any_of(words_of(name), [&](const std::string& word) { return words.contains(word); }))
-            alike.emplace_back(distance, name);
+        if (has_word_of(name, given)) alike.emplace_back(distance, name);
     }
     auto& chosen = !near.empty() ? near : !longer.empty() ? longer : alike;
     std::ranges::sort(chosen);

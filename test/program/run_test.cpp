@@ -352,7 +352,9 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"-e", "custom:l=2,h=3,c=32,t=32"}, {"heads"}},
         {{"-e", "gpt3:c12288"}, {"--micro-batch is 4", "memory plan", "not even one sequence fits"}},
         {{"-e", folder.path("damaged")}, {"damaged/"}},
-        {{"-e", folder.path("nowhere/")}, {"nowhere"}},
+        {{"-e", folder.path("nowhere/")}, {"nowhere/\" is no folder, run or model; expected the folder of a run"}},
+        {{"-e", "runs/nowhere"}, {"\"runs/nowhere\" is no folder, run or model; expected the folder of a run"}},
+        {{"-e", "nowhere"}, {"\"nowhere\" is no size, folder, run or model; expected one of d6, d12"}},
         {{"-x", "0", "-u", "94"}, {"--warmup-steps is 94; expected at most the 93 steps of --epochs 1"}},
         {{"-k", "cosign"}, {"--lr-schedule", "cosine"}},
         {{"-k", "no\xffutf8"}, {"--lr-schedule", "no\xffutf8", "cosine"}},
@@ -399,6 +401,8 @@ TEST_CASE("text is tokenized to shards that train", "[run]") {
         {"-o", folder.path("shards"), "--name", "fox", "--document-start", "^$", folder.path("text.txt")}, "tokenize");
     CAPTURE(shards.output);
     REQUIRE(shards.exit_code == 0);
+    CHECK(folder.run({"-o", folder.path("none"), "--threads", "100000", folder.path("text.txt")}, "tokenize").output ==
+          "dev/tokenize: error: --threads is \"100000\"; expected a whole number from 0 to 1024\n");
     auto flags = folder.flags({"-x", "3"});
     flags[1] = folder.path("shards/fox_train_*.bin");
     flags[3] = folder.path("shards/fox_val_*.bin");

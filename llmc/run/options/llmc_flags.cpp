@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <ranges>
 
 #include "kernels/base/error.h"
 
@@ -138,9 +137,9 @@ std::string in_table(std::string_view name) {
 // Calls use(row) for the rows with this name, until it returns true.
 template <class Use>
 void find_row(const std::string& name, Use&& use) {
+    const std::string word = ' ' + name + ' ';
     for (const Row& row : kRows)
-        for (const auto& word : std::views::split(row.theirs, ' '))
-            if (std::ranges::equal(word, name) && use(row)) return;
+        if ((' ' + std::string(row.theirs) + ' ').find(word) != word.npos && use(row)) return;
 }
 
 }  // namespace
@@ -165,7 +164,7 @@ std::optional<ForeignOption> foreign_option(std::string_view name, const std::ve
     std::optional<ForeignOption> found;
     find_row(theirs, [&](const Row& row) {
         if (row.ours.starts_with("--") ? !have(row.ours.substr(0, row.ours.find(' '))) : !trains) return false;
-        found.emplace(std::string(row.ours), std::string(row.remark));
+        found = ForeignOption{std::string(row.ours), std::string(row.remark)};
         return true;
     });
     return found;
