@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
     } catch (const Error& error) {
         return abort_job(communicator.get(), error.what(), exit_code_of(error));
     } catch (const std::exception& error) {
-        return abort_job(communicator.get(), error.what(), 1);
+        return abort_job(communicator.get(), message_of(error), 1);
     }
     return 1;
 }

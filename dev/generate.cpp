@@ -92,6 +92,28 @@ std::unique_ptr<Tokenizer> tokenizer_of(const llmc::Checkpoint& checkpoint, cons
     return llmc::load_tokenizer(folder, vocabulary);
 }
 
+struct SavedModel {
+    std::filesystem::path path;
+    llmc::Checkpoint checkpoint;
+    std::unique_ptr<Tokenizer> tokenizer;
+};
+
+// Opened files stay readable if the run deletes the checkpoint; if it did so before, the search starts again.
+SavedModel open_newest(const std::filesystem::path& given) {
+    while (true) {
+        const auto newest = llmc::newest_model(given);
+        try {
+            llmc::Checkpoint checkpoint(newest.path);
+            auto tokenizer = tokenizer_of(checkpoint, newest.path);
+            if (newest.path != given && !llmc::is_there(newest.path)) continue;
+            for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
+            return {newest.path, std::move(checkpoint), std::move(tokenizer)};
+        } catch (const Error&) {
+            if (newest.path == given || llmc::is_there(newest.path)) throw;
+        }
+    }
+}
+
 std::string mebibytes(std::size_t bytes) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / double(1 << 20));
@@ -105,7 +127,7 @@ std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kern
     const llmc::ModelBytes model = llmc::model_bytes(setup, table, context.device);
     const llmc::DecoderBytes decoder = llmc::decoder_bytes(setup.config, dtype, shape);
     const std::size_t needed = model.parameters + model.master_weights + model.activations + model.load +
-                               decoder.total();
+                               decoder.total() + context.device.library_bytes;
     const std::size_t available = context.device.memory_available();
     if (available > 0 && needed > available)
         fail("the memory for the model", mebibytes(needed) + ", including a cache of " + mebibytes(decoder.cache),
@@ -349,12 +371,10 @@ void run(const cxxopts::ParseResult& given) {
     const bool bos = !given["no-bos"].as<bool>();
 
     const llmc::Interrupt interrupt;  // before anything starts a thread
-    const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
-    for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
-    const llmc::Checkpoint checkpoint(newest.path);
-    const auto tokenizer = tokenizer_of(checkpoint, newest.path);
+    const SavedModel saved = open_newest(given["checkpoint"].as<std::string>());
+    const auto& [path, checkpoint, tokenizer] = saved;
     settings.window = checkpoint.config().max_seq_len;
-    std::cerr << newest.path.string() << ": " << llmc::describe(checkpoint.config()) << '\n';
+    std::cerr << path.string() << ": " << llmc::describe(checkpoint.config()) << '\n';
 
     // An invalid prompt is refused before the model is loaded.
     std::optional<Ids> prompt;

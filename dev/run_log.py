@@ -168,6 +168,7 @@ def find_log(given):
         return fail(quoted, 'a folder without log.jsonl', expected, hint)
     if given.is_file(): return given
     if given.exists(): return fail(quoted, 'not a regular file', expected)
+    if given.is_symlink(): return fail(quoted, 'a symbolic link to nothing', expected)
     try:
         siblings = [path.name for path in given.parent.iterdir()]
     except OSError:

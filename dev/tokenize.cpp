@@ -119,8 +119,8 @@ void show(llmc::ProgressLine& line, const llmc::TextCorpusProgress& progress) {
     line.show(text.str());
 }
 
-// Records the first SIGINT, SIGTERM or SIGHUP, so that the work ends without partial files; run() then raises it again
-// with the default action. A second SIGINT, at least a second later, ends the program at once.
+// Records the first SIGINT, SIGTERM, SIGHUP or SIGXCPU, so that the work ends without partial files; run() then raises
+// it again with the default action. A second SIGINT, at least a second later, ends the program at once.
 volatile std::sig_atomic_t signal_taken = 0;
 volatile std::time_t taken_at = 0;  // seconds
 
@@ -141,7 +141,7 @@ struct Interrupted {};
 void end_on_signals() {
     struct sigaction note {};
     note.sa_handler = take_signal;  // without SA_RESTART: a blocked read returns
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGXCPU}) {
         struct sigaction before {};
         ::sigaction(number, nullptr, &before);
         if (before.sa_handler != SIG_IGN) ::sigaction(number, &note, nullptr);

@@ -86,7 +86,7 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
         report(std::string(error.what()) + "; see " + name + " --help");
         return 2;
     } catch (const std::exception& error) {
-        report(error.what());
+        report(base::message_of(error));
         return 1;
     }
 }

@@ -3,6 +3,8 @@
 // Library code throws it, or adds context and rethrows it; only main() prints it, on one line, and sets the exit code.
 #pragma once
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -23,6 +25,13 @@ public:
 private:
     Blame blame_;
 };
+
+// The text of an exception for a user: the library's word for exhausted memory, "std::bad_alloc", says nothing.
+inline std::string message_of(const std::exception& error) {
+    if (!dynamic_cast<const std::bad_alloc*>(&error)) return error.what();
+    return "host memory is exhausted; expected room for another allocation; free memory, or raise the limits of this "
+           "process (ulimit -v, ulimit -d, or its container's)";
+}
 
 // Quotes text from a user or a file for a one-line message: control characters become \x0a, text is cut to 300 bytes.
 inline std::string in_quotes(std::string_view text) {

@@ -16,6 +16,7 @@ struct Info {
     std::size_t memory_available() const {
         return memory_limit > 0 && memory_limit < memory_free ? memory_limit : memory_free;
     }
+    std::size_t stack_bytes = 0;   // address space of the threads that start later; 0: not limited
     std::size_t library_bytes = 0;  // memory that the libraries load and allocate on first use
     std::size_t cache = 0;       // bytes of the last-level cache; 0: unknown
     int threads = 1;             // CPU threads in use

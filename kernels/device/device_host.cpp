@@ -1,14 +1,19 @@
 // device_host.cpp - device.h on a CPU
 #include "kernels/device/device.h"
 
+#include <malloc.h>
 #include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+#include <latch>
+#include <thread>
+#include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/start_thread.h"
 #include "kernels/device/available_memory.h"
 
 namespace device {
@@ -20,6 +25,9 @@ constexpr std::size_t kLogitsBytes = std::size_t(104) << 20;
 // Code and buffers of oneDNN and of communication, allocated on first use. Measured as a run's peak resident memory
 // minus its plan and minus the memory of --dry-run, 25 M parameters: 13 MiB for one rank, 18 MiB for two.
 constexpr std::size_t kLibraryBytes = std::size_t(16) << 20;
+
+// Threads of a run that start later: for batches, checkpoints, and the communication between ranks.
+constexpr std::size_t kLaterThreads = 4;
 
 std::string processor_name() {
     std::ifstream info("/proc/cpuinfo");
@@ -35,11 +43,27 @@ int usable_cores() {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+// libgomp ends the process, with a message that names no limit, if it cannot start a thread. So as many are started
+// before.
+void require_threads(int count) {
+    std::latch release(1);
+    std::vector<std::jthread> threads;
+    try {
+        while (int(threads.size()) < count - 1)
+            threads.push_back(start_thread<std::jthread>([&] { release.wait(); }));
+    } catch (...) {
+        release.count_down();
+        throw;
+    }
+    release.count_down();
+}
+
 // The number of threads that OpenMP starts when `requested` are requested: fewer where the environment sets a limit.
 // oneDNN divides a product among omp_get_max_threads() threads and skips the part of a thread that does not start, so
 // that number must be the actual one.
 int available_threads(int requested) {
     omp_set_dynamic(0);  // otherwise the number may change from product to product
+    require_threads(std::min(requested, omp_get_thread_limit()));
     int available = 1;
     #pragma omp parallel num_threads(requested)
     {
@@ -62,14 +86,19 @@ Info open(int threads, int index) {
     info.name = processor_name();
     info.memory_total = std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGE_SIZE));
     info.memory_free = available_memory();
-    info.memory_limit = address_space_left();
     info.library_bytes = kLibraryBytes;
     info.cache = std::size_t(std::max({0L, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)}));
     info.logits_bytes = kLogitsBytes;
+    const bool limited = address_space_left() > 0;
+    if (limited) mallopt(M_ARENA_MAX, 1);  // an arena for each thread would take up to 128 MiB of address space
     info.threads = available_threads(threads > 0 ? threads : cores);
     require(threads <= info.threads, "--threads", threads, "at most the " + std::to_string(info.threads) +
             " that OpenMP allows", "check OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS");
     omp_set_num_threads(info.threads);
+    if (limited) {
+        info.memory_limit = address_space_left();
+        info.stack_bytes = kLaterThreads * stack_bytes();
+    }
     return info;
 }
 

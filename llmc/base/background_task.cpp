@@ -4,10 +4,13 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/start_thread.h"
 
 namespace llmc {
 
-BackgroundTask::BackgroundTask(std::function<void()> work) : work_(std::move(work)), thread_([this] { run(); }) {}
+BackgroundTask::BackgroundTask(std::function<void()> work)
+    : work_(std::move(work)),
+      thread_(start_thread([this] { run(); })) {}
 
 BackgroundTask::~BackgroundTask() {
     {

@@ -9,10 +9,24 @@ void fail_as_unreadable(const std::string& what, int fault) {
     const std::string unreadable = std::string("unreadable (") + std::strerror(fault) + ')';
     if (means_missing(fault))
         fail(what, fault == ENOENT ? "missing" : unreadable, "a file", "check the spelling of the path");
-    const bool no_permission = fault == EACCES || fault == EPERM;
-    throw UnreadableError(what + " is " + unreadable + "; expected one that " +
-                          (no_permission ? "this user may read; check its permissions"
-                                         : "can be read; check its disk and the limits of this process (ulimit -a)"));
+    throw UnreadableError(what + " is " + unreadable + "; expected one that can be read; " + advice_after(fault));
+}
+
+std::string advice_after(int fault) {
+    switch (fault) {
+        case EACCES:
+        case EPERM: return "check its permissions, and those of the folders above it";
+        case ENOMEM: return "free memory, or raise the limits of this process (ulimit -v)";
+        case EMFILE: return "raise this process' limit of open files (ulimit -n)";
+        case ENFILE: return "the machine has too many open files: end other programs, or raise fs.file-max";
+        case ENOTDIR: return "remove the file that is in the place of a folder";
+        case ELOOP: return "remove the loop of symbolic links";
+        case ENAMETOOLONG: return "use a shorter path";
+        case ENOSPC:
+        case EDQUOT: return "free disk space, or raise the quota";
+        case EROFS: return "its disk is mounted read-only: remount it, or use another";
+        default: return "check its disk";
+    }
 }
 
 bool means_missing(int fault) { return fault == ENOENT || fault == ENOTDIR; }

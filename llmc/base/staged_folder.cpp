@@ -8,15 +8,16 @@
 #include <cstring>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 
 namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void refused(const std::string& action, const fs::path& path, const std::string& reason) {
-    fail(action + " " + path.string(), "refused by the system (" + reason + ")", "success",
-         "check --output-dir, its permissions and the free space on its disk", Blame::runtime);
+[[noreturn]] void refused(const std::string& action, const fs::path& path, int fault) {
+    fail(action + " " + path.string(), "refused by the system (" + std::string(std::strerror(fault)) + ")", "success",
+         advice_after(fault) + ", or choose another --output-dir", Blame::runtime);
 }
 
 void require_absent(const fs::path& place) {
@@ -28,11 +29,11 @@ void require_absent(const fs::path& place) {
 
 void sync(const fs::path& path) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) refused("opening", path, std::strerror(errno));
+    if (file < 0) refused("opening", path, errno);
     const int fault = fsync(file) == 0 ? 0 : errno;
     close(file);
     // Some file systems cannot sync a folder and report EINVAL.
-    if (fault != 0 && fault != EINVAL) refused("syncing to disk", path, std::strerror(fault));
+    if (fault != 0 && fault != EINVAL) refused("syncing to disk", path, fault);
 }
 
 }  // namespace
@@ -44,12 +45,12 @@ fs::path StagedFolder::path_of(const fs::path& place) {
 StagedFolder::StagedFolder(const fs::path& place) : place_(place), hidden_(path_of(place)) {
     std::error_code fault;
     if (place.has_parent_path()) fs::create_directories(place.parent_path(), fault);
-    if (fault) refused("creating the folder", place.parent_path(), fault.message());
+    if (fault) refused("creating the folder", place.parent_path(), fault.value());
     require_absent(place_);
     fs::remove_all(hidden_, fault);
-    if (fault) refused("removing", hidden_, fault.message());
+    if (fault) refused("removing", hidden_, fault.value());
     fs::create_directory(hidden_, fault);
-    if (fault) refused("creating the folder", hidden_, fault.message());
+    if (fault) refused("creating the folder", hidden_, fault.value());
 }
 
 StagedFolder::~StagedFolder() {
@@ -61,11 +62,11 @@ void StagedFolder::commit() {
     std::error_code fault;
     for (fs::directory_iterator entry(hidden_, fault), end; !fault && entry != end; entry.increment(fault))
         sync(entry->path());
-    if (fault) refused("reading the folder", hidden_, fault.message());
+    if (fault) refused("reading the folder", hidden_, fault.value());
     sync(hidden_);
     require_absent(place_);  // rename() itself would replace an empty folder
     fs::rename(hidden_, place_, fault);
-    if (fault) refused("renaming to", place_, fault.message());
+    if (fault) refused("renaming to", place_, fault.value());
     committed_ = true;
     sync(place_.has_parent_path() ? place_.parent_path() : fs::path("."));
 }

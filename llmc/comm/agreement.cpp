@@ -31,7 +31,7 @@ Failure failure_of(const std::exception_ptr& thrown) {
     } catch (const Error& error) {
         return {error.what(), error.blame() == Blame::input};
     } catch (const std::exception& error) {
-        return {error.what()};
+        return {message_of(error)};
     } catch (...) {
         return {"an exception of an unknown type"};
     }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "kernels/base/start_thread.h"
 #include "llmc/comm/comm_stream.h"
 
 namespace llmc {
@@ -20,7 +21,8 @@ struct CommStream::State {
     std::exception_ptr failure;
     CommTimes times;
 
-    std::thread thread{[this] { run(); }};  // declared last: starts after all other members are constructed
+    // declared last: starts after all other members are constructed
+    std::thread thread = start_thread([this] { run(); });
 
     void run() {
         omp_set_num_threads(1);

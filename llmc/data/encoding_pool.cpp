@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "kernels/base/start_thread.h"
 #include "llmc/base/json_text.h"
 
 namespace llmc {
@@ -14,10 +15,17 @@ EncodingPool::EncodingPool(const Tokenizer& tokenizer, const std::vector<std::st
       files_(files),
       field_(field),
       max_jobs_(std::size_t(2 * threads + 1)) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    try {
+        for (int i = 0; i < threads; ++i) threads_.push_back(start_thread<std::jthread>([this] { work(); }));
+    } catch (...) {
+        stop();
+        throw;
+    }
 }
 
-EncodingPool::~EncodingPool() {
+EncodingPool::~EncodingPool() { stop(); }
+
+void EncodingPool::stop() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;

@@ -58,6 +58,7 @@ private:
         bool done = false;
     };
     void work();
+    void stop();
     void encode(Job& job) const;
     std::string text_of_line(std::string_view line, const TextBatch::Part& part, std::int64_t& lone_surrogates) const;
 

@@ -37,7 +37,8 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
         {"matrix library", context.matmul.workspace_bytes()},
         {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
-        {"libraries, on first use", context.device.library_bytes}};
+        {"libraries, on first use", context.device.library_bytes},
+        {"stacks of threads", context.device.stack_bytes}};
     if (setup.training) {
         std::vector<MemoryPlan::Line> state;
         for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, setup.sharding))

@@ -229,6 +229,8 @@ TensorSource from_flat(const ParameterTable& table, std::span<const float> flat)
     return [&table, flat](int tensor) { return table.view(flat, tensor); };
 }
 
+bool is_there(const fs::path& path) { return fs::exists(fs::symlink_status(path)); }
+
 NewestModel newest_model(const fs::path& path) {
     NewestModel newest{path, {}};
     require_model_path(path.string());
@@ -247,6 +249,7 @@ NewestModel newest_model(const fs::path& path) {
             } catch (const UnreadableError&) {
                 throw;
             } catch (const Error& error) {
+                if (!is_there(folder)) return newest_model(path);  // deleted by the run, which has a newer one
                 newest.notes.push_back("skips " + folder.string() + ": " + error.what());
             }
         }

@@ -2,15 +2,16 @@
 #include "llmc/weights/config_json.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <string>
 
 #include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
+#include "llmc/base/output_file.h"
 
 namespace llmc {
 namespace {
@@ -166,12 +167,10 @@ void write_config_json(const std::filesystem::path& file, const ModelConfig& con
         {"eos_token_id", token},
         {"torch_dtype", "float32"},  // every version of transformers understands this key
     };
-    std::ofstream out(file, std::ios::binary);
-    out << text_of(text, 2) << '\n';
-    out.close();
-    if (!out)
-        fail("the model's configuration " + file.string(), "not written", "success",
-             "check the folder and the free space on its disk", Blame::runtime);
+    const std::string written = text_of(text, 2) + '\n';
+    OutputFile out(file);
+    out.append(std::as_bytes(std::span(written)));
+    out.finish();
 }
 
 }  // namespace llmc

@@ -25,6 +25,7 @@ void from_json(const json& in, FileFingerprint& file) {
 
 namespace {
 
+constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char *kRestore = "restore it, or resume from another checkpoint",
                      *kRestoreModel = "restore it, or remove manifest.json if you changed the model yourself";
 
@@ -113,7 +114,9 @@ void check_manifest(const fs::path& folder, const std::function<void(double)>& o
 }
 
 void check_model_of_manifest(const fs::path& folder) {
-    if (is_present(folder / kManifestName)) check_manifest(folder, {}, {"config.json", "model.safetensors"});
+    if (!is_present(folder / kManifestName)) return;
+    const bool tokenizer = is_present(folder / kTokenizerName);  // may be removed: others are used then
+    check_manifest(folder, {}, {"config.json", "model.safetensors", tokenizer ? kTokenizerName : ""});
 }
 
 bool has_files_of_manifest(const fs::path& folder) {

@@ -38,7 +38,8 @@ void write_manifest(const std::filesystem::path& folder, const Manifest& manifes
 // read one. Calls `on_progress` repeatedly with the part that was read, 0 to 1.
 void check_manifest(const std::filesystem::path& folder, const std::function<void(double)>& on_progress = {},
                     std::initializer_list<std::string_view> only = {});
-// Compares the model with the manifest, if the folder has one: config.json and model.safetensors, as check_manifest().
+// Compares the model with the manifest, if the folder has one: config.json, model.safetensors and, if it is there,
+// tokenizer.json, as check_manifest().
 void check_model_of_manifest(const std::filesystem::path& folder);
 // Whether the folder has a manifest and its files, with their sizes. Does not read the files.
 bool has_files_of_manifest(const std::filesystem::path& folder);

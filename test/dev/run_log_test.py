@@ -112,9 +112,10 @@ class Names(WithFolder):
         self.log('runs/mine', start())
         expected = "expected a run's folder or its log.jsonl"
         mine = f'{self.folder}/runs/mine'
+        (self.folder / 'runs/loop').symlink_to('loop')
         for given, said in (('runs', f'a folder without log.jsonl; {expected}; it contains {mine}'),
                             ('runs/mne', f'does not exist; {expected}; did you mean {mine}?'),
-                            ('runs/mine/step_1', 'did you mean')):
+                            ('runs/loop', 'a symbolic link to nothing'), ('runs/mine/step_1', 'did you mean')):
             if given.endswith('step_1'): (self.folder / given).mkdir()
             with self.assertRaises(ToolError) as refused: Run(self.folder / given)
             self.assertIn(said, str(refused.exception))

@@ -64,7 +64,8 @@ TEST_CASE("handlers of other signals do not run on threads that compute products
 }
 
 TEST_CASE("the first interrupt is stored, and later ones change nothing", "[interrupt]") {
-    const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1), next = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1);
+    const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM, SIGXCPU),
+              next = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1);
     CHECK(outcome([&] {
               const llmc::Interrupt interrupt;
               if (interrupt.signal() != 0) return 1;

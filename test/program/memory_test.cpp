@@ -83,6 +83,33 @@ TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
     }
 }
 
+// From a limit below which the program cannot be loaded to one that is enough.
+TEST_CASE("below a limit of the address space a run ends with an error that says so, or not at all", "[run]") {
+    skip_with_gpu();
+    const TrainingFolder folder;
+    int whole = 0, refused = 0, threads = 0;
+    for (int kib = 50000; whole == 0 && kib < 400000; kib += 5000) {
+        std::string command = "ulimit -v " + std::to_string(kib) + " && exec '" + program("train_gpt2") + "'";
+        for (const std::string& flag : folder.flags({"-x", "2", "--threads", "2", "-o", folder.path("out")}))
+            command += " '" + flag + '\'';
+        Process run({"bash", "-c", command}, folder.path("output.txt"));
+        const int exit_code = run.exit_code();
+        const std::string output = run.output();
+        CAPTURE(kib, exit_code, output);
+        const bool plan_refused = output.find("a batch whose memory plan") != output.npos,
+                   planned = output.find("memory plan") != output.npos && !plan_refused;
+        CHECK(exit_code < 128);
+        CHECK(planned == (exit_code == 0));
+        CHECK_THAT(output, !Contains("error: Resource temporarily") && !Contains("bad_alloc") && !Contains("libgomp"));
+        whole += exit_code == 0;
+        refused += plan_refused;
+        threads += output.find("a thread of this process is not started (") != output.npos;
+    }
+    CHECK(whole == 1);
+    CHECK(refused > 0);
+    CHECK(threads > 0);
+}
+
 TEST_CASE("the peak memory of ranks that save their shards equals the plan", "[run][ranks][mpi]") {
     skip_with_gpu();
     skip_without_mpi();

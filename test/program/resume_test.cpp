@@ -337,6 +337,21 @@ TEST_CASE("a refused run does not change the files of another run, or those it m
     refused("pipe", {"-y", "auto"}, "--output-dir");
 }
 
+TEST_CASE("a branch of a finished run has its model; other lines in the log are refused", "[run][resume]") {
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 1, "whole", {"-x", "4"}).exit_code == 0);
+    REQUIRE(run(folder, 1, "branch", {"-x", "4", "-y", step(folder, "whole", 4)}).exit_code == 0);
+    CHECK(bytes_of(step(folder, "branch", 4)) == bytes_of(step(folder, "whole", 4)));
+    const std::string log = folder.path("branch/log.jsonl");
+    std::ofstream(log, std::ios::app) << "\nno JSON\n";
+    const std::string lines = read_bytes(log);
+    const Result again = run(folder, 1, "branch", {"-x", "4", "-y", "auto"});
+    CHECK(again.exit_code == 2);
+    CHECK_THAT(again.output, Contains(log + " line " + std::to_string(std::count(lines.begin(), lines.end(), '\n')) +
+                                      " is \"no JSON\"; expected a JSON object"));
+    CHECK(read_bytes(log) == lines);
+}
+
 TEST_CASE("old checkpoints are deleted when a newer one is complete, except those of major steps", "[run][resume]") {
     const TrainingFolder folder;
     const std::string name = GENERATE("out", "out/");

@@ -154,6 +154,18 @@ TEST_CASE("--ignore-memory-plan continues with a note if the plan does not fit",
                test::Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
 }
 
+TEST_CASE("a run needs no /proc", "[run]") {
+    const TrainingFolder folder;
+    if (std::system("unshare -rm true 2>/dev/null") != 0) skip("mount namespaces are not permitted");
+    std::vector<std::string> words = folder.flags({"-x", "1", "-o", folder.path("out")});
+    words.insert(words.begin(), {"unshare", "-rm", "bash", "-c", "mount -t tmpfs none /proc && exec \"$0\" \"$@\"",
+                                 program("train_gpt2")});
+    Process run(words, folder.path("output.txt"));
+    CHECK(run.exit_code() == 0);
+    CAPTURE(run.output());
+    CHECK(folder.log("out", "start").at(0)["version"]["build"] == "n/a");
+}
+
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     const TrainingFolder folder;
     Process process = folder.start(folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")}));
@@ -365,6 +377,7 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"-e", "custom:l=2,h=2,c=32,t=32,v=300"}, {"vocabulary", "300", "257", "--allow-larger-vocabulary"}},
         {{"-e", "custom:l=2,h=2,c=32,t=32,v=200", "--allow-larger-vocabulary"}, {"vocabulary", "200", "257"}},
         {{"--merges", "vocab.bpe"}, {"--merges", "50257"}},
+        {{"--eval-only", "--max-minutes", "1"}, {"--max-minutes is 1; expected 0 with --eval-only"}},
     };
     for (const Case& given : cases) {
         auto flags = folder.flags({"-x", "1"});

@@ -1,8 +1,13 @@
 // resume.cpp - the search for a complete checkpoint, and the comparison of two runs
 #include "llmc/run/checkpoint/resume.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -100,12 +105,22 @@ void require_no_origin(const Options& options) {
             "move its log.jsonl away and use --resume " + origin);
 }
 
+// Before the new run is announced. A folder that does not exist yet is created later.
+void require_writable(const std::string& folder) {
+    std::error_code none;  // whatever else is wrong is reported later
+    if (!fs::is_directory(folder, none) || faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return;
+    const int fault = errno;
+    fail("--output-dir", in_quotes(folder), std::string("a folder that can be written to: ") + std::strerror(fault),
+         advice_after(fault) + ", or choose another folder");
+}
+
 // The folder for --resume, on rank 0; empty: none.
 fs::path folder_of(const Options& options, ResumeSearch& search) {
     if (options.resume == "auto") {
         const fs::path newest = newest_complete(options, search);
         if (newest.empty()) {
             require_no_origin(options);
+            require_writable(options.output_dir);
             note("--resume auto: no checkpoint in " + options.output_dir + ", starting a new run at step 0");
         }
         return newest;
@@ -174,7 +189,12 @@ void clear_for_resumption(const ResumeSearch& search, const Options& options) {
     }
     // Again, because another run may have held the log during the search.
     for (const auto& [folder, why] : search.damaged)
-        require_as_found(is_present(folder) && why_damaged(folder) == why);
+        require_as_found(fs::exists(fs::symlink_status(folder)) && why_damaged(folder) == why);
+    if (search.resumption)
+        require(is_present(search.resumption->folder), "the checkpoint " + search.resumption->folder.string(),
+                "no longer there", "the checkpoint that --resume has found",
+                "another run has deleted it (--keep-checkpoints): start this run again, and check that no other run "
+                "uses this folder");
     for (const auto& [folder, why] : search.damaged) {
         const fs::path aside = free_name(folder.string() + ".damaged");
         std::error_code fault;

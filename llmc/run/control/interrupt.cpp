@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "kernels/base/start_thread.h"
+
 namespace llmc {
 namespace {
 
@@ -33,13 +35,13 @@ bool is_ignored(int signal) {
 Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
     // sigwaitinfo() would return an ignored signal that is blocked, so ignored signals are in neither set.
     sigemptyset(&awaited_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU})
         if (!is_ignored(signal)) sigaddset(&awaited_, signal);
     sigaddset(&awaited_, SIGCONT);
     sigset_t blocked = awaited_;
-    for (const int signal : {SIGALRM, SIGVTALRM, SIGPROF, SIGCHLD}) sigaddset(&blocked, signal);
+    for (const int signal : {SIGVTALRM, SIGPROF, SIGCHLD}) sigaddset(&blocked, signal);
     pthread_sigmask(SIG_BLOCK, &blocked, &before_);
-    thread_ = std::thread([this] { watch(); });
+    thread_ = start_thread([this] { watch(); });
 }
 
 Interrupt::~Interrupt() {

@@ -1,5 +1,5 @@
-// interrupt.h - signals: Ctrl-C, SIGTERM, SIGUSR1 (batch systems) and SIGHUP (a closed terminal) end a run, SIGUSR2
-// requests a checkpoint; a thread of its own receives them all
+// interrupt.h - signals: Ctrl-C, SIGTERM, SIGUSR1 (batch systems), SIGXCPU and SIGALRM (limits of processor time and of
+// time) and SIGHUP (a closed terminal) end a run, SIGUSR2 requests a checkpoint; a thread of its own receives them all
 //
 // No signal handler ever runs on a thread that computes. oneDNN's fp32 product (dnnl_sgemm of 2.6, AVX-512) moves the
 // stack pointer into its buffers, where the frame that the kernel pushes for a handler overwrites the heap. So the
@@ -25,7 +25,7 @@ namespace llmc {
 
 class Interrupt {
 public:
-    // Construct it before any thread starts. The first SIGINT, SIGTERM, SIGHUP or SIGUSR1 is stored; a second SIGINT
+    // Construct it before any thread starts. The first of the signals that end a run is stored; a second SIGINT
     // a second or more later prints a line and ends the program at once. Signals that were ignored when the program
     // started, as SIGHUP is under nohup, stay ignored.
     Interrupt();

@@ -25,7 +25,7 @@ void RunControl::restore(const TrainerState& state) {
     hellaswag_.restore(state.step, !state.scored);
     samples_.restore(state.step, !state.sampled);
     checkpoint_.restore(state.step, false);
-    saved_ = state.step;
+    if (!settings_.branches) saved_ = state.step;
 }
 
 void RunControl::agree(const RankRequests& mine) {

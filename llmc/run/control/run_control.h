@@ -19,11 +19,13 @@ public:
         std::int64_t total_steps = 0;
         std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: disabled
         double max_minutes = 0, checkpoint_minutes = 0;                                           // 0: no limit
-        bool saves = false;  // there is a folder for checkpoints
+        bool saves = false;     // there is a folder for checkpoints
+        bool branches = false;  // the run resumes from a checkpoint in another folder
     };
     // Minutes count from here. The communicator must outlive it.
     RunControl(const Settings& settings, Communicator& communicator);
-    // Before the first reach() of a resumed run. The checkpoint it resumes from is not written again.
+    // Before the first reach() of a resumed run. The checkpoint it resumes from is not written again,
+    // unless the run branches into another folder.
     void restore(const TrainerState& state);
 
     // Collective, once a step: any rank's request applies to all ranks, from the next reach() on; failed() at once.

@@ -103,7 +103,7 @@ GpuMonitor::GpuMonitor(Nvml nvml, const std::string& id, std::chrono::millisecon
         refuse_nvml(nvml_, "NVML's result for " + uuid, status);
     }
     latest_ = read();
-    thread_ = std::thread([this] { watch(); });
+    thread_ = start_thread([this] { watch(); });
 }
 
 GpuMonitor::~GpuMonitor() {

@@ -103,6 +103,22 @@ void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
     for (const auto& [name, scale] : noise->modules) modules[name] = number(scale);
 }
 
+// Other programs of this project read the log, and refuse the same lines.
+void require_events(const std::filesystem::path& log) {
+    const MappedFile mapped(log, "log");
+    std::int64_t number = 0;
+    for (std::string_view rest = mapped.text(); !rest.empty();) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+        ++number;
+        if (line.find_first_not_of(" \t\r") == line.npos) continue;
+        const nlohmann::json event = parse_json(line);
+        require(event.is_object() && event.contains("event") && event["event"].is_string(),
+                log.string() + " line " + std::to_string(number), in_quotes(line.substr(0, 60)),
+                "a JSON object with an \"event\"", "remove the line: no run writes it, and dev/plot refuses it");
+    }
+}
+
 }  // namespace
 
 void require_free_log(const std::string& output_dir) {
@@ -136,7 +152,9 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool pri
     }
     if (!appends) require_free_log(output_dir);
     appended_ = log_->size() > 0;
-    if (appended_) log_->drop_half_line();
+    if (!appended_) return;
+    log_->drop_half_line();
+    require_events(log_->path());
 }
 
 void Report::write(const Json& event) {

@@ -63,6 +63,8 @@ void check_together(const CommandLine& line) {
         require(!o.hellaswag.empty(), "--hellaswag", "missing", "a file of examples, because --hellaswag-every is set");
     require(!o.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores",
             "remove it");
+    require(!o.eval_only || o.max_minutes == 0, "--max-minutes", o.max_minutes, "0 with --eval-only",
+            "remove it: an evaluation is made whole; --val-tokens makes it shorter");
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",
             "validation shards, because --eval-only is set");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",

@@ -108,6 +108,7 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
                 "the checkpoint's config.json has been changed: restore it");
     }
     plan.first_step = resumption.state.step;
+    plan.control.branches = !appends_to_log(o, &resumption);
     if (plan.optimizer.onebit)
         plan.frozen_after = onebit_counts(resumption.state.optimizer.own, resumption.state.optimizer.updates,
                                           (resumption.folder / "trainer_state.json").string()).frozen_after;

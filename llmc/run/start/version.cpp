@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/device/device.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/run/start/commit.h"
@@ -51,7 +52,8 @@ nlohmann::ordered_json version_json() {
     json["device"] = device::is_gpu() ? "cuda" : "cpu";
     for (const auto& [library, version] : library_versions()) json[library] = version;
     // distinguishes builds of the same version
-    json["build"] = fingerprint(MappedFile("/proc/self/exe", "program").bytes());
+    const char* const program = "/proc/self/exe";  // missing without /proc
+    json["build"] = is_present(program) ? fingerprint(MappedFile(program, "program").bytes()) : "n/a";
     return json;
 }
 

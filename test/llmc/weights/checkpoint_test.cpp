@@ -399,3 +399,8 @@ TEST_CASE("an impossible output folder is a run-time error that names it", "[che
         CHECK_THAT(error.what(), Contains("file/run") && Contains("Not a directory") && Contains("--output-dir"));
     }
 }
+
+TEST_CASE("a configuration that a full disk refuses is an error with the reason", "[checkpoint]") {
+    CHECK_THAT(error_of([] { write_config_json("/dev/full", kConfig, -1); }),
+               Contains("cannot write /dev/full: No space left on device"));
+}

@@ -1,4 +1,7 @@
 // newest_model_test.cpp - which model a path names, and that its manifest is compared
+#include <atomic>
+#include <thread>
+
 #include "kernels/base/error.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
@@ -39,6 +42,41 @@ struct RunFolder {
 };
 
 }  // namespace
+
+TEST_CASE("the newest model is found while a run deletes older ones", "[checkpoint]") {
+    const RunFolder run;
+    std::atomic<bool> done = false;
+    std::jthread rotates([&] {  // as CheckpointWriter does
+        for (int step = 2; !done; ++step) {
+            const auto old = step_folder(run.out, step), hidden = run.out / ".old", next = run.out / ".next";
+            std::filesystem::copy(step_folder(run.out, 1), next);
+            std::filesystem::rename(next, step_folder(run.out, step + 1));
+            std::filesystem::rename(old, hidden);
+            std::filesystem::remove_all(hidden);
+        }
+    });
+    for (int i = 0; i < 300; ++i) {
+        const NewestModel newest = newest_model(run.out);
+        CHECK(newest.path != step_folder(run.out, 1));
+        CHECK(newest.notes.empty());
+    }
+    done = true;
+}
+
+TEST_CASE("a tokenizer with flipped bits is not used", "[checkpoint]") {
+    const RunFolder run;
+    Manifest manifest;
+    const auto tokenizer = run.last / "tokenizer.json";
+    test::write_bytes(tokenizer, "{}");
+    for (const char* const name : {"config.json", "model.safetensors", "tokenizer.json"})
+        manifest[name] = fingerprint_of_file(run.last / name);
+    write_manifest(run.last, manifest);
+    CHECK(newest_model(run.last).path == run.last);
+    test::write_bytes(tokenizer, "{ ");
+    CHECK_THAT(test::error_of([&] { newest_model(run.last); }), Contains("tokenizer.json is with the checksum "));
+    std::filesystem::remove(tokenizer);
+    CHECK(newest_model(run.last).path == run.last);
+}
 
 TEST_CASE("an older model is used if the newest is damaged, but not if it cannot be read", "[checkpoint]") {
     const RunFolder run;

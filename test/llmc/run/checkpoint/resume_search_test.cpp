@@ -80,6 +80,14 @@ TEST_CASE("a checkpoint that this user may not read is not damaged: the run ends
     }
 }
 
+TEST_CASE("an output folder that cannot be written to is refused before a new run is announced", "[resume]") {
+    const OutputFolder folder;
+    for (const int step : {10, 20}) fs::remove_all(step_folder(folder.out, step));
+    fs::permissions(folder.out, fs::perms(0555));
+    CHECK_THAT(folder.search_without_root(), Contains("--output-dir is ") && Contains("can be written to: Permission"));
+    fs::permissions(folder.out, fs::perms(0755));
+}
+
 TEST_CASE("a missing file is damage, and so is a folder in its place", "[resume]") {
     const OutputFolder folder;
     const fs::path file = step_folder(folder.out, 20) / GENERATE("manifest.json", "model.safetensors");
@@ -103,6 +111,7 @@ TEST_CASE("a checkpoint that another run has changed since the search is not mov
         fs::rename(last, last.string() + ".damaged");
         folder.save(20);
     }
+    SECTION("it has saved a newer one") { folder.save(30); }
     SECTION("it is saving the step anew") { fs::rename(last, last.string() + ".damaged"); }
     SECTION("it is damaged in another place now") { fs::remove(last / kManifestName); }
     const bool there = fs::exists(last);
@@ -110,6 +119,25 @@ TEST_CASE("a checkpoint that another run has changed since the search is not mov
                Contains("another run has just saved one: start this run again"));
     CHECK(fs::exists(last) == there);
     CHECK_FALSE(fs::exists(last.string() + ".damaged2"));
+}
+
+TEST_CASE("a checkpoint that another run has deleted since the search is not resumed", "[resume]") {
+    const OutputFolder folder;
+    const ResumeSearch found = folder.search();
+    fs::remove_all(step_folder(folder.out, 20));
+    CHECK_THAT(error_of([&] { clear_for_resumption(found, folder.options); }),
+               Contains("step_00000020 is no longer there; ") && Contains("another run has deleted it"));
+}
+
+TEST_CASE("a symbolic link to nothing is a damaged checkpoint", "[resume]") {
+    const OutputFolder folder;
+    const fs::path link = step_folder(folder.out, 30);
+    fs::create_symlink("nowhere", link);
+    const ResumeSearch found = folder.search();
+    CHECK(found.resumption->state.step == 20);
+    clear_for_resumption(found, folder.options);
+    CHECK_FALSE(fs::is_symlink(link));
+    CHECK(fs::is_symlink(link.string() + ".damaged"));
 }
 
 TEST_CASE("a damaged checkpoint that nobody has changed is renamed", "[resume]") {

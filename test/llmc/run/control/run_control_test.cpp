@@ -80,6 +80,13 @@ TEST_CASE("a resumed run does what is pending, and does not save the same step a
     CHECK(all_steps(scores, 2) == All{"h.", ".", "h"});
     over.restore({.step = 4});
     CHECK(all_steps(over, 4) == All{""});
+    // Another folder has no checkpoint yet.
+    RunControl branch({.total_steps = 4, .checkpoint_every = 2, .saves = true, .branches = true}, *ranks),
+        finished({.total_steps = 4, .saves = true, .branches = true}, *ranks);
+    branch.restore({.step = 2});
+    CHECK(all_steps(branch, 2) == All{".", ".", "c"});
+    finished.restore({.step = 4});
+    CHECK(all_steps(finished, 4) == All{"c"});
 }
 
 TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
