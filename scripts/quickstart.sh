@@ -99,9 +99,7 @@ batch=8 length=128
 while [ $((batch * length)) -ge "$(tokens train)" ] && [ $length -gt 16 ]; do length=$((length / 2)); done
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
     -b $batch -t $length --dtype "$dtype" --shuffle --samples 2 -g 300)
-prompt=()
-[ -z "$words" ] || prompt=(--prompt "$words")
-train+=("${prompt[@]}")
+[ -z "$words" ] || train+=(--prompt "$words")
 recipe=(--lr 3e-3 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
@@ -134,17 +132,8 @@ echo "validation loss: $(printf '%.4f' "$loss") nats per byte"
 echo "log:             $out/log.jsonl"
 echo "plot:            $plot"
 echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"
-longer=("${plan[@]::${#plan[@]}-2}")  # without --max-minutes
-longer[1]=$((2 * plan[1]))
-quoted() {  # WORD...: for a shell, each after a space
-    local word
-    for word; do
-        [[ $word =~ ^[A-Za-z0-9_=:,./-]+$ ]] || word=${word@Q}
-        printf ' %s' "$word"
-    done
-}
 echo
 echo "next: plot the run, generate text, train twice as long"
 echo "    dev/plot $out"
-echo "    dev/generate -e $out$(quoted "${prompt[@]}")"
-echo "    ./train_gpt2$(quoted "${train[@]:1}" "${recipe[@]}" "${longer[@]}") -o $out -y auto"
+echo "    dev/generate -e $out${words:+ --prompt ${words@Q}}"
+echo "    ./train_gpt2 -o $out -y auto -x $((2 * plan[1])) --max-minutes 0"
