@@ -76,7 +76,7 @@ done
 steps_of() {
     jq -c -s 'reduce .[] as $e ([]; if $e.event == "resume" then map(select(.step <= $e.step))
             elif $e.event == "step" then . + [$e] else . end) | .[]
-        | del(.ms, .tokens_per_s, .valid_tokens_per_s, .comm_ms, .comm_hidden)' "$1"
+        | del(.ms, .tokens_per_s, .valid_tokens_per_s, .comm_ms, .comm_hidden, .time)' "$1"
 }
 cmp <(steps_of "$work/whole/log.jsonl") <(steps_of "$work/killed/log.jsonl") || failed=1
 [ "$(steps_of "$work/killed/log.jsonl" | wc -l)" -eq $steps ] || failed=1

@@ -10,7 +10,8 @@ from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
 
 LOG_NAME = 'log.jsonl'
 # Events whose "step" is a number of completed steps. In version 1 of the log these did not count their own step:
-WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume')
+WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume',
+              'warning')
 FROM_0_IN_VERSION_1 = ('step', 'skip')
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53

@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
+#include "llmc/base/terminal.h"
 
 namespace llmc {
 namespace {
@@ -39,13 +40,12 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
                 "at least 2, an input and its target", "use more data");
         rows_per_epoch_ = (rows / rows_per_step_ + (rows % rows_per_step_ != 0)) * rows_per_step_;
     } else {
-        require(rows >= rows_per_step_,
-                "number of whole sequences of " + counted(seq_len, "token") + " in the " +
-                    counted(shards_.tokens(), "token") + " of the training data",
-                rows,
-                "at least " + std::to_string(rows_per_step_) + " for one step (in one shard: " +
-                    std::to_string(tokens_per_step + 1) + " tokens, with the last target)",
-                "make steps smaller, use more data, or train on partial steps with --pad-last");
+        if (rows < rows_per_step_)
+            throw Error("one step needs " + with_commas(rows_per_step_, "sequence") + " of " +
+                        counted(seq_len, "token") + "; the training data, " + with_commas(shards_.tokens(), "token") +
+                        ", has " + with_commas(rows) + "; use a smaller --micro-batch or --total-batch-tokens, more "
+                        "data (in one shard at least " + with_commas(tokens_per_step + 1, "token") +
+                        ", with the last target), or partial steps with --pad-last");
         rows_per_epoch_ = rows;
     }
     if (!options_.shuffle_seed)

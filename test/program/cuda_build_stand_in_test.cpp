@@ -59,7 +59,7 @@ Texts numbers_of(const TrainingFolder& folder, const std::string& out) {
     for (const char* const event : {"step", "val"})
         for (auto entry : folder.log(out, event)) {
             for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "comm_ms",
-                                          "comm_hidden"})
+                                          "comm_hidden", "time"})
                 entry.erase(key);
             all.push_back(llmc::text_of(entry));
         }

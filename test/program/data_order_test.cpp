@@ -105,8 +105,8 @@ TEST_CASE("data without a step, or without a target, are refused with the number
     flags[1] = data.folder.path("train_1.bin");
     auto refused = data.folder.run(flags);
     CHECK(refused.exit_code == 2);
-    CHECK_THAT(refused.output, Contains("whole sequences of 16 tokens in the 97 tokens of the training data is "
-                                               "6; expected at least 12 for one step") &&
+    CHECK_THAT(refused.output, Contains("one step needs 12 sequences of 16 tokens; the training data, 97 tokens, "
+                                        "has 6; use a smaller --micro-batch") &&
                                    Contains("--pad-last"));
     flags = data.flags("out", {"-x", "1", "--pad-last"});
     flags[1] = data.folder.path("train_2.bin");

@@ -43,7 +43,7 @@ std::vector<nlohmann::json> steps_after(const TrainingFolder& folder, const std:
     std::vector<nlohmann::json> steps;
     for (auto& step : folder.log(out, "step")) {
         if (step["step"] <= first) continue;
-        for (const char* const of_time : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden"})
+        for (const char* const of_time : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden", "time"})
             step.erase(of_time);
         steps.push_back(step);
     }

@@ -109,7 +109,7 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
         CAPTURE(out, result.output);
         REQUIRE(result.exit_code == 0);
         const auto steps = folder.log(out, "step");
-        CHECK(steps.back()["comm_hidden"].is_number() == (ranks > 1));
+        CHECK(steps.back().contains("comm_hidden") == (ranks > 1));
         if (ranks == 1) {
             want_steps = steps, want = numbers(steps, "loss");
             // The last batch of the only shard: its end, then padding; some of four ranks get only padding.

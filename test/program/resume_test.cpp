@@ -72,7 +72,7 @@ std::map<std::int64_t, std::string> steps_of(const TrainingFolder& folder, const
         REQUIRE(event.is_object());
         if (event["event"] == "resume") steps.erase(steps.upper_bound(event["step"]), steps.end());
         if (event["event"] != "step") continue;
-        for (const char* const key : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden"})
+        for (const char* const key : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden", "time"})
             event.erase(key);
         CHECK(steps.emplace(event["step"], llmc::text_of(event)).second);
     }

@@ -147,14 +147,16 @@ void GpuMonitor::watch() {
 }
 
 std::unique_ptr<GpuMonitor> monitor_gpu(const std::string& id) {
-    std::string why = "this build trains on a CPU";
-    if (!id.empty()) try {
+    if (id.empty()) {
+        print_stderr("note: --log-gpu: the log has no \"gpu\": this build trains on a CPU");
+        return {};
+    }
+    try {
         return std::make_unique<GpuMonitor>(open_nvml(), id);
     } catch (const Error& error) {
-        why = error.what();
+        print_stderr(std::string("note: --log-gpu: \"gpu\" is null in the log: ") + error.what());
+        return {};
     }
-    print_stderr("note: --log-gpu: \"gpu\" is null in the log: " + why);
-    return {};
 }
 
 }  // namespace llmc

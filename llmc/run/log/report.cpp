@@ -65,7 +65,8 @@ std::string left_text(double seconds) {
     const auto minutes = (long long)(seconds / 60);
     if (minutes < 60) return clock_text(seconds);
     if (minutes < 24 * 60) return format("%lldh%02lld", minutes / 60, minutes % 60);
-    return format("%lldd%02lldh", minutes / (24 * 60), minutes / 60 % 24);
+    const auto days = minutes / (24 * 60);
+    return days < 100 ? format("%lldd%02lldh", days, minutes / 60 % 24) : format("%lldd", days);
 }
 
 // "12.3": the batch, in sequences, at which noise and signal have the same power; ">12.3": a lower bound; "~12.3": from
@@ -80,27 +81,24 @@ std::string noise_text(const Report::Noise& noise) {
 }
 
 // The fraction of the communication time that compute did not wait for.
-Json hidden(const std::optional<CommTimes>& communication) {
-    if (!communication || communication->busy <= 0) return {};
-    return std::clamp(1 - communication->waited / communication->busy, 0.0, 1.0);
+Json hidden(const CommTimes& communication) {
+    if (communication.busy <= 0) return {};
+    return std::clamp(1 - communication.waited / communication.busy, 0.0, 1.0);
 }
 
 // Unknown numbers are null.
-void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
-    for (const char* key : {"noise_scale_seq", "noise_scale_tokens", "noise_state", "noise_relative_deviation",
-                            "noise_at_least_tokens", "noise_scale_tokens_of"})
-        event[key] = nullptr;
-    if (!noise) return;
-    const NoiseScale::Report& x = noise->whole;
+void write_noise(Json& event, const Report::Noise& noise) {
+    const NoiseScale::Report& x = noise.whole;
     const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
-    event["noise_scale_seq"] = number(x.scale * noise->sequences_per_token);
+    event["noise_scale_seq"] = number(x.scale * noise.sequences_per_token);
     event["noise_scale_tokens"] = number(x.scale);
     event["noise_state"] = name_of(x.state);
     event["noise_relative_deviation"] = number(x.relative_deviation);
     event["noise_at_least_tokens"] = number(x.at_least);
-    if (noise->modules.empty()) return;  // only the noise scale of the whole model is measured
-    auto& modules = event["noise_scale_tokens_of"] = Json::object();
-    for (const auto& [name, scale] : noise->modules) modules[name] = number(scale);
+    auto& modules = event["noise_scale_tokens_of"] = nullptr;
+    if (noise.modules.empty()) return;  // only the noise scale of the whole model is measured
+    modules = Json::object();
+    for (const auto& [name, scale] : noise.modules) modules[name] = number(scale);
 }
 
 // Other programs of this project read the log, and refuse the same lines.
@@ -159,8 +157,10 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool pri
 
 void Report::write(const Json& event) {
     if (!log_ || failure_) return;
+    Json timed = event;
+    if (!timed.contains("time")) timed["time"] = utc_text();
     try {
-        log_->append(text_of(event));  // a model's text may be invalid UTF-8, which is replaced
+        log_->append(text_of(timed));  // a model's text may be invalid UTF-8, which is replaced
     } catch (...) {
         failure_ = std::current_exception();
     }
@@ -220,16 +220,18 @@ void Report::step(const Step& s) {
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
                {"tokens", s.positions},
                {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
-               {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s},
-               {"mfu", number_or_null(s.speed.mfu)}};
+               {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
+    if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
     if (*s.stage) {
         event["stage"] = s.stage;
         event["largest_update"] = x.largest_update;
     }
-    event["comm_ms"] = s.communication ? Json(s.communication->busy * 1e3) : Json();
-    event["comm_hidden"] = hidden(s.communication);
+    if (s.communication) {
+        event["comm_ms"] = s.communication->busy * 1e3;
+        event["comm_hidden"] = hidden(*s.communication);
+    }
     event["bytes_sent"] = s.bytes_sent;
-    write_noise(event, s.noise);
+    if (s.noise) write_noise(event, *s.noise);
     if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
     write(event);
     if (x.skip != kernels::kSkipNoTargets) warn(number, health_.step(number, x.loss));
@@ -323,7 +325,7 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds) 
         print(steps < total_steps_
                   ? "to resume: " + lines_.resume_command
                   : "to train further: " + lines_.resume_command + " -x " + std::to_string(2 * total_steps_));
-    write({{"event", "end"}, {"time", utc_text()}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
+    write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 
 }  // namespace llmc

@@ -12,7 +12,8 @@
 //     "end"
 // The number of a step counts from 1, on the terminal and in the log; that of other events is the number of steps made
 // so far. A "resume" event invalidates earlier events with higher numbers than its own: those steps are repeated.
-// A number that is unknown or not finite is null.
+// Every event has its "time". A number that is unknown or not finite is null; one that the run can never know, such as
+// the MFU without a known peak, is absent.
 #pragma once
 #include <exception>
 #include <memory>
@@ -63,7 +64,7 @@ public:
     const std::exception_ptr& failure() const { return failure_; }
 
     void start(const nlohmann::ordered_json& event) { write(event); }
-    // From here on every step has "gpu", the last reading; with a null monitor it is null.
+    // From here on every step has "gpu", the last reading; with a null monitor it is null: the driver cannot be asked.
     void log_gpu(std::unique_ptr<GpuMonitor> monitor) {
         gpu_ = std::move(monitor);
         logs_gpu_ = true;
@@ -120,7 +121,7 @@ private:
     void print_last_row();                       // of the last step, unless it has been printed
     std::string header() const;
     bool shows(std::int64_t step);               // whether the terminal shows this step; steps come in order
-    void write(const nlohmann::ordered_json& event);
+    void write(const nlohmann::ordered_json& event);  // with the time
     void warn(std::int64_t step, const std::optional<RunHealth::Warning>& warning);
 
     std::string output_dir_;

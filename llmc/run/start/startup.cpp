@@ -171,7 +171,9 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     });
     if (options.output_dir.empty() && first_rank)
         std::cout << "no --output-dir: neither log nor model will be saved\n";
-    if (options.log_gpu && !options.output_dir.empty() && first_rank) report.log_gpu(monitor_gpu(context.device.id));
+    if (options.log_gpu && !options.output_dir.empty() && first_rank)
+        if (auto monitor = monitor_gpu(context.device.id); monitor || device::is_gpu())
+            report.log_gpu(std::move(monitor));
     report.start(start_event(startup.items));
     if (const Resumption* const resumption = startup.resumption(); resumption || report.appended())
         report.resume(plan.first_step, resumption ? resumption->folder.string() : "", startup.changes.options);

@@ -266,8 +266,9 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
     for (const auto& [micro_batch, world, micro_batches] : {std::tuple{5, 2, 1}, {1, 1, 10}, {1, 5, 2}}) {
         DataLoaderOptions o = options(micro_batch, 10, 0, world, micro_batches);
         CHECK_THROWS_WITH(DataLoader(shards, o),
-                          Contains("number of whole sequences of 10 tokens in the 109 tokens of the training data is "
-                                   "9; expected at least 10 for one step (in one shard: 101 tokens, "));
+                          Contains("one step needs 10 sequences of 10 tokens; the training data, 109 tokens, "
+                                   "has 9; use ") &&
+                              Contains("in one shard at least 101 tokens, "));
         o.pad = true;
         CHECK(DataLoader(shards, o).steps_in(1) == 2);  // 6 + 5 rows
     }

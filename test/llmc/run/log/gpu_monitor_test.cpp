@@ -122,7 +122,7 @@ TEST_CASE("a missing or wrong NVML library is an error", "[gpu_monitor]") {
     const auto watch = monitor_gpu("");
     std::cerr.rdbuf(before);
     CHECK(!watch);
-    CHECK(said.str() == "note: --log-gpu: \"gpu\" is null in the log: this build trains on a CPU\n");
+    CHECK(said.str() == "note: --log-gpu: the log has no \"gpu\": this build trains on a CPU\n");
 }
 
 TEST_CASE("a step has a GPU reading with --log-gpu, or null if there is none", "[gpu_monitor]") {
