@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/initial_model.h"
@@ -119,6 +120,8 @@ Startup prepare_run(const Options& options, Context& context) {
 
 std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context) {
     const RunPlan& plan = startup.plan;
+    ProgressLine progress(context.communicator->rank() == 0);  // large models take seconds
+    progress.show("initializing " + with_commas(plan.table.parameters(), "parameter"));
     auto model = make_model(plan.setup, plan.table, context);
     load_initial_weights(*model, std::move(startup.start), plan.table, std::uint64_t(options.seed),
                          *context.communicator);
