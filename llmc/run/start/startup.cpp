@@ -121,7 +121,7 @@ Startup prepare_run(const Options& options, Context& context) {
 std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context) {
     const RunPlan& plan = startup.plan;
     ProgressLine progress(context.communicator->rank() == 0);  // large models take seconds
-    progress.show("initializing " + with_commas(plan.table.parameters(), "parameter"));
+    progress.show("initializing the model");
     auto model = make_model(plan.setup, plan.table, context);
     load_initial_weights(*model, std::move(startup.start), plan.table, std::uint64_t(options.seed),
                          *context.communicator);
