@@ -11,6 +11,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/initial_model.h"
@@ -143,6 +144,8 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
 
 std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context) {
     const RunPlan& plan = startup.plan;
+    ProgressLine progress(context.communicator->rank() == 0);  // large models take seconds
+    progress.show("initializing the model");
     auto model = make_model(plan.setup, plan.table, context);
     load_initial_weights(*model, std::move(startup.start), plan.table, std::uint64_t(options.seed),
                          *context.communicator);

@@ -205,7 +205,7 @@ TEST_CASE("a step may be a whole epoch in one micro-step", "[data_loader]") {
     const auto rows = global_rows(shards, shuffled(options(1, 3, 0, 1), 1), {2, 5, 1}, 30);
     for (int e = 0; e < 3; ++e) CHECK(std::set<Row>(rows.begin() + e * 10, rows.begin() + (e + 1) * 10).size() == 10);
     CHECK_THROWS_WITH(DataLoader(shards, shuffled(options(11, 3, 0, 1), 1)),
-                      Contains("31 tokens") && Contains("is 10; expected at least 11"));
+                      Contains("31 tokens") && Contains("needs 11 sequences") && Contains("has 10;"));
 }
 
 TEST_CASE("a loader continues from any position, with any number of ranks and micro-batches", "[data_loader]") {
