@@ -61,7 +61,8 @@ config() {
     says "the plan of $name" "$said" "training: $steps" "memory plan"
     [ ! -e "runs/$name" ] || fail "the plan of $name left something behind"
     said=$("$root/scripts/run_one_node.sh" --config "$file" "${tiny[@]}" 2>&1) || fail "$name: exit code $?: $said"
-    for option in '.dtype == "bf16"' '."weight-decay" == 0.1' .shuffle '."zero-stage" == 1' '."micro-batch" == 4' "$@"; do
+    for option in '.dtype == "bf16"' '."weight-decay" == 0.1' .shuffle '."zero-stage" == 1' '."micro-batch" == 4' \
+        "$@"; do
         [ "$(of_log "runs/$name" "first.options | $option")" = true ] || fail "the options of $name: not so: $option"
     done
     [ "$(of_log "runs/$name" 'map(.event) | [indices("step", "val") | length]')" = "$(jq -n '[20, 2]')" ] ||
