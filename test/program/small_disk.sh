@@ -74,7 +74,7 @@ says "note: no checkpoint of step 8: "
 says "error: no checkpoint of step 12: "
 [ "$(grep -c '^error: ' "$work/said")" = 1 ] || fail "more than one error"
 complete "$disk/a/step_00000004"
-[ "$(ls -A "$disk/a")" = $'log.jsonl\nstep_00000004' ] || fail "something was left"
+[ "$(ls -A "$disk/a")" = $'log.jsonl\noptions.json\nstep_00000004' ] || fail "something was left"
 resize 8m
 train "$disk/a" -y auto
 [ $status = 0 ] || fail "exit code $status with free space"

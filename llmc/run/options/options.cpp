@@ -309,8 +309,7 @@ constexpr const char* kExamples =
     "      -o runs/small                                              trains a small model and saves it\n"
     "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
-    "  mpirun -np 8 --bind-to none train_gpt2 -i 'fineweb_train_*.bin' -j 'fineweb_val_*.bin' -o runs/124M \\\n"
-    "      -e d12 -b 64 -t 1024 -d 524288 -x 18865 -l 6e-4 -u 700 -q 0 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
+    "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n";
 
 struct Parser {
     cxxopts::Options options;

@@ -90,7 +90,8 @@ TEST_CASE("README's commands for several ranks fit its model, and say what mpiru
     std::ifstream in("README.md");
     const std::string readme{std::istreambuf_iterator<char>(in), {}};
     const auto section = readme.find("\n## Several ranks"), end = readme.find("\n## ", section + 1);
-    const std::regex of_model("-e custom:[^ ]*t=([0-9]+) "), of_ranks(" -b ([0-9]+) -t ([0-9]+) -d ([0-9]+) ");
+    const std::regex of_model("--init custom:[^ ]*t=([0-9]+) "),
+        of_ranks(" --micro-batch ([0-9]+) --seq-len ([0-9]+) --total-batch-tokens ([0-9]+) ");
     std::smatch model;
     REQUIRE(std::regex_search(readme, model, of_model));
     const std::string ranks = readme.substr(section, end - section);

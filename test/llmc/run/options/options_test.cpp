@@ -1,6 +1,5 @@
 // options_test.cpp - parsing, errors and --help of the command line
 
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -287,16 +286,6 @@ TEST_CASE("--tf32 needs a GPU", "[options]") {
 
 TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
     CHECK(to_json(parsed({"-i", "x", "-v", "0"}))["val-every"] == 0);
-}
-
-TEST_CASE("the example for GPT-2 124M in --help has the values of the recipe", "[options]") {
-    std::ifstream in("scripts/run_gpt2_124M.sh");
-    const std::string recipe{std::istreambuf_iterator<char>(in), {}}, help = unwrapped(help_text());
-    const std::string::size_type begin = recipe.find("flags=(") + 7;
-    const std::string values = recipe.substr(begin, recipe.find(" -s ", begin) - begin);
-    CAPTURE(values);
-    CHECK(values.starts_with("-b "));
-    CHECK(help.find("-e d12 " + values + ' ') != help.npos);
 }
 
 TEST_CASE("training needs training shards", "[options]") {
