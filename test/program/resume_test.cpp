@@ -140,6 +140,12 @@ TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][res
         CHECK((result.output.find("changed: ranks ") == std::string::npos) == first);
         first = false;
     }
+    // Without flags the ranks divide the steps anew: 12 sequences in micro-batches of 1 are 3 of 4 ranks.
+    REQUIRE(run(folder, 1, "more", {"-b", "12", "-x", "3"}).exit_code == 0);
+    const Result more = folder.run_ranks(4, {"-o", folder.path("more"), "-y", "auto", "-x", "5"});
+    CAPTURE(more.output);
+    CHECK(more.exit_code == 0);
+    CHECK_THAT(more.output, Contains("changed: --micro-batch 12 -> 3\n"));
     REQUIRE(run(folder, 1, "constant", {"--shuffle", "-k", "constant"}).exit_code == 0);
     const auto got = losses("parts"), want = losses("constant");
     REQUIRE(got.size() == 12);

@@ -172,6 +172,13 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         Options& o = all.options;
         const bool other_step = o.micro_batch * o.seq_len * ranks != before.step_tokens;  // also of -b auto
         if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = before.step_tokens;
+        // Other ranks make the same steps: a smaller micro-batch, if none is given.
+        const std::int64_t sequences = o.total_batch_tokens / (o.seq_len * ranks);
+        if (!line.given.contains("micro-batch") && o.micro_batch > 0 && sequences > 0 &&
+            o.total_batch_tokens % (o.seq_len * ranks) == 0) {
+            o.micro_batch = std::min(o.micro_batch, sequences);
+            while (sequences % o.micro_batch != 0) --o.micro_batch;
+        }
     }
     check_together(all);
     return all.options;
