@@ -99,7 +99,8 @@ StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
     std::string lines;
     if (plan.setup.training)
-        lines += "training: " + with_commas(plan.total_steps, "step") + " of " + with_commas(plan.step_tokens, "token") +
+        lines += "training: " + with_commas(plan.total_steps, "step") + " of " +
+                 with_commas(plan.step_tokens, "token") +
                  ", micro-batches per step: " + std::to_string(plan.micro_batches) + '\n';
     if (plan.measures_noise())
         lines += "noise: sequences at which noise equals signal; ~ few steps, > lower bound\n";
