@@ -1,50 +1,43 @@
-// options.cpp - the table of flags, and the parser, --help and error messages made from it
+// options.cpp - the table of flags, and its values as text and JSON
 #include "llmc/run/options/options.h"
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <cstdio>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <variant>
 
 #include "kernels/base/error.h"
-#include "llmc/base/cxxopts_versions.h"
-#include "llmc/base/did_you_mean.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
-#include "llmc/run/options/config_file.h"
-#include "llmc/run/options/llmc_flags.h"
-#include "llmc/run/options/option_checks.h"
+#include "llmc/run/options/option_table.h"
 
 namespace llmc {
 namespace {
 
-template <class Number>
-struct Range {
-    Number least, most;
-    bool least_is_auto = false;  // 0 is written as auto
-};
+// 0 for "auto".
+std::int64_t number_or_auto(const std::string& name, const std::string& text, std::int64_t most) {
+    if (text == "auto") return 0;
+    try {
+        return parse_number(name, text, std::int64_t(1), most);
+    } catch (const Error&) {
+        fail(name, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most));
+    }
+}
 
-constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has
+bool is_auto(const Option& option) {
+    const auto* const range = std::get_if<Whole>(&option.limits);
+    return range && range->least_is_auto && *std::get<std::int64_t*>(option.field) == range->least;
+}
 
-using Whole = Range<std::int64_t>;
-using Real = Range<double>;
-using Names = std::vector<std::string>;
+nlohmann::json json_of_value(const Option& option) {
+    if (is_auto(option)) return "auto";
+    return std::visit([](const auto* field) { return nlohmann::json(*field); }, option.field);
+}
 
-// One flag. Its values are limited by a Range for a number, by names for a choice, and by nothing otherwise.
-struct Option {
-    const char *group, *flag, *help;
-    std::variant<std::string*, std::int64_t*, double*, bool*> field;  // of the Options that the table was made for
-    std::variant<std::monostate, Whole, Real, Names> limits;
-
-    bool is_switch() const { return std::holds_alternative<bool*>(field); }
-};
+}  // namespace
 
 // The table of flags, in the order of --help: `entry(flag, field, help)`, with a Range for a number or the table of
 // names for a choice. Entries after `group(name)` belong to that group of --help. It is a list, so that the code that
@@ -239,22 +232,6 @@ std::string long_name(std::string_view flag) {
     return "--" + std::string(comma == flag.npos ? flag : flag.substr(comma + 1));
 }
 
-// 0 for "auto".
-std::int64_t number_or_auto(const std::string& name, const std::string& text, std::int64_t most) {
-    if (text == "auto") return 0;
-    try {
-        return parse_number(name, text, std::int64_t(1), most);
-    } catch (const Error&) {
-        fail(name, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most));
-    }
-}
-
-bool is_auto(const Option& option) {
-    const auto* const range = std::get_if<Whole>(&option.limits);
-    return range && range->least_is_auto && *std::get<std::int64_t*>(option.field) == range->least;
-}
-
-// As it is parsed; a switch as "on" or "off".
 std::string text_of_value(const Option& option) {
     if (is_auto(option)) return "auto";
     return std::visit([]<class Value>(const Value* value) -> std::string {
@@ -264,12 +241,6 @@ std::string text_of_value(const Option& option) {
     }, option.field);
 }
 
-nlohmann::json json_of_value(const Option& option) {
-    if (is_auto(option)) return "auto";
-    return std::visit([](const auto* field) { return nlohmann::json(*field); }, option.field);
-}
-
-// Sets the field. Throws Error that names the flag if the value is outside its limits.
 void set_value(const Option& option, const std::string& name, const std::string& value) {
     const auto within = [&](const auto& range) { return parse_number(name, value, range.least, range.most); };
     if (auto* const* whole = std::get_if<std::int64_t*>(&option.field)) {
@@ -288,178 +259,8 @@ void set_value(const Option& option, const std::string& name, const std::string&
     }
 }
 
-// Sets the options of one source, which override those of earlier ones: --epochs also an earlier --max-steps.
-void set_all(CommandLine& line, const Settings& settings) {
-    for (const Option& option : option_table(line.options)) {
-        const auto setting = settings.find(long_name(option.flag).substr(2));
-        if (setting == settings.end()) continue;
-        const auto& [key, value] = *setting;
-        refuse_foreign_value("--" + key, value.text);
-        set_value(option, value.what, value.text);
-        line.given.insert(key);
-    }
-    if (settings.contains("epochs") && !settings.contains("max-steps")) line.options.max_steps = 0;
-}
-
-// The start of --help.
-constexpr const char* kExamples =
-    "Pretrains GPT-2 from shards of tokens.\n\n"
-    "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' -e custom:l=4,h=4,c=128,t=128 \\\n"
-    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 --val-tokens 32768 --log-every 50 --shuffle \\\n"
-    "      -o runs/small                                              trains a small model and saves it\n"
-    "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
-    "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
-    "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n";
-
-struct Parser {
-    cxxopts::Options options;
-    std::vector<std::string> groups;  // in the order of --help
-};
-
-Parser parser() {
-    Options defaults;
-    Parser line{cxxopts::Options("train_gpt2", kExamples), {}};
-    line.options.allow_unrecognised_options();
-    set_help_width(line.options, terminal_columns());
-    for (const Option& option : option_table(defaults)) {
-        if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
-        if (option.is_switch()) {
-            line.options.add_options(option.group)(option.flag, option.help);
-            continue;
-        }
-        const auto* const names = std::get_if<Names>(&option.limits);
-        const std::string otherwise = text_of_value(option);
-        auto value = cxxopts::value<std::string>();
-        if (!otherwise.empty()) value = value->default_value(otherwise);
-        const bool is_text = std::holds_alternative<std::string*>(option.field);
-        line.options.add_options(option.group)(
-            option.flag, (names ? list_names(*names) + ": " : "") + option.help, value,
-            names ? "NAME" : is_text ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
-    }
-    line.options.add_options(line.groups.back())(
-        "config", "file of options: a JSON object of long names and values, with // comments; flags override it",
-        cxxopts::value<std::string>(), "FILE")(
-        "print-config", "print all options as such a file, then exit")("h,help", "print this help, then exit")(
-        "version", "print the version and the libraries of this build, then exit");
-    return line;
-}
-
-// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value.
-struct KnownFlag {
-    std::string name;
-    bool is_switch;
-};
-std::map<std::string, KnownFlag> known_flags() {
-    std::map<std::string, KnownFlag> known;
-    Options defaults;
-    const auto add = [&](std::string_view flag, bool is_switch) {
-        const KnownFlag entry{long_name(flag), is_switch};
-        if (flag.find(',') == 1) known[std::string("-") + flag[0]] = entry;
-        known[entry.name] = entry;
-    };
-    for (const Option& option : option_table(defaults)) add(option.flag, option.is_switch());
-    add("config", false);
-    for (const char* const request : {"print-config", "h,help", "version"}) add(request, true);
-    return known;
-}
-
-std::vector<std::string> flag_names() {
-    std::vector<std::string> names;
-    for (const auto& [name, flag] : known_flags()) names.push_back(name);
-    return names;
-}
-
-// -fl3e-4: switches of one letter, and a flag with its value. The word itself if it is anything else.
-std::vector<std::string> flags_of_letters(const std::string& word, const std::map<std::string, KnownFlag>& known) {
-    std::vector<std::string> flags;
-    for (std::size_t i = 1; i < word.size(); ++i) {
-        const auto flag = known.find(std::string("-") + word[i]);
-        if (word[0] != '-' || flag == known.end()) return {word};
-        flags.push_back(flag->second.name);
-        if (flag->second.is_switch) continue;
-        if (i + 1 == word.size()) return {word};
-        flags.push_back(word.substr(i + 1));
-        return flags;
-    }
-    return flags.empty() ? std::vector{word} : flags;
-}
-
-// The words for cxxopts: "--flag=value" as two words, because a joined value must not contain newlines there, and the
-// value of a switch joined to it. Throws Error for a flag of another program that has another name here.
-std::vector<std::string> read_arguments(int argc, char** argv) {
-    const auto known = known_flags();
-    std::vector<std::string> arguments{argv, argv + std::min(argc, 1)};
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
-        if (word == "--") refuse_argument(word, flag_names(), "train_gpt2 --help");
-        if (word == "-h" && (next == "0" || next == "1")) refuse_foreign_flag("-h " + next, flag_names());  // of llm.c
-        const auto equals = word.find('=');
-        const auto flag = known.find(word.substr(0, equals));
-        if (flag == known.end()) {
-            refuse_foreign_flag(word, flag_names());
-            const std::vector<std::string> letters = flags_of_letters(word, known);
-            arguments.insert(arguments.end(), letters.begin(), letters.end());
-        } else if (flag->second.is_switch) {
-            const bool apart = equals == word.npos && switch_value(next).has_value();
-            arguments.push_back(apart                  ? switch_with_value(flag->second.name, argv[++i])
-                                : equals == word.npos ? flag->second.name
-                                                      : switch_with_value(flag->second.name, word.substr(equals + 1)));
-        } else {
-            arguments.push_back(flag->second.name);
-            if (equals != word.npos) arguments.push_back(word.substr(equals + 1));
-            else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(flag->second.name, next);
-            else if (i + 1 < argc) arguments.push_back(argv[++i]);
-        }
-    }
-    return arguments;
-}
-
-}  // namespace
-
-CommandLine parse(int argc, char** argv) {
-    CommandLine line;
-    Parser known = parser();
-    const std::vector<std::string> arguments = read_arguments(argc, argv);
-    try {
-        const auto parsed = parse_words(known.options, arguments);
-        const cxxopts::ParseResult& given = parsed.given;
-        for (const auto& [name, request] : {std::pair("help", Request::help), {"version", Request::version}})
-            if (given.count(name)) return {.request = request};
-        if (!parsed.unmatched.empty())
-            refuse_argument(parsed.unmatched.front(), flag_names(), "train_gpt2 --help");
-        if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
-        Settings flags;
-        for (const Option& option : option_table(line.options)) {
-            const std::string name = long_name(option.flag), key = name.substr(2);
-            if (given.count(key) == 0) continue;
-            if (option.is_switch()) flags[key] = {name, given[key].as<bool>() ? "on" : "off"};
-            else flags[key] = {name, given[key].as<std::string>()};
-        }
-        set_all(line, flags);
-        if (given.count("print-config")) line.request = Request::print_config;
-    } catch (const CxxoptsError& error) {
-        throw Error(std::string("command line: ") + error.what() + "; see --help");
-    }
-    if (line.request != Request::run) return line;
-    check_resume(line);
-    if (!line.resumes()) check_together(line);
-    return line;
-}
-
-CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file) {
-    static const std::set<std::string> of_this_start{"output-dir", "resume", "allow-new-data", "dry-run"};
-    CommandLine line{.given = now.given};
-    Options given = now.options;
-    const std::vector<Option> table = option_table(line.options), table_of_given = option_table(given);
-    for (std::size_t i = 0; i < table.size(); ++i) {
-        const std::string key = long_name(table[i].flag).substr(2);
-        if (now.given.contains(key) || of_this_start.contains(key))
-            set_value(table[i], "--" + key, text_of_value(table_of_given[i]));
-        else if (before.contains(key))
-            set_value(table[i], file + ": " + key, text_of_setting(file + ": " + key, before[key]));
-    }
-    if (now.given.contains("epochs") && !now.given.contains("max-steps")) line.options.max_steps = 0;
-    return line;
+std::int64_t freeze_after(const Options& o) {
+    return number_or_auto("--onebit-freeze-step", o.onebit_freeze_step, kMany);
 }
 
 std::string for_shell(const std::string& text) {
@@ -477,15 +278,6 @@ std::string for_shell(const std::string& text) {
         else quoted += escaped && c == '\\' ? "\\\\" : std::string(1, c);
     }
     return quoted + '\'';
-}
-
-std::int64_t freeze_after(const Options& o) {
-    return number_or_auto("--onebit-freeze-step", o.onebit_freeze_step, kMany);
-}
-
-std::string help_text() {
-    const Parser all = parser();
-    return all.options.help(all.groups);
 }
 
 std::vector<std::string> flags_of(const Options& options, bool changed) {

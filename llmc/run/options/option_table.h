@@ -1,0 +1,44 @@
+// option_table.h - the flags as a table, which parsing, --help, messages, files of options and the log are made from
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "llmc/run/options/options.h"
+
+namespace llmc {
+
+template <class Number>
+struct Range {
+    Number least, most;
+    bool least_is_auto = false;  // 0 is written as auto
+};
+
+constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has
+
+using Whole = Range<std::int64_t>;
+using Real = Range<double>;
+using Names = std::vector<std::string>;
+
+// One flag. Its values are limited by a Range for a number, by names for a choice, and by nothing otherwise.
+struct Option {
+    const char *group, *flag, *help;
+    std::variant<std::string*, std::int64_t*, double*, bool*> field;  // of the Options that the table was made for
+    std::variant<std::monostate, Whole, Real, Names> limits;
+
+    bool is_switch() const { return std::holds_alternative<bool*>(field); }
+};
+
+// The table of flags for these options, in the order of --help.
+std::vector<Option> option_table(Options& options);
+
+// "--lr", from "l,lr".
+std::string long_name(std::string_view flag);
+// As it is parsed; a switch as "on" or "off".
+std::string text_of_value(const Option& option);
+// Sets the field. Throws Error that starts with `name` if the value is outside its limits.
+void set_value(const Option& option, const std::string& name, const std::string& value);
+
+}  // namespace llmc
