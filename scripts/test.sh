@@ -194,13 +194,15 @@ build_all &
 builder=$!
 set +m
 
-ranks="[ranks],[mpi]~[tools],[local]"
+# Two programs at a time, because ranks mostly wait for each other.
+ranks_of_runs="[mpi][run]~[tools]" other_ranks="[mpi]~[run]~[tools],[ranks]~[mpi]~[tools],[local]~[mpi]"
 host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # oneDNN reads the variable once, so each instruction set runs in its own process.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
 # The longest tests first: they mostly wait, so tests that compute run concurrently.
-is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
+is ranks && cases cpu "ranks" build/cpu/tests "$other_ranks"
+is ranks && cases cpu "whole runs of several ranks" build/cpu/tests "$ranks_of_runs"
 all_of run ranks && cases cpu "the benchmark of 1-bit messages" build/cpu/tests "[tools]"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
 all_of run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
