@@ -84,7 +84,9 @@ int run_steps(const Run& run, GradientExchange& gradients, OptimizerStep& optimi
                                        token_weight, gradients);
             }
             if (!between_steps.all_can_update()) break;
-            const auto learning_rate = float(plan.schedule.learning_rate(step));
+            record.progress = between_steps.progress();
+            const auto learning_rate =
+                float(plan.schedule.learning_rate(step, record.progress ? record.progress->share : 0));
             optimizer.run(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
             step_log.enqueued(record, step_began);
         }

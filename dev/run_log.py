@@ -17,7 +17,7 @@ LARGEST = 1e100
 MOST_STEPS = 2 ** 53
 # Fields of a step that plots use. They exclude the noise scale of each module, which is most of a log.
 STEP_KEYS = ('event', 'step', 'loss', 'lr', 'grad_norm', 'ms', 'tokens', 'tokens_so_far', 'tokens_per_s', 'mfu',
-             'noise_scale_tokens', 'noise_state', 'noise_relative_deviation', 'noise_at_least_tokens')
+             'progress', 'noise_scale_tokens', 'noise_state', 'noise_relative_deviation', 'noise_at_least_tokens')
 
 
 def number(value):
@@ -109,6 +109,12 @@ class Run:
 
     def total_steps(self):
         return number(self.start.get('total_steps'))
+
+    def seconds_of_run(self):
+        """Of a run whose length is a time: --max-minutes, in seconds."""
+        options = self.start.get('options')
+        minutes = number(options.get('max-minutes')) if isinstance(options, dict) else None
+        return 60 * minutes if minutes is not None else None
 
     def tokens_per_step(self):
         return number(self.start.get('tokens_per_step'))

@@ -6,9 +6,7 @@
 # last tenth of every file. Results: the data in data/bible, or data/NAME of the first file NAME.txt; and
 # runs/quickstart*/ with log.jsonl, plot.png (if gnuplot is installed) and the model.
 #
-#   QUICKSTART_MINUTES=3     duration of the run, including validations, samples and the checkpoint. A short run before
-#                            it measures the speed, which determines the number of steps; the run makes fewer steps if
-#                            the machine becomes slower
+#   QUICKSTART_MINUTES=3     duration of the run, including validations; samples and the checkpoint take little more
 #   QUICKSTART_DTYPE=fp32    or bf16
 set -euo pipefail
 # shellcheck source=scripts/help.sh
@@ -50,8 +48,6 @@ build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/gene
     exit 1
 }
 
-temporary=$(mktemp -d)
-trap 'rm -rf "$temporary"' EXIT
 if [ ${#texts[@]} -eq 0 ]; then
     data=data/bible
     if [ ! -e $data/bible_val_000000.bin ]; then
@@ -93,25 +89,16 @@ for ((i = 2; ; i++)); do
 done
 [ $out = runs/quickstart ] || echo "earlier runs are kept; this run writes to $out"
 
-# tokens SPLIT: in all its shards
-tokens() { wc -c "${shards}_$1"_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }'; }
+tokens=$(wc -c "${shards}_train"_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
 batch=8 length=128
-while [ $((batch * length)) -ge "$(tokens train)" ] && [ $length -gt 16 ]; do length=$((length / 2)); done
+while [ $((batch * length)) -ge "$tokens" ] && [ $length -gt 16 ]; do length=$((length / 2)); done
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
-    -b $batch -t $length --dtype "$dtype" --shuffle --samples 2 -g 300)
+    -b $batch -t $length --dtype "$dtype" --shuffle --lr 3e-3 --final-lr-fraction 0
+    -v 200 --val-tokens 16384  # takes as long as 5 steps, on any machine
+    -s 1000000000 --samples 2 -g 300 --max-minutes "$minutes" -o "$out")
 [ -z "$words" ] || train+=(--prompt "$words")
-recipe=(--lr 3e-3 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
-echo "measuring the speed of this machine"
-probe=$temporary/probe
-mkdir "$probe"
-"${train[@]}" -x 60 -v 60 --val-tokens 16384 -s 60 --max-minutes 0.5 -o "$probe/run" >"$probe/out" ||
-    { cat "$probe/out"; exit 1; }
-{ read -r -a plan && read -r summary; } < <(awk -v minutes="$minutes" -v tokens="$(tokens val)" \
-    -f scripts/quickstart_plan.awk "$probe/run/log.jsonl")
-echo "$summary"
-
-"${train[@]}" "${recipe[@]}" "${plan[@]}" -o "$out" |
+"${train[@]}" |
     # ignores signals, so that it prints the last lines of an interrupted run
     (trap '' INT TERM HUP; exec awk '
         /^step +[|]/ && headers++ { next }
@@ -136,4 +123,4 @@ echo
 echo "next: plot the run, generate text, train twice as long"
 echo "    dev/plot $out"
 echo "    dev/generate -e $out${words:+ --prompt ${words@Q}}"
-echo "    ./train_gpt2 -o $out -y auto -x $((2 * plan[1])) --max-minutes 0"
+echo "    ./train_gpt2 -o $out -y auto --max-minutes $(awk -v minutes="$minutes" 'BEGIN { print 2 * minutes }')"

@@ -38,9 +38,18 @@ def progress(run, steps):
     return done, run.total_steps()
 
 
-def seconds_left(run, steps):
-    """Estimate from the recent steps, including validations between them; None if unknown."""
+def share_done(run, steps):
+    """The part of the run that is completed, 0 to 1, by steps or by time; None if unknown."""
     done, total = progress(run, steps)
+    if total: return done / total
+    return number(steps[-1].get('progress')) if steps else None
+
+
+def seconds_left(run, steps):
+    """Estimate from the recent steps, including validations between them, or from the run's time; None if unknown."""
+    done, total = progress(run, steps)
+    if total is None and run.seconds_of_run() is not None and share_done(run, steps) is not None:
+        return run.seconds_of_run() * (1 - share_done(run, steps))
     at = run.seconds_at()
     back = steps[-min(len(steps), RECENT)]['step'] - 1 if steps else done
     begin = at.get(back, 0 if back == 0 else None)
@@ -51,16 +60,17 @@ def seconds_left(run, steps):
 def head(run, steps):
     done, total = progress(run, steps)
     words = [run.name, f'step {done}' + (f' of {total}' if total is not None else '')]
-    if total: words.append(f'{100 * done / total:.1f} %')
+    share = share_done(run, steps)
+    if share is not None: words.append(f'{100 * share:.1f} %')
     left = seconds_left(run, steps) if run.end is None else None
     if left is not None: words.append(f'{duration(left)} left')
     return ' | '.join(words)
 
 
 def bar(run, steps, width):
-    done, total = progress(run, steps)
-    if not total: return ''
-    eighths = round(min(done / total, 1) * width * 8)
+    share = share_done(run, steps)
+    if share is None: return ''
+    eighths = round(min(share, 1) * width * 8)
     partial = '' if eighths % 8 == 0 else '▏▎▍▌▋▊▉'[eighths % 8 - 1]
     return ('█' * (eighths // 8) + partial).ljust(width, '░')
 

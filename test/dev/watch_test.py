@@ -40,6 +40,13 @@ class Frames(WithFolder):
         self.assertEqual(shown[4], 'loss 5.0000, smoothed 6.3687 | validation 7.5000 at 2, best 7.5000 at 2')
         self.assertEqual(shown[5], 'lr 1.00e-03 | norm 2.0000 | 640 tok/s | 100.0 ms per step | MFU 50.0 %')
 
+    def test_a_run_whose_length_is_a_time(self):
+        begins = {key: value for key, value in start(options={'max-minutes': 3}).items() if key != 'total_steps'}
+        shown = self.frame(begins, step(0, 8.0, progress=0.2), step(1, 7.0, progress=0.25))
+        self.assertEqual(shown[0], 'mine | step 2 | 25.0 % | 2:15 left')
+        self.assertEqual(shown[1], '█' * 20 + '░' * 60)
+        self.assertEqual(self.frame(begins)[0], 'mine | step 0')
+
     def test_the_time_left_counts_validations_between_steps(self):
         events = [start(total_steps=100)]
         for k in range(50): events += [step(k, 8.0, ms=1000.0)] + ([val(k + 1, 7.0, ms=10000.0)] if k % 10 == 9 else [])

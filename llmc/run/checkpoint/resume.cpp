@@ -227,11 +227,12 @@ void require_free_names(const ResumeSearch& search, const Options& options, std:
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const bool own = resumption && appends_to_log(options, resumption);
     for (const auto& [step, folder] : step_folders(options.output_dir)) {
-        if (own ? step <= resumption->state.step : step > last_step) continue;
+        if (own ? step <= resumption->state.step : last_step > 0 && step > last_step) continue;
         if (is_damaged(search, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", after the step that --resume continues from"
-                                             : ", a name that this run of " + counted(last_step, "step") +
+                                             : ", a name that this run" +
+                                                   (last_step > 0 ? " of " + counted(last_step, "step") : "") +
                                                    " may use for a checkpoint"),
              own ? "choose another folder, or move that one away"
                  : "resume that run with --resume auto, choose another folder, or move that one away");

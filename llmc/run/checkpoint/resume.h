@@ -40,7 +40,7 @@ void clear_for_resumption(const ResumeSearch& search, const Options& options);
 // Whether the existing log and checkpoints are those of the run that is resumed.
 bool appends_to_log(const Options& options, const Resumption* resumption);
 // Throws Error if --output-dir holds a checkpoint of another run, or of another continuation of the same run, with a
-// step that this run may save. `last_step`: of this run.
+// step that this run may save. `last_step`: of this run; 0: unknown.
 void require_free_names(const ResumeSearch& search, const Options& options, std::int64_t last_step);
 
 struct Changes {

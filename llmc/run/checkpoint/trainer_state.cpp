@@ -22,11 +22,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_s
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthState, lowest_loss, lowest_after, high_steps, best_validation,
                                    best_validation_after, worse_validations, loss_sum, losses, mean_at_best,
                                    has_mean_at_best, validation_failed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, validation, samples, checkpoint)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
                                    hellaswag)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, scored,
-                                   sampled, data, noise, health, state_files, run)
+                                   sampled, data, noise, health, seconds, state_files, run)
 
 namespace {
 
@@ -86,7 +87,9 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     for (const char* const data : {"validation_data", "hellaswag"})  // older checkpoints lack them
         if (json.contains("run") && json["run"].is_object() && !json["run"].contains(data))
             json["run"][data] = nlohmann::json::array();
-    if (!json.contains("health")) json["health"] = HealthState{};  // older checkpoints lack it
+    // older checkpoints lack these
+    if (!json.contains("health")) json["health"] = HealthState{};
+    if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
     require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");
@@ -122,6 +125,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
             state.optimizer.norms.size(), std::to_string(held) + ", the number of losses",
             "restore the file from a copy");
+    for (const double seconds : {state.seconds.used, state.seconds.at_the_end()})
+        require(seconds >= 0, file.string() + ": seconds", seconds, "at least 0", "restore the file from a copy");
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);
     for (const auto& [name, files] : state.state_files)

@@ -31,6 +31,14 @@ struct RunIdentity {
 void to_json(nlohmann::json& json, const Fact& fact);
 void from_json(const nlohmann::json& json, Fact& fact);
 
+// Times of a run, for one whose length is a time (--max-minutes).
+struct RunSeconds {
+    double used = 0;                                  // of the whole run, also before a resume
+    double validation = 0, samples = 0, checkpoint = 0;  // the last one of each; 0: none yet
+
+    double at_the_end() const { return validation + samples + checkpoint; }  // what follows the last step
+};
+
 // Training progress between two steps.
 struct TrainerState {
     std::int64_t step = 0;              // steps made, including those whose update was skipped
@@ -42,6 +50,7 @@ struct TrainerState {
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
     HealthState health{};
+    RunSeconds seconds{};
     std::map<std::string, int> state_files{};  // number of files of each name of the optimizer's state
     RunIdentity run;
 

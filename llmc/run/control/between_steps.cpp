@@ -10,7 +10,7 @@
 namespace llmc {
 
 BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed)
-    : loop_(loop), control_(settings, loop.ranks), has_output_dir_(settings.saves) {
+    : loop_(loop), control_(settings, loop.ranks), has_output_dir_(settings.saves), timed_(settings.timed) {
     if (resumed) control_.restore(*resumed);
     control_.agree(requests());
 }
@@ -32,7 +32,10 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     step_ = step;
     next_position_ = loop_.loader.position();
     control_.reach(step);
-    if (!loop_.checkpoints.is_writing()) loop_.checkpoints.end(/*last=*/false);
+    if (!loop_.checkpoints.is_writing()) {
+        loop_.checkpoints.end(/*last=*/false);
+        if (save_began_ > 0) control_.checkpoint_took(seconds_now() - std::exchange(save_began_, 0));
+    }
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
         if (loop_.ranks.rank() == 0 && !has_output_dir_)
@@ -53,7 +56,12 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
             control_.end_hellaswag(score.signal);
         }
     }
-    if (control_.samples_due()) control_.end_samples(loop_.evaluator.sample(step));
+    if (control_.samples_due()) {
+        const double began = seconds_now();
+        const int signal = loop_.evaluator.sample(step);
+        if (signal == 0) control_.samples_took(seconds_now() - began);
+        control_.end_samples(signal);
+    }
     if (control_.ends()) return Next::end;
     if (control_.checkpoint_due()) save();
     return Next::step;
@@ -61,7 +69,9 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
 
 void BetweenSteps::validate_if_due() {
     if (!control_.validation_due()) return;
+    const double began = seconds_now();
     const int signal = loop_.evaluator.validate(step_);
+    if (signal == 0) control_.validation_took(seconds_now() - began);
     if (loop_.evaluator.unreadable()) control_.fail();
     else control_.end_validation(signal);
 }
@@ -71,14 +81,20 @@ bool BetweenSteps::all_can_update() {
     return !control_.failed();
 }
 
+std::optional<Report::Progress> BetweenSteps::progress() const {
+    if (!timed_) return {};
+    return Report::Progress{.share = control_.share(), .seconds_left = control_.seconds_left()};
+}
+
 void BetweenSteps::save() {
+    save_began_ = seconds_now();
     const StepLog::InARow in_a_row = loop_.step_log.in_a_row();
     loop_.checkpoints.begin({.step = step_, .optimizer = loop_.optimizer.counts(),
                              .failed_in_a_row = in_a_row.failed, .without_update = in_a_row.without_update,
                              .validated = !control_.validation_pending(), .scored = !control_.hellaswag_pending(),
                              .sampled = !control_.samples_pending(), .data = next_position_,
                              .noise = loop_.noise.averages(), .health = loop_.report.health().state(),
-                             .run = loop_.identity});
+                             .seconds = control_.run_seconds(), .run = loop_.identity});
     control_.checkpoint_begun();
 }
 

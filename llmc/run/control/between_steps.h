@@ -35,6 +35,8 @@ public:
     // After the micro-batches of a step and before its update; the one host collective of a step. False: a rank cannot
     // read its data or write its log, or the model has diverged, and all ranks end the run without this update.
     bool all_can_update();
+    // Of a run whose length is a time, after all_can_update(); empty: its length is a number of steps.
+    std::optional<Report::Progress> progress() const;
     // Once the run ends: saves the last step, unless the model has diverged, waits for the checkpoint and reports the
     // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed, or if a run that was not
     // interrupted has saved a model that may have diverged.
@@ -53,7 +55,8 @@ private:
 
     Loop loop_;
     RunControl control_;
-    bool has_output_dir_;
+    bool has_output_dir_, timed_;
+    double save_began_ = 0;          // seconds_now() when the checkpoint that is being written began; 0: none is
     bool ended_ = false;             // the end has been reported
     std::int64_t step_ = 0;          // steps made
     LoaderPosition next_position_{}; // of the batches of the next step

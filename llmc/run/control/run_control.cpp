@@ -1,10 +1,14 @@
 // run_control.cpp - the requests of all ranks, and what follows from them
 #include "llmc/run/control/run_control.h"
 
+#include <algorithm>
+
 #include "llmc/base/clock.h"
 
 namespace llmc {
 namespace {
+
+constexpr double kWholeShare = 0x1p52;  // shares are sent as whole numbers up to this
 
 bool minutes_passed(double minutes, double since) { return minutes > 0 && seconds_now() - since >= minutes * 60; }
 
@@ -26,17 +30,19 @@ void RunControl::restore(const TrainerState& state) {
     samples_.restore(state.step, !state.sampled);
     checkpoint_.restore(state.step, false);
     if (!settings_.branches) saved_ = state.step;
+    last_ = state.seconds;
 }
 
 void RunControl::agree(const RankRequests& mine) {
-    enum { kSignal, kOutOfTime, kFailed, kSaveByTime, kSave };
-    std::int64_t requests[] = {mine.signal, out_of_time(), mine.failed,
+    enum { kSignal, kShare, kFailed, kSaveByTime, kSave };
+    std::int64_t requests[] = {mine.signal, std::int64_t(share_now() * kWholeShare), mine.failed,
                                minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save};
     // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on cores
     // of their own, 160 us for 8 ranks on 2 cores that other programs use too.
     communicator_.host_reduce(requests, HostReduction::max);
     signal_ = int(requests[kSignal]);
-    out_of_time_ = requests[kOutOfTime] != 0;
+    share_ = double(requests[kShare]) / kWholeShare;
+    out_of_time_ = share_ >= 1;
     failed_ = requests[kFailed] != 0;
     save_by_time_ = requests[kSaveByTime] != 0;
     save_requested_ = requests[kSave] != 0;
@@ -44,7 +50,7 @@ void RunControl::agree(const RankRequests& mine) {
 
 void RunControl::reach(std::int64_t step) {
     step_ = step;
-    ends_ = failed_ || signal_ != 0 || out_of_time_ || step == settings_.total_steps;
+    ends_ = failed_ || signal_ != 0 || out_of_time_ || (!settings_.timed && step == settings_.total_steps);
     for (Periodic* const each : {&validation_, &hellaswag_, &samples_, &checkpoint_}) each->reach(step);
     save_due_ = save_by_time_ || save_requested_ || checkpoint_.due(ends_);
 }
@@ -66,7 +72,25 @@ void RunControl::end(Periodic& periodic, int signal) {
 
 double RunControl::seconds() const { return seconds_now() - began_; }
 
-bool RunControl::out_of_time() const { return minutes_passed(settings_.max_minutes, began_); }
+// What a run does at its end may take longer than it has: then it trains for half of its time.
+double RunControl::share_now() const {
+    const double all = settings_.max_minutes * 60;
+    if (all == 0) return 0;
+    if (!settings_.timed) return std::min(seconds() / all, 1.0);
+    return std::min((last_.used + seconds()) / std::max(all - last_.at_the_end(), all / 2), 1.0);
+}
+
+// A run that has ended has used all its time, also if its end took less than expected.
+RunSeconds RunControl::run_seconds() const {
+    RunSeconds now = last_;
+    now.used += seconds();
+    if (settings_.timed && out_of_time_) now.used = std::max(now.used, settings_.max_minutes * 60);
+    return now;
+}
+
+double RunControl::seconds_left() const {
+    return std::max(settings_.max_minutes * 60 - last_.used - seconds(), 0.0);
+}
 
 const char* RunControl::reason() const {
     return failed_ ? "error" : signal_ != 0 ? "interrupted"

@@ -19,6 +19,7 @@ public:
         std::int64_t total_steps = 0;
         std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: disabled
         double max_minutes = 0, checkpoint_minutes = 0;                                           // 0: no limit
+        bool timed = false;     // max_minutes are the length of the whole run, and total_steps is 0
         bool saves = false;     // there is a folder for checkpoints
         bool branches = false;  // the run resumes from a checkpoint in another folder
     };
@@ -28,7 +29,8 @@ public:
     // unless the run branches into another folder.
     void restore(const TrainerState& state);
 
-    // Collective, once a step: any rank's request applies to all ranks, from the next reach() on; failed() at once.
+    // Collective, once a step: any rank's request applies to all ranks, from the next reach() on; failed() and share()
+    // at once.
     void agree(const RankRequests& mine);
     // `step` steps have been made. A second call with the same step keeps what has been done.
     void reach(std::int64_t step);
@@ -56,17 +58,27 @@ public:
     void end_samples(int signal) { end(samples_, signal); }
     // The checkpoint of this step has begun. --checkpoint-minutes count from here.
     void checkpoint_begun();
+    // Seconds that the last one took: a timed run ends early enough for another one.
+    void validation_took(double seconds) { last_.validation = seconds; }
+    void samples_took(double seconds) { last_.samples = seconds; }
+    void checkpoint_took(double seconds) { last_.checkpoint = seconds; }
     // What a run that resumes from this step has to do first.
     bool validation_pending() const { return validation_.pending(); }
     bool hellaswag_pending() const { return hellaswag_.pending(); }
     bool samples_pending() const { return samples_.pending(); }
 
+    // The share of the time that was used at the last agree(), from 0 to 1, the same on all ranks: of max_minutes since
+    // construction, or of what a timed run has for all but its end. 1: the run ends.
+    double share() const { return share_; }
     double seconds() const;    // since construction
-    bool out_of_time() const;  // now, by the clock of this rank
+    RunSeconds run_seconds() const;  // for the checkpoint
+    double seconds_left() const;     // of a timed run, with its end
+    bool out_of_time() const { return share_now() >= 1; }  // by the clock of this rank
     // Why the run ended, for the log: "all steps completed", "out of time (--max-minutes)", "interrupted", "error".
     const char* reason() const;
 
 private:
+    double share_now() const;
     bool intact() const { return !failed_ && signal_ == 0; }
     void end(Periodic& periodic, int signal);
 
@@ -74,6 +86,8 @@ private:
     Communicator& communicator_;
     Periodic validation_, hellaswag_, samples_, checkpoint_;
     double began_, last_save_;             // seconds_now()
+    RunSeconds last_{};                    // `used`: before construction
+    double share_ = 0;
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     int signal_ = 0;
     bool ends_ = false, failed_ = false, out_of_time_ = false;

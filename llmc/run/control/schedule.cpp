@@ -8,27 +8,35 @@
 namespace llmc {
 namespace {
 
-constexpr double kDecayShare = 0.2;  // of all steps, in the wsd schedule
+constexpr double kDecayShare = 0.2;    // of the run, in the wsd schedule
+constexpr double kWarmupShare = 0.05;  // of the time
 
-// The position of a step between `first` (0) and `last` (1). If there are no steps between them, all later ones are at
-// 1.
-double progress(std::int64_t step, double first, double last) {
-    return last > first ? std::clamp((double(step) - first) / (last - first), 0.0, 1.0) : step > first ? 1.0 : 0.0;
+// The position of `at` between `first` (0) and `last` (1). If there is nothing between them, all later ones are at 1.
+double position(double at, double first, double last) {
+    return last > first ? std::clamp((at - first) / (last - first), 0.0, 1.0) : at > first ? 1.0 : 0.0;
 }
 
 }  // namespace
 
-double Schedule::learning_rate(std::int64_t step) const {
-    if (step < warmup_steps) return peak * double(step + 1) / double(warmup_steps);
-    const double low = peak * final_fraction, first = double(warmup_steps), last = double(total_steps);
+double Schedule::after_warmup(double at, double first, double last) const {
+    const double low = peak * final_fraction;
     switch (kind) {
         case LrSchedule::constant: return peak;
-        case LrSchedule::linear: return peak + progress(step, first, last) * (low - peak);
-        case LrSchedule::wsd: return peak + progress(step, std::max(first, last - kDecayShare * last),
+        case LrSchedule::linear: return peak + position(at, first, last) * (low - peak);
+        case LrSchedule::wsd: return peak + position(at, std::max(first, last - kDecayShare * last),
                                                      last) * (low - peak);
         case LrSchedule::cosine: break;
     }
-    return low + 0.5 * (1 + std::cos(std::numbers::pi * progress(step, first, last))) * (peak - low);
+    return low + 0.5 * (1 + std::cos(std::numbers::pi * position(at, first, last))) * (peak - low);
+}
+
+double Schedule::learning_rate(std::int64_t step, double share) const {
+    const double warmed = double(step + 1) / double(warmup_steps);
+    if (total_steps > 0)
+        return step < warmup_steps ? peak * warmed : after_warmup(double(step), double(warmup_steps),
+                                                                  double(total_steps));
+    if (warmup_steps > 0) return std::min(warmed, 1.0) * after_warmup(share, 0, 1);
+    return share < kWarmupShare ? peak * share / kWarmupShare : after_warmup(share, kWarmupShare, 1);
 }
 
 }  // namespace llmc

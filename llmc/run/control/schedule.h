@@ -8,6 +8,10 @@
 //   wsd       peak, then a straight line to low over the last fifth of the steps (warm-up, stable, decay: Hu et al.
 //             2024, arXiv 2404.06395)
 //   later     low (constant: peak)
+//
+// In a run whose length is a time (total_steps = 0), the share of it that is used, from 0 to 1, takes the place of step
+// and total. The warm-up is the first 5 % of the time: peak share / 0.05. With warmup > 0 it is of steps, and the rate
+// is that of a schedule without warm-up times (step + 1) / warmup.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +24,11 @@ struct Schedule {
     double peak = 6e-4, final_fraction = 0.1;
     std::int64_t warmup_steps = 0, total_steps = 0;
 
-    double learning_rate(std::int64_t step) const;  // step from 0
+    // step from 0; `share` of the time, for total_steps = 0
+    double learning_rate(std::int64_t step, double share = 0) const;
+
+private:
+    double after_warmup(double at, double first, double last) const;  // the warm-up ends at `first`
 };
 
 }  // namespace llmc

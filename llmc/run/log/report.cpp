@@ -17,6 +17,7 @@
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/value_text.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 
@@ -173,11 +174,12 @@ void Report::print(const std::string& line) const {
 }
 
 std::string Report::place(std::int64_t step) const {
-    return "step " + std::to_string(step) + '/' + std::to_string(total_steps_);
+    return "step " + std::to_string(step) + (lines_.max_minutes > 0 ? "" : '/' + std::to_string(total_steps_));
 }
 
 std::string Report::at(std::int64_t step) const {
-    return format("%-*s", int(place(total_steps_).size()), place(step).c_str());
+    constexpr std::int64_t kWide = 999'999;  // of a run whose number of steps is unknown
+    return format("%-*s", int(place(lines_.max_minutes > 0 ? kWide : total_steps_).size()), place(step).c_str());
 }
 
 std::string Report::header() const {
@@ -221,6 +223,7 @@ void Report::step(const Step& s) {
                {"tokens", s.positions},
                {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
+    if (s.progress) event["progress"] = s.progress->share;
     if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
     if (*s.stage) {
         event["stage"] = s.stage;
@@ -321,10 +324,12 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
     print_last_row();
     print("done: " + reason + ", " + counted(steps, "step") + " in " + clock_text(seconds));
+    const bool timed = lines_.max_minutes > 0, complete = timed ? reason.starts_with("out of time")
+                                                                : steps == total_steps_;
+    const std::string more = timed ? " --max-minutes " + text_of_number(2 * lines_.max_minutes)
+                                   : " -x " + std::to_string(2 * total_steps_);
     if (steps == saved_step_ && reason != "error" && !lines_.resume_command.empty())
-        print(steps < total_steps_
-                  ? "to resume: " + lines_.resume_command
-                  : "to train further: " + lines_.resume_command + " -x " + std::to_string(2 * total_steps_));
+        print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);
     write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 

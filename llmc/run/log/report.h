@@ -48,6 +48,7 @@ struct ReportLines {
     std::string resume_command{};     // how to resume or extend the run
     int vocabulary = 0;               // of the model and
     std::int64_t warmup_steps = 0;    // learning rate: for RunHealth
+    double max_minutes = 0;           // the length of a run without a number of steps
 };
 
 class Report {
@@ -76,6 +77,11 @@ public:
         double sequences_per_token;                           // valid tokens
         std::vector<std::pair<std::string, double>> modules;  // noise scale in valid tokens, by module; NaN: unknown
     };
+    // Of a run whose length is a time.
+    struct Progress {
+        double share;         // of the time that is used
+        double seconds_left;  // with the end of the run
+    };
     struct Step {
         std::int64_t step = 0;           // from 0; reported as one more
         std::int64_t epoch = 0, positions = 0;
@@ -83,6 +89,7 @@ public:
         kernels::StepScalars scalars{};
         const char* stage = "";          // of the optimizer; "": it has only one
         Throughput::Reading speed;
+        std::optional<Progress> progress;
         std::optional<double> seconds_left;
         std::optional<Noise> noise;
         // since the report of the step before: parts of it may belong to the next step
@@ -114,7 +121,7 @@ public:
     void end(std::int64_t steps, const std::string& reason, double seconds);
 
 private:
-    std::string place(std::int64_t step) const;  // "step 12/500"
+    std::string place(std::int64_t step) const;  // "step 12/500", or "step 12"
     std::string at(std::int64_t step) const;     // the same, padded to the width of the last step's
     void print(const std::string& line) const;
     void print_row(const std::string& row);      // of the table; with its header every 30 rows

@@ -29,7 +29,8 @@ void StepLog::report_pending(int steps_back) {
     const double now = seconds_now();
     step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
                                   step.scalars.valid_targets);
-    step.seconds_left = throughput_.seconds_left(total_steps_ - step.step - 1);
+    step.seconds_left = step.progress ? step.progress->seconds_left
+                                      : throughput_.seconds_left(total_steps_ - step.step - 1);
     last_seconds_ = now;
     pending_.reset();
     if (noise_) {

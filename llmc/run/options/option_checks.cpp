@@ -25,7 +25,9 @@ void check_onebit(const Options& o) {
                  "set that optimizer, or remove " + std::string(flag));
         return;
     }
-    freeze_after(o);
+    require(freeze_after(o) > 0 || !o.is_timed() || o.warmup_steps > 0, "--onebit-freeze-step",
+            in_quotes(o.onebit_freeze_step) + " with --max-minutes as the length of the run",
+            "a number of updates, or --warmup-steps, because auto freezes after the warm-up");
     require(o.onebit_bits == 1 || o.onebit_bits == 32, "--onebit-bits", o.onebit_bits, "1 or 32");
     require(o.zero_stage == 0, "--zero-stage", std::to_string(o.zero_stage) + " with --optimizer onebit-adam", "0",
             "1-bit Adam needs the whole momentum on every rank, so the optimizer state cannot be sharded");

@@ -70,10 +70,15 @@ std::vector<Option> option_table(Options& o) {
           "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
           "accumulated over the micro-batches; 0: one micro-batch per rank",
           Whole{0, kMany});
-    entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs needs", Whole{0, kMany});
-    entry("epochs", o.epochs, "number of passes over the training data; used if --max-steps is 0", Whole{1, 1000000});
+    entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs or --max-minutes needs",
+          Whole{0, kMany});
+    entry("epochs", o.epochs,
+          "number of passes over the training data, if --max-steps is 0; auto: 1, or with --max-minutes as many as fit",
+          Whole{0, 1000000, true});
     entry("max-minutes", o.max_minutes,
-          "end the run after this many minutes, with a last validation, samples and a checkpoint; 0: no limit",
+          "without --max-steps and --epochs: length of the whole run, with the time before a resume, validations, "
+          "samples and checkpoints; the learning rate then follows the time. With one of them: time from this start "
+          "until the run ends early, with a last validation, samples and a checkpoint. 0: no limit",
           Real{0, 1e7});
     entry("shuffle", o.shuffle,
           "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "
@@ -87,10 +92,11 @@ std::vector<Option> option_table(Options& o) {
           "repeat the first step's batch in every step, to check that the loss goes to 0");
     group("Optimizer");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
-    entry("u,warmup-steps", o.warmup_steps, "steps of linear learning-rate warm-up", Whole{0, kMany});
+    entry("u,warmup-steps", o.warmup_steps, "steps of linear learning-rate warm-up; 0 in a run whose length is "
+          "--max-minutes: 5 % of the time", Whole{0, kMany});
     entry("q,final-lr-fraction", o.final_lr_fraction, "final learning rate as a fraction of the peak", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
-          "learning-rate schedule after the warm-up; wsd: constant, then linear decay over the last fifth of the steps",
+          "learning-rate schedule after the warm-up; wsd: constant, then linear decay over the last fifth of the run",
           kLrSchedules);
     entry("c,weight-decay", o.weight_decay, "AdamW weight decay, applied to matrices and embeddings only",
           Real{0, 1e3});

@@ -48,8 +48,8 @@ struct Options {
     std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory
     std::int64_t seq_len = 1024;
     std::int64_t total_batch_tokens = 0;    // 0: one micro-batch per rank
-    std::int64_t max_steps = 0;             // 0: from epochs
-    std::int64_t epochs = 1;                // used if max_steps is 0
+    std::int64_t max_steps = 0;             // 0: from epochs or max_minutes
+    std::int64_t epochs = 0;                // used if max_steps is 0; 0: auto
     double max_minutes = 0;                 // 0: no limit
     bool shuffle = false, mask_document_start = false, pad_last = false, overfit_batch = false;
     // Optimizer
@@ -96,6 +96,11 @@ struct Options {
     // Other
     std::int64_t log_every = 1;             // steps, on the terminal
     bool log_gpu = false, verbose = false, dry_run = false;
+
+    // The length of the run is max_minutes, not a number of steps.
+    bool is_timed() const { return max_minutes > 0 && max_steps == 0 && epochs == 0; }
+    // Over the training data, if the length is neither max_steps nor a time.
+    std::int64_t passes() const { return epochs > 0 ? epochs : 1; }
 };
 
 enum class Request { run, help, version, print_config };

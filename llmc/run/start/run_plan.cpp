@@ -1,10 +1,12 @@
 // run_plan.cpp - from options, data and checkpoint to the values of a run
 #include "llmc/run/start/run_plan.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
+#include "llmc/base/value_text.h"
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/tokenizer_files.h"
 #include "llmc/run/log/step_log.h"
@@ -56,22 +58,33 @@ Schedule schedule_of(const Options& o, std::int64_t total_steps) {
 }
 
 std::int64_t steps_of(const Options& o, const DataLoader& loader) {
-    return o.max_steps > 0 ? o.max_steps : loader.steps_in(o.epochs);
+    return o.max_steps > 0 ? o.max_steps : o.is_timed() ? 0 : loader.steps_in(o.passes());
 }
 
-// "learning rate at step 401: 3.00e-04 -> 1.06e-03, because the schedule is now of 600 steps"; "": the same. The steps
-// of another amount of data are not known.
-std::string change_of_rate(const RunPlan& plan, const Options& before, const DataLoader& loader, bool new_data) {
+double share_of_time(double seconds, const Options& o) {
+    return o.is_timed() ? std::min(seconds / (o.max_minutes * 60), 1.0) : 0;
+}
+
+std::string length_of(const Schedule& schedule, const Options& o) {
+    return o.is_timed() ? text_of_number(o.max_minutes) + " minutes" : counted(schedule.total_steps, "step");
+}
+
+// "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
+// another amount of data are not known.
+std::string change_of_rate(const RunPlan& plan, const Options& before, const Options& now_options,
+                           const DataLoader& loader, bool new_data) {
     if (plan.first_step == plan.total_steps || (new_data && before.max_steps == 0)) return "";
     const Schedule then = schedule_of(before, steps_of(before, loader));
-    const double old = then.learning_rate(plan.first_step), now = plan.schedule.learning_rate(plan.first_step);
+    const auto rate = [&](const Schedule& schedule, const Options& o) {
+        return schedule.learning_rate(plan.first_step, share_of_time(plan.seconds_before, o));
+    };
+    const double old = rate(then, before), now = rate(plan.schedule, now_options);
     if (old == now) return "";
     char text[128];
     std::snprintf(text, sizeof text, "learning rate at step %lld: %.3g -> %.3g",
                   static_cast<long long>(plan.first_step + 1), old, now);
-    return text + (then.total_steps == plan.total_steps
-                       ? std::string()
-                       : "; the schedule is now of " + counted(plan.total_steps, "step"));
+    const std::string length = length_of(plan.schedule, now_options);
+    return text + (length == length_of(then, before) ? "" : "; the schedule is now of " + length);
 }
 
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
@@ -80,8 +93,8 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
     plan.noise = choose_noise_estimator(estimator, int(o.zero_stage), data.batch.world, plan.micro_batches);
     plan.total_steps = steps_of(o, *data.loader);
     // As for --max-steps: the learning rate would never reach its peak.
-    require(o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
-            "at most the " + counted(plan.total_steps, "step") + " of --epochs " + std::to_string(o.epochs));
+    require(o.is_timed() || o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
+            "at most the " + counted(plan.total_steps, "step") + " of --epochs " + std::to_string(o.passes()));
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
@@ -92,7 +105,7 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
                     .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
                     .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
                     .max_minutes = o.max_minutes, .checkpoint_minutes = o.checkpoint_minutes,
-                    .saves = !o.output_dir.empty()};
+                    .timed = o.is_timed(), .saves = !o.output_dir.empty()};
 }
 
 void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, const Resumption& resumption) {
@@ -108,12 +121,13 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
                 "the checkpoint's config.json has been changed: restore it");
     }
     plan.first_step = resumption.state.step;
+    plan.seconds_before = resumption.state.seconds.used;
     plan.control.branches = !appends_to_log(o, &resumption);
     if (plan.optimizer.onebit)
         plan.frozen_after = onebit_counts(resumption.state.optimizer.own, resumption.state.optimizer.updates,
                                           (resumption.folder / "trainer_state.json").string()).frozen_after;
-    require(plan.first_step <= plan.total_steps, "the number of steps of the whole run", plan.total_steps,
-            "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
+    require(o.is_timed() || plan.first_step <= plan.total_steps, "the number of steps of the whole run",
+            plan.total_steps, "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
             "increase --max-steps");
 }
 
@@ -181,7 +195,7 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const RunD
              resumption.state.without_update, "fewer than " + std::to_string(StepLog::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
     const Options then = continued({}, before, (resumption.folder / "trainer_state.json").string()).options;
-    const std::string rate = change_of_rate(plan, then, *data.loader, changes.data);
+    const std::string rate = change_of_rate(plan, then, options, *data.loader, changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }

@@ -12,6 +12,7 @@
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/value_text.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/initial_model.h"
@@ -46,6 +47,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint&
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
+    if (plan.control.timed && plan.seconds_before >= options.max_minutes * 60)
+        notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
+                        "; to train further: " + resume_command(options, context.communicator->size()) +
+                        " --max-minutes " + text_of_number(2 * options.max_minutes));
     if (plan.total_steps > 0 && plan.first_step == plan.total_steps)
         notes.push_back("the checkpoint has completed all " + counted(plan.total_steps, "step") +
                         "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +
@@ -165,7 +170,8 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
         return Report(options.output_dir, plan.total_steps, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
                        .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
-                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = options.warmup_steps});
+                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = options.warmup_steps,
+                       .max_minutes = options.is_timed() ? options.max_minutes : 0});
     });
     on_first_rank(ranks, [&] {
         clear_for_resumption(startup.search, options);

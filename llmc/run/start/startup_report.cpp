@@ -7,6 +7,7 @@
 
 #include "llmc/base/counted.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/value_text.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/start/onebit_report.h"
@@ -42,7 +43,8 @@ std::string describe_dropped(const DataLoader& loader, const Options& options) {
     if (const std::int64_t dropped = loader.dropped_per_epoch(); dropped > 0)
         lines = "  " + with_commas(dropped) + " of " + with_commas(loader.targets(), "target") +
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
-    const std::int64_t more = options.max_steps > 0 ? 0 : loader.dropped_after(options.epochs);
+    const bool whole_epochs = options.max_steps == 0 && !options.is_timed();
+    const std::int64_t more = whole_epochs ? loader.dropped_after(options.passes()) : 0;
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
                  (more == 1 ? "is" : "are") + " dropped:\n  too few for a step (--pad-last uses them)\n";
@@ -97,16 +99,20 @@ StartupItem options_item(const Options& options) {
 
 StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
+    const bool timed = plan.control.timed;
     std::string lines;
     if (plan.setup.training)
-        lines += "training: " + with_commas(plan.total_steps, "step") + " of " +
-                 with_commas(plan.step_tokens, "token") +
+        lines += "training: " +
+                 (timed ? text_of_number(plan.control.max_minutes) + " minutes, steps"
+                        : with_commas(plan.total_steps, "step")) +
+                 " of " + with_commas(plan.step_tokens, "token") +
                  ", micro-batches per step: " + std::to_string(plan.micro_batches) + '\n';
     if (plan.measures_noise())
         lines += "noise: sequences at which noise equals signal; ~ few steps, > lower bound\n";
-    return {lines,
-            {{"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
-             {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}},
+    Json fields = {{"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
+                   {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
+    if (timed) fields.erase("total_steps");
+    return {lines, fields,
             plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
 }
 

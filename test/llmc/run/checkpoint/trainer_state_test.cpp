@@ -26,6 +26,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                        .failed_in_a_row = 9, .without_update = 127, .scored = false,
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
+                       .seconds = {.used = third, .validation = tiny, .samples = 2, .checkpoint = large},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
                        .run = {.step_tokens = 524288, .ranks = 8, .options = JsonValue(to_json(Options{})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
@@ -47,6 +48,8 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
     CHECK(read.run.step_tokens == 524288);
     CHECK(read.run.ranks == 8);
+    CHECK((read.seconds.used == third && read.seconds.validation == tiny));
+    CHECK((read.seconds.samples == 2 && read.seconds.checkpoint == large));
     CHECK(read.state_files == state.state_files);
     CHECK(read.run.options == state.run.options);
     CHECK(read.run.training_data[0].value == "2");

@@ -145,3 +145,38 @@ TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
     });
     for (const std::string& one : seen) CHECK(one == "c.a0 c15 cf0 .0 ");
 }
+
+TEST_CASE("a run whose length is a time has the same share on all ranks, and ends early enough", "[run_control]") {
+    constexpr RunControl::Settings kTimed{.max_minutes = 1e6, .timed = true};  // 6e7 s
+    std::vector<double> first(3), second(3), late(3);
+    run_ranks(3, [&](Communicator& ranks) {
+        const auto rank = std::size_t(ranks.rank());
+        RunControl control(kTimed, ranks);
+        control.restore({.step = 5, .seconds = {.used = 1.5e7, .validation = 1, .checkpoint = 2}});
+        control.validation_took(2e7 - 2 + double(rank));  // 40e6 s for training; the slowest rank decides
+        control.agree({});
+        first[rank] = control.share();
+        control.agree({});
+        second[rank] = control.share();
+        control.reach(5);
+        CHECK_FALSE(control.ends());
+        CHECK(control.run_seconds().used >= 1.5e7);
+        CHECK(control.run_seconds().checkpoint == 2);
+        control.samples_took(5e7);  // more than there is: half of the time is for training
+        control.agree({});
+        late[rank] = control.share();
+    });
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+        CHECK((first[rank] > 0.375 && first[rank] < 0.3750001));
+        CHECK(first[rank] == first[0]);
+        CHECK((second[rank] >= first[rank] && second[rank] == second[0]));
+        CHECK((late[rank] > 0.5 && late[rank] < 0.5000001 && late[rank] == late[0]));
+    }
+    const auto ranks = alone();
+    RunControl over(kTimed, *ranks);
+    over.restore({.step = 5, .seconds = {.used = 5.5e7, .validation = 1e7}});
+    over.agree({});
+    over.reach(5);
+    CHECK((over.ends() && over.share() == 1 && over.run_seconds().used == 6e7));
+    CHECK(over.reason() == std::string("out of time (--max-minutes)"));
+}

@@ -74,3 +74,27 @@ TEST_CASE("a schedule without warm-up, or with nothing but warm-up, does not div
         CHECK(all_warmup.learning_rate(9) == 1);
     }
 }
+
+TEST_CASE("the schedule of a run whose length is a time follows the share of it", "[schedule][timed]") {
+    const auto at = [](const Schedule& schedule, std::int64_t step, double share) {
+        return schedule.learning_rate(step, share);
+    };
+    const Schedule cosine{.peak = 1, .final_fraction = 0.2};
+    CHECK(at(cosine, 0, 0) == 0);
+    CHECK(at(cosine, 99, 0.025) == 0.5);  // whatever the step
+    CHECK(at(cosine, 3, 0.05) == 1);
+    CHECK(std::fabs(at(cosine, 7, 0.525) - 0.6) < 1e-12);
+    CHECK(at(cosine, 8, 1) == 0.2);
+    const Schedule linear{.kind = LrSchedule::linear, .peak = 1, .final_fraction = 0},
+        wsd{.kind = LrSchedule::wsd, .peak = 1, .final_fraction = 0};
+    CHECK(std::fabs(at(linear, 5, 0.525) - 0.5) < 1e-12);
+    CHECK((at(wsd, 5, 0.79) == 1 && std::fabs(at(wsd, 5, 0.9) - 0.5) < 1e-12 && at(wsd, 5, 1) == 0));
+    CHECK(at({.kind = LrSchedule::constant, .peak = 1}, 5, 1) == 1);
+    // A warm-up of steps, which a slow machine may not complete: the last rate is not above the final one.
+    const Schedule steps{.kind = LrSchedule::linear, .peak = 1, .final_fraction = 0.2, .warmup_steps = 4};
+    CHECK(at(steps, 0, 0) == 0.25);
+    CHECK(std::fabs(at(steps, 1, 0.5) - 0.5 * 0.6) < 1e-12);
+    CHECK(std::fabs(at(steps, 3, 0.5) - 0.6) < 1e-12);
+    CHECK(std::fabs(at(steps, 100, 1) - 0.2) < 1e-12);
+    CHECK(std::fabs(at(steps, 1, 1) - 0.5 * 0.2) < 1e-12);
+}

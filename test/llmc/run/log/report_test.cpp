@@ -198,6 +198,16 @@ TEST_CASE("a run that saved its model prints how to resume or extend it", "[repo
     CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");
     CHECK(last(100, 100, "all steps completed") == "to train further: ./train_gpt2 --resume=auto -x 200\n");
     CHECK(last(-1, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
+    const std::string timed = printed([&] {
+        Report report("", 0, true, false, {.resume_command = "./train_gpt2 -y auto", .max_minutes = 1.5});
+        report.step(step_of(2));
+        report.checkpoint(12, "out/step", 0);
+        report.end(12, "interrupted", 1);
+        report.end(12, "out of time (--max-minutes)", 1);
+    });
+    CHECK_THAT(timed, StartsWith("step        |    loss") && Contains("\nstep 12     |  2.0000 1.00e-03") &&
+                          Contains("to resume: ./train_gpt2 -y auto\n") &&
+                          EndsWith("to train further: ./train_gpt2 -y auto --max-minutes 3\n"));
 }
 
 TEST_CASE("a skipped step reports the reason", "[report]") {

@@ -132,6 +132,9 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
          "--onebit-freeze-step is \"0\"; expected auto, or a whole number from 1"},
         {{"--optimizer", "onebit-adam", "--onebit-freeze-step", "soon"},
          "--onebit-freeze-step is \"soon\"; expected auto, or a whole number from 1"},
+        {{"--optimizer", "onebit-adam", "--max-minutes", "9"},
+         "--onebit-freeze-step is \"auto\" with --max-minutes as the length of the run; expected a number of updates"},
+        {{"--epochs", "0"}, "--epochs is \"0\"; expected auto, or a whole number from 1 to 1000000"},
         {{"--optimizer", "onebit-adam", "--onebit-bits", "8"}, "--onebit-bits is 8; expected 1 or 32"},
         {{"--optimizer", "onebit-adam", "--onebit-scale", "layer"},
          "--onebit-scale is \"layer\"; expected bucket, tensor or block"},
@@ -336,6 +339,24 @@ TEST_CASE("all options as a file give the same options", "[options]") {
     test::write_bytes(file, to_json(o).dump());  // as in the log
     CHECK(to_json(parsed({"--config", file})) == to_json(o));
     CHECK(parsed({"--print-config", "-l", "2"}, Request::print_config).lr == 2);
+}
+
+TEST_CASE("the length of a run is a time if only --max-minutes limits it", "[options][timed]") {
+    const auto is_timed = [](std::vector<std::string> flags) {
+        flags.insert(flags.end(), {"-i", "x"});
+        return parsed(flags).is_timed();
+    };
+    CHECK(is_timed({"--max-minutes", "3"}));
+    CHECK(is_timed({"--max-minutes", "3", "-x", "0", "--epochs", "auto"}));
+    CHECK_FALSE(is_timed({"--max-minutes", "3", "-x", "10"}));
+    CHECK_FALSE(is_timed({"--max-minutes", "3", "--epochs", "1"}));
+    CHECK_FALSE(is_timed({}));
+    CHECK(parsed({"-i", "x"}).passes() == 1);
+    // Checkpoints of versions before 0.3.0 have "epochs": 1, and stay runs of steps.
+    nlohmann::json before = to_json(parsed({"-i", "x", "--max-minutes", "3"}));
+    CHECK(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
+    before["epochs"] = 1;
+    CHECK_FALSE(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
 }
 
 TEST_CASE("a resumed run has the options of its checkpoint, except those given", "[options]") {
