@@ -2,6 +2,7 @@
 #
 #   set            published as                                            document
 #   fineweb        HuggingFaceFW/fineweb, sample/10BT, Parquet             a row's "text"
+#    with --tokenized  kjj0/fineweb10B-gpt2, 104 shards                  -
 #   fineweb-edu    HuggingFaceFW/fineweb-edu, sample/10BT, Parquet         a row's "text"
 #   tinystories    roneneldan/TinyStories, TinyStories-{train,valid}.txt   text between two <|endoftext|>, stripped
 #   tinyshakespeare  karpathy/char-rnn, input.txt                          paragraphs, with the blank line after each
@@ -9,6 +10,9 @@
 #
 # Texts are not changed in any other way. For FineWeb and tiny Shakespeare, documents, order and validation set are the
 # same as in llm.c's dev/data, and so are the tokens. llm.c's TinyStories is another file of the same repository.
+#
+# kjj0/fineweb10B-gpt2 has fineweb_val_000000.bin and fineweb_train_000001.bin to 000103.bin, by the script that
+# KellerJordan/modded-nanogpt downloads them with (data/cached_fineweb10B.py): llm.c's format, with 0 for the vocabulary.
 import importlib
 import re
 from dataclasses import dataclass, field
@@ -144,6 +148,13 @@ SOURCES = {
         GITHUB, 'rowanz/hellaswag/master/data', r'hellaswag_val\.jsonl', None, None, 'hellaswag_val',
         known={'hellaswag_val.jsonl': '0aa3b88843990f3f10a97b9575c94d7b71fb2205240ba04ae4884d9e9c992588'},
         needed=('hellaswag_val.jsonl',)),
+}
+
+# Sets that are also published as shards.
+TOKENIZED = {
+    'fineweb': Source(HUB, 'datasets/kjj0/fineweb10B-gpt2/resolve/main', r'fineweb_(val|train)_[0-9]{6}\.bin', None,
+                      None, 'fineweb', listing='api/datasets/kjj0/fineweb10B-gpt2/tree/main',
+                      needed=('fineweb_val_000000.bin', 'fineweb_train_000001.bin')),
 }
 
 

@@ -10,7 +10,7 @@ import subprocess
 import unittest
 from unittest import mock
 
-from prepare_support import Prepares, documents, ids_of, shards, sources, stream_of
+from prepare_support import Prepares, documents, ids_of, shards, sources, stream_of, without_check
 from run_support import ROOT, main
 from tool_main import ToolError
 
@@ -63,6 +63,50 @@ class Sets(Prepares):
             self.out = self.folder / f'wrong{code}{said[:4]}'
             self.assertIn(said, self.not_made('fineweb', '--from', folder, '--shard-tokens', 4000, code=code))
             self.assertEqual(list(self.out.glob('*.bin')), [])
+
+    def test_ready_made_shards_of_fineweb(self):
+        web, place, listed, published = self.server(), 'kjj0/fineweb10B-gpt2', [], {}
+        for name, ids in (('train_000001', [50256, 1, 2]), ('train_000002', [3, 4]), ('val_000000', [50256, 5])):
+            data = shards.header(20240520, 1, len(ids)) + struct.pack(f'<{len(ids)}H', *ids)  # no vocabulary, as llm.c
+            published[f'fineweb_{name}.bin'] = data
+            listed.append({'type': 'file', 'path': f'fineweb_{name}.bin', 'size': len(data),
+                           'lfs': {'oid': hashlib.sha256(data).hexdigest()}})
+        listed.append({'type': 'file', 'path': '.gitattributes', 'size': 9})
+        web.files[f'/api/datasets/{place}/tree/main'] = json.dumps(listed).encode()
+        for name, data in published.items(): web.files[f'/datasets/{place}/resolve/main/{name}'] = data
+        given = ('fineweb', '--tokenized', '--base', web.base)
+
+        def written():
+            return {path.name: path.read_bytes() for path in self.out.glob('*.bin')}
+
+        def requests():
+            return [path.rpartition('/')[2] for path, _ in web.requested]
+        with mock.patch('shards.TOKENIZE', self.folder / 'none'):  # needs no tokenizer
+            said = self.made(*given, '--shards', 2, tokenizer='gpt2')
+            self.assertEqual(requests(), ['main', 'fineweb_val_000000.bin', 'fineweb_train_000001.bin'])
+            self.assertEqual(written(), {name: data for name, data in published.items() if '000002' not in name})
+            self.assertIn(f'validation: 2 tokens in 1 shard: {self.out}/fineweb_val_000000.bin\n', said)
+            self.assertIn('vocabulary: 50257, end of text 50256\n', said)
+            right, web.files[f'/datasets/{place}/resolve/main/fineweb_train_000002.bin'] = published[
+                'fineweb_train_000002.bin'], shards.header(20240520, 1, 2) + b'wxyz'
+            code, _, err = self.run_set(*given, '-o', self.out, tokenizer='gpt2')
+            self.assertEqual(code, 1)
+            self.assertIn('fineweb_train_000002.bin" is of SHA-256', err)
+            web.files[f'/datasets/{place}/resolve/main/fineweb_train_000002.bin'] = right
+            web.requested.clear()
+            self.made(*given, tokenizer='gpt2')
+            self.assertEqual((requests(), written()), (['fineweb_train_000002.bin'], published))
+        self.assertEqual(sorted(path.name for path in self.out.iterdir()), sorted([*published, 'prepare.json']))
+        for words, tokenizer, said in (
+                (('fineweb',), 'gpt2', 'SET is fineweb; expected fineweb --tokenized, as in '),
+                (('tinystories', '--tokenized'), 'gpt2', '--tokenized is set for tinystories; expected fineweb'),
+                (('fineweb', '--tokenized'), 'bytes', '--tokenizer is bytes with --tokenized; expected gpt2'),
+                (('fineweb', '--tokenized', '--shard-tokens', '9'), 'gpt2', '--shard-tokens is set together with'),
+                (('fineweb', '--tokenized', '--from', self.folder), 'gpt2', '--from is set together with --tokenized'),
+                (('fineweb', '--tokenized', '--shards', '1'), 'gpt2', '--shards is "1"; expected a whole number from 2')):
+            with without_check(): code, _, err = self.run_set(*words, '-o', self.out, tokenizer=tokenizer)
+            self.assertEqual(code, 2)
+            self.assertIn(said, err)
 
     def test_fineweb_without_pyarrow(self):
         with mock.patch('importlib.import_module', side_effect=ImportError('none')):
