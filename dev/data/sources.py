@@ -11,8 +11,8 @@
 # Texts are not changed in any other way. For FineWeb and tiny Shakespeare, documents, order and validation set are the
 # same as in llm.c's dev/data, and so are the tokens. llm.c's TinyStories is another file of the same repository.
 #
-# kjj0/fineweb10B-gpt2 has fineweb_val_000000.bin and fineweb_train_000001.bin to 000103.bin, by the script that
-# KellerJordan/modded-nanogpt downloads them with (data/cached_fineweb10B.py): llm.c's format, with 0 for the vocabulary.
+# kjj0/fineweb10B-gpt2 has fineweb_val_000000.bin and fineweb_train_000001.bin to 000103.bin, by the script with which
+# KellerJordan/modded-nanogpt downloads them (data/cached_fineweb10B.py): llm.c's format, with 0 for the vocabulary.
 import importlib
 import re
 from dataclasses import dataclass, field
@@ -68,20 +68,20 @@ def library(name):
         return importlib.import_module(name)
     except ImportError as error:
         return fail(name.split('.')[0], f'not installed ({error})', 'the package that reads Parquet',
-                    'python3 -m venv ~/venv && ~/venv/bin/pip install pyarrow, then start '
-                    '~/venv/bin/python dev/data/prepare')
+                    'python3 -m venv ~/venv && ~/venv/bin/pip install pyarrow, then run this again with '
+                    'PATH=~/venv/bin:$PATH')
 
 
-def parquet_texts(path):
+def parquet_texts(path, column='text'):
     arrow, parquet = library('pyarrow'), library('pyarrow.parquet')
     row = 0
     try:
         with parquet.ParquetFile(path) as table:
-            if 'text' not in table.schema_arrow.names:
+            if column not in table.schema_arrow.names:
                 columns = ', '.join(in_quotes(name, 40) for name in table.schema_arrow.names[:20])
                 fail(in_quotes(path), f'a table with columns {columns or "without names"}',
-                     'a table with a column "text"')
-            for batch in table.iter_batches(columns=['text'], batch_size=1024):
+                     f'a table with a column {in_quotes(column)}')
+            for batch in table.iter_batches(columns=[column], batch_size=1024):
                 for text in batch.column(0).to_pylist():
                     row += 1
                     if not isinstance(text, str):
@@ -91,7 +91,7 @@ def parquet_texts(path):
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         detail = ' '.join(str(error).split())[:200]
         fail(in_quotes(path), f'not a complete Parquet table after row {row} ({detail})', 'a complete one',
-             'remove it to download it again', 1)
+             'download it again', 1)
 
 
 def in_utf8(data, path, at):

@@ -5,8 +5,10 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import os
 import struct
 import subprocess
+import sys
 import unittest
 from unittest import mock
 
@@ -103,7 +105,7 @@ class Sets(Prepares):
                 (('fineweb', '--tokenized'), 'bytes', '--tokenizer is bytes with --tokenized; expected gpt2'),
                 (('fineweb', '--tokenized', '--shard-tokens', '9'), 'gpt2', '--shard-tokens is set together with'),
                 (('fineweb', '--tokenized', '--from', self.folder), 'gpt2', '--from is set together with --tokenized'),
-                (('fineweb', '--tokenized', '--shards', '1'), 'gpt2', '--shards is "1"; expected a whole number from 2')):
+                (('fineweb', '--tokenized', '--shards', '1'), 'gpt2', '--shards is "1"; expected a whole number')):
             with without_check(): code, _, err = self.run_set(*words, '-o', self.out, tokenizer=tokenizer)
             self.assertEqual(code, 2)
             self.assertIn(said, err)
@@ -142,6 +144,54 @@ class Sets(Prepares):
         parts = '\n\n'.join(parts).split('\n\n')
         self.made('tinyshakespeare', '--from', folder)
         self.check_shards('tinyshakespeare', [part + '\n\n' for part in parts[:-1]] + parts[-1:], 100000000, 0, 32768)
+
+
+class Parquet(Prepares):
+    def tokenize(self, *words, path=None):
+        """(exit code, stderr) of dev/tokenize."""
+        done = subprocess.run([shards.TOKENIZE, '-o', self.out, '--hold-out', '0', *words], capture_output=True,
+                              text=True, check=False, timeout=60,
+                              env={**os.environ, **({'PATH': str(path)} if path else {})})
+        return done.returncode, done.stderr
+
+    @unittest.skipUnless(HAS_PYARROW, 'no pyarrow')
+    def test_tokenize_reads_a_column(self):
+        import pyarrow
+        import pyarrow.parquet
+        texts, file = [*documents(3000, 3), 'é\n"\\\x00😀', 'x' * 300000], self.folder / 'a.parquet'
+        pyarrow.parquet.write_table(pyarrow.table({'body': texts, 'id': list(range(len(texts)))}), file)
+        more = self.folder / 'b.jsonl'
+        more.write_text('{"body": "more"}\n')
+        self.assertEqual(self.tokenize('--field', 'body', file, more), (0, ''))
+        self.assertEqual(ids_of(self.out / 'text_train_000000.bin')[1], stream_of([*texts, 'more']))
+        self.out = self.folder / 'wrong'
+        pyarrow.parquet.write_table(pyarrow.table({'text': ['a'] * 40000 + [None]}), self.folder / 'null.parquet')
+        whole = file.read_bytes()
+        (self.folder / 'cut.parquet').write_bytes(whole[:-9])
+        for words, code, said in (((file,), 2, 'a.parquet" is a table with columns "body", "id"; expected a table with '
+                                   'a column "text"'),
+                                  ((self.folder / 'null.parquet',), 2, 'the text in row 40001 of '),
+                                  ((self.folder / 'cut.parquet',), 1, 'cut.parquet" is not a complete Parquet table'),
+                                  ((more, self.folder / 'none.parquet'), 2, 'none.parquet is ')):
+            got, err = self.tokenize(*words)
+            self.assertEqual((got, err.count('\n')), (code, 1), err)
+            self.assertIn(said, err)
+            self.assertEqual(list(self.out.glob('*')), [])
+
+    def test_tokenize_without_pyarrow_or_python(self):
+        table, folder = self.folder / 'a.parquet', self.folder / 'bin'
+        table.write_bytes(b'PAR1')
+        folder.mkdir()
+        self.assertIn('python3 is not found; expected python3 with the package pyarrow',
+                      self.tokenize(table, path=folder)[1])
+        (folder / 'python3').write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # without packages
+        (folder / 'python3').chmod(0o755)
+        code, err = self.tokenize(table, path=folder)
+        self.assertEqual((code, err.count('\n')), (2, 1), err)
+        self.assertIn('~/venv/bin/pip install pyarrow', err)
+        (folder / 'python3').write_text('#!/bin/sh\nkill -9 $$\n')
+        self.assertIn('ended by signal 9', self.tokenize(table, path=folder)[1])
+        self.assertEqual(list(self.out.glob('*')), [])
 
 
 class HellaSwag(Prepares):
