@@ -31,8 +31,16 @@ def tokens_of_shard(path):
     """(tokens, vocabulary size, end-of-text id) from its header."""
     with open(path, 'rb') as file: magic, version, tokens, *vocabulary = struct.unpack('<5i', file.read(20))
     if (magic, version, path.stat().st_size) != (MAGIC, VERSION, HEADER_BYTES + 2 * tokens):
-        fail(in_quotes(path), 'not a complete shard', 'a shard that dev/tokenize wrote', 'remove it', 1)
+        fail(in_quotes(path), 'not a complete shard', 'a whole token shard', 'remove it', 1)
     return tokens, *vocabulary
+
+
+def publish(hidden, folder, names):
+    """Moves complete shards from `hidden` to `folder`. The first name, of the validation shard, is moved last: before
+    that, no command that names both finds them."""
+    for name in reversed(names):
+        if (hidden / name).exists(): os.replace(hidden / name, folder / name)
+    sync_folder(folder)
 
 
 class Tokenizer:
@@ -177,11 +185,7 @@ class Cutter:
             tokens = sum(tokens for _, tokens in made)
             fail('the number of tokens', tokens, 'more than the validation shard takes',
                  'pass a lower --shard-tokens, and another folder with -o')
-        # Moves the validation shard last: before that, no command that names both finds them.
-        for name, _ in reversed(made):
-            if (self.data.partial / name).exists():
-                os.replace(self.data.partial / name, self.data.folder / name)
-        sync_folder(self.data.folder)
+        publish(self.data.partial, self.data.folder, [name for name, _ in made])
         shutil.rmtree(self.data.partial, ignore_errors=True)
         return made
 

@@ -2,6 +2,7 @@
 #
 #   set            published as                                            document
 #   fineweb        HuggingFaceFW/fineweb, sample/10BT, Parquet             a row's "text"
+#    with --tokenized  kjj0/fineweb10B-gpt2, 104 shards                  -
 #   fineweb-edu    HuggingFaceFW/fineweb-edu, sample/10BT, Parquet         a row's "text"
 #   tinystories    roneneldan/TinyStories, TinyStories-{train,valid}.txt   text between two <|endoftext|>, stripped
 #   tinyshakespeare  karpathy/char-rnn, input.txt                          paragraphs, with the blank line after each
@@ -9,6 +10,9 @@
 #
 # Texts are not changed in any other way. For FineWeb and tiny Shakespeare, documents, order and validation set are the
 # same as in llm.c's dev/data, and so are the tokens. llm.c's TinyStories is another file of the same repository.
+#
+# kjj0/fineweb10B-gpt2 has fineweb_val_000000.bin and fineweb_train_000001.bin to 000103.bin, by the script with which
+# KellerJordan/modded-nanogpt downloads them (data/cached_fineweb10B.py): llm.c's format, with 0 for the vocabulary.
 import importlib
 import re
 from dataclasses import dataclass, field
@@ -64,20 +68,20 @@ def library(name):
         return importlib.import_module(name)
     except ImportError as error:
         return fail(name.split('.')[0], f'not installed ({error})', 'the package that reads Parquet',
-                    'python3 -m venv ~/venv && ~/venv/bin/pip install pyarrow, then start '
-                    '~/venv/bin/python dev/data/prepare')
+                    'python3 -m venv ~/venv && ~/venv/bin/pip install pyarrow, then run this again with '
+                    'PATH=~/venv/bin:$PATH')
 
 
-def parquet_texts(path):
+def parquet_texts(path, column='text'):
     arrow, parquet = library('pyarrow'), library('pyarrow.parquet')
     row = 0
     try:
         with parquet.ParquetFile(path) as table:
-            if 'text' not in table.schema_arrow.names:
+            if column not in table.schema_arrow.names:
                 columns = ', '.join(in_quotes(name, 40) for name in table.schema_arrow.names[:20])
                 fail(in_quotes(path), f'a table with columns {columns or "without names"}',
-                     'a table with a column "text"')
-            for batch in table.iter_batches(columns=['text'], batch_size=1024):
+                     f'a table with a column {in_quotes(column)}')
+            for batch in table.iter_batches(columns=[column], batch_size=1024):
                 for text in batch.column(0).to_pylist():
                     row += 1
                     if not isinstance(text, str):
@@ -87,7 +91,7 @@ def parquet_texts(path):
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         detail = ' '.join(str(error).split())[:200]
         fail(in_quotes(path), f'not a complete Parquet table after row {row} ({detail})', 'a complete one',
-             'remove it to download it again', 1)
+             'download it again', 1)
 
 
 def in_utf8(data, path, at):
@@ -144,6 +148,13 @@ SOURCES = {
         GITHUB, 'rowanz/hellaswag/master/data', r'hellaswag_val\.jsonl', None, None, 'hellaswag_val',
         known={'hellaswag_val.jsonl': '0aa3b88843990f3f10a97b9575c94d7b71fb2205240ba04ae4884d9e9c992588'},
         needed=('hellaswag_val.jsonl',)),
+}
+
+# Sets that are also published as shards.
+TOKENIZED = {
+    'fineweb': Source(HUB, 'datasets/kjj0/fineweb10B-gpt2/resolve/main', r'fineweb_(val|train)_[0-9]{6}\.bin', None,
+                      None, 'fineweb', listing='api/datasets/kjj0/fineweb10B-gpt2/tree/main',
+                      needed=('fineweb_val_000000.bin', 'fineweb_train_000001.bin')),
 }
 
 

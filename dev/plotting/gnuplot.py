@@ -89,7 +89,9 @@ def plot_words(name, curve, several):
     style = {
         'raw': f"using 1:2 with {line} lw 1 lc rgb '#{faint(colour)}'",
         'mean': f"using 1:2 with {line} lw 2 lc rgb '#{colour}'",
-        'points': f"using 1:2 with linespoints{dashes(curve.run)} lw 2 {dot(1.1 if few else 0.7)} lc rgb '#{colour}'",
+        # Nothing was measured between validations, and most of the loss falls before the second one.
+        'points': f"using ($1 > 0 ? $1 : NaN):2 with lines dt 2 lw 1 lc rgb '#{colour}' notitle, ${name} using 1:2 "
+                  f"with points {dot(1.1 if few else 0.7)} lc rgb '#{colour}'",
         'band': f"using 1:2:3 with filledcurves fs transparent solid 0.25 noborder fc rgb '#{colour}'",
         'bound': f"using 1:2 with lines lw 2 dt 3 lc rgb '#{colour}'",
         'level': f"using 1:2 with lines lw 2 dt 2 lc rgb '#{GREY}'",
@@ -168,35 +170,37 @@ def labels_of_run(picture, i, values, detail):
 
 
 def key_entries(picture, panel):
-    """The legend: (style of the sample line, text, whether it has a point, colour)."""
+    """The legend: (style of the sample line, text, whether it has points, colours of the line's parts)."""
     entries, kinds = [], {curve.kind for curve in panel.curves}
     several = len(picture.names) > 1
-    plain = GREY if several else COLOURS[0]
+    plain = list(dict.fromkeys(colour_of(i) for i in range(min(len(picture.names), 3))))
     if several:
-        entries += [(f'lw 4{dashes(i)}', shortened(name, 60), False, colour_of(i))
+        entries += [(f'lw 4{dashes(i)}', shortened(name, 60), False, [colour_of(i)])
                     for i, name in enumerate(picture.names)]
-    if 'points' in kinds: entries.append(('lw 2', 'validation', True, plain if several else VALIDATION))
+    if 'points' in kinds: entries.append(('lw 1 dt 2', 'validation', True, plain if several else [VALIDATION]))
     if 'mean' in kinds:
         title = f'training, smoothed ({picture.smooth:g})' if picture.smooth > 0 else 'training'
         entries.append(('lw 2', title, False, plain))
-    if 'raw' in kinds: entries.append(('lw 1', 'every step', False, faint(plain)))
-    if picture.resumes: entries.append(('lw 1.5 dt 3', 'resumed', False, DARK))
-    entries += [(reference_style(curve), curve.name, False, DARK) for curve in panel.curves
+    if 'raw' in kinds: entries.append(('lw 1', 'every step', False, [faint(colour) for colour in plain]))
+    if picture.resumes: entries.append(('lw 1.5 dt 3', 'resumed', False, [DARK]))
+    entries += [(reference_style(curve), curve.name, False, [DARK]) for curve in panel.curves
                 if curve.kind == 'reference']
     return entries
 
 
 def legend_words(layout):
     lines = []
-    for number, (style, text, point, colour, x, row) in enumerate(layout.legend, 100):
+    for number, (style, text, point, colours, x, row) in enumerate(layout.legend, 100):
         y = 1 - (44 + (row + 0.5) * LINE) / layout.height
-        ends = [f'screen {place / WIDTH:.5f},{y:.5f}' for place in (x, x + SAMPLE - 8)]
-        lines.append(f"set arrow from {ends[0]} to {ends[1]} nohead {style} lc rgb '#{colour}'")
-        if point:
-            middle = (x + SAMPLE / 2 - 4) / WIDTH
-            lines.append(f"set label {number + 100} '' at screen {middle:.5f},{y:.5f} point {dot(1.1)} "
-                         f"lc rgb '#{colour}' front")
-        lines.append(label(number, text, (x + SAMPLE) / WIDTH, y, 'left', system='screen'))
+        part = (SAMPLE - 8) / len(colours)
+        for k, colour in enumerate(colours):
+            ends = [f'screen {place / WIDTH:.5f},{y:.5f}' for place in (x + k * part, x + (k + 1) * part)]
+            lines.append(f"set arrow from {ends[0]} to {ends[1]} nohead {style} lc rgb '#{colour}'")
+            if point:
+                lines.append(f"set label {number + 100 * (k + 1)} '' at screen {(x + (k + 0.5) * part) / WIDTH:.5f},"
+                             f"{y:.5f} point {dot(1.1)} lc rgb '#{colour}' front")
+        shade = colours[0] if len(colours) == 1 and text != 'every step' else DARK
+        lines.append(label(number, text, (x + SAMPLE) / WIDTH, y, 'left', shade, system='screen'))
     return lines
 
 
@@ -254,7 +258,7 @@ def panel_words(picture, layout, index, names):
                   y_ticks_of(low, high, log, 5), '')
     lines.append(label(1, panel.title, 0, 1 + 17 / (bottom - top), 'left', '000000', 'bold'))
     lines += resume_arrows(picture)
-    kinds, notes = {curve.kind for curve in panel.curves}, []
+    kinds, notes = {curve.kind for curve in panel.curves}, [panel.note] if panel.note else []
     if 'band' in kinds: notes.append('±1 std. dev.')
     if 'bound' in kinds: notes.append('dotted: at least')
     if notes: lines.append(label(2, ', '.join(notes), 1, 1 + 17 / (bottom - top), 'right', GREY))

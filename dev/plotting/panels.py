@@ -1,8 +1,9 @@
 # panels.py - the contents of a plot of runs: panels of curves as numbers, independent of drawing
 import bisect
+import math
 from dataclasses import dataclass, field
 
-from run_log import is_count, number, smoothed
+from run_log import LARGEST, is_count, number, smoothed
 from tool_main import fail, in_quotes
 
 from plotting.references import REFERENCES, TOKENS_PER_STEP
@@ -12,6 +13,8 @@ from plotting.references import REFERENCES, TOKENS_PER_STEP
 MOST_POINTS = 3000
 
 AXES = ('steps', 'tokens', 'hours')
+# Titles of the first panel.
+MEASURES = {'loss': 'loss (nats per token)', 'perplexity': 'perplexity', 'bits-per-byte': 'bits per byte'}
 
 
 @dataclass
@@ -28,9 +31,11 @@ class Curve:
 
 @dataclass
 class Panel:
-    """key: loss, lr, ...; log: whether its axis should be logarithmic; from_zero: whether it starts at 0."""
+    """key: loss, lr, ...; note: about its lines; log: whether its axis should be logarithmic; from_zero: whether it
+    starts at 0."""
     key: str
     title: str
+    note: str = ''
     log: bool = False
     from_zero: bool = False
     curves: list = field(default_factory=list)
@@ -59,7 +64,7 @@ class Picture:
 
 # key, title, key in the step event, factor, log, from_zero
 OF_STEPS = (
-    ('lr', 'learning rate', 'lr', 1, False, True),
+    ('lr', 'learning rate', 'lr', 1, False, True),  # log for several runs
     ('norm', 'gradient norm, before clipping', 'grad_norm', 1, True, False),
     ('noise', 'noise scale (tokens)', 'noise_scale_tokens', 1, True, False),
     ('speed', 'tokens per second', 'tokens_per_s', 1, False, True),
@@ -67,13 +72,13 @@ OF_STEPS = (
 )
 
 
-def make_picture(runs, axis='steps', smooth=0.9, reference=None):
+def make_picture(runs, axis='steps', smooth=0.9, reference=None, measure='loss'):
     """The Picture of runs that were read. Throws ToolError if there is nothing to draw."""
     clocks = [clock_of(run, axis) for run in runs]
     unit, scale = unit_of(axis, clocks)
     clocks = [{steps: x * scale for steps, x in clock.items()} for clock in clocks]
     picture = Picture(axis, unit, None, [run.name for run in runs], [], [], smooth, [])
-    picture.panels.append(loss_panel(runs, clocks, smooth))
+    picture.panels.append(loss_panel(runs, clocks, smooth, measure))
     picture.panels += [panel for panel in [hellaswag_panel(runs, clocks)] + [
         panel_of_steps(runs, clocks, smooth, *row) for row in OF_STEPS] if panel.curves]
     xs = [x for panel in picture.panels for curve in panel.curves for x in curve.xs]
@@ -82,7 +87,7 @@ def make_picture(runs, axis='steps', smooth=0.9, reference=None):
     picture.x_range = (low, high if high > low else low + 1)
     for i, (run, clock) in enumerate(zip(runs, clocks)):
         picture.resumes += [(i, clock[steps]) for steps in run.resumes if low < clock.get(steps, low) < high]
-    if reference: add_reference(picture, runs, reference)
+    if reference: add_reference(picture, runs, reference, measure)
     return picture
 
 
@@ -116,17 +121,35 @@ def is_known(ys):
     return any(y is not None for y in ys)
 
 
-def loss_panel(runs, clocks, smooth):
-    panel, means, validations = Panel('loss', 'loss (nats per token)'), [], []
+def bits_per_byte_of_nats(run):
+    """The factor from a loss to bits per byte, which is that of the validation's texts also for training."""
+    for event in reversed(run.of('val')):
+        loss, bits = number(event.get('loss')), number(event.get('bits_per_byte'))
+        if loss and bits is not None: return bits / loss
+    return fail('--y', 'bits-per-byte', 'loss or perplexity',
+                f'{in_quotes(run.log)} has no validation with "bits_per_byte"')
+
+
+def measured(ys, measure, factor):
+    """Losses in another measure; None if it is too large to draw."""
+    def of(loss):
+        if measure == 'perplexity': return math.exp(loss) if loss < math.log(LARGEST) else None
+        return loss * factor
+    return ys if measure == 'loss' else [None if loss is None else of(loss) for loss in ys]
+
+
+def loss_panel(runs, clocks, smooth, measure='loss'):
+    panel, means, validations = Panel('loss', MEASURES[measure]), [], []
     for i, (run, clock) in enumerate(zip(runs, clocks)):
-        values = Values()
+        values, factor = Values(), bits_per_byte_of_nats(run) if measure == 'bits-per-byte' else 1
         xs, ys = points(run.of('step'), clock, 'loss')
+        mean, ys = (measured(losses, measure, factor) for losses in (smoothed(ys, smooth), ys))
         if is_known(ys):
-            mean = smoothed(ys, smooth)
             if smooth > 0: panel.curves.append(thinned(Curve('raw', i, xs, ys)))
             means.append(thinned(Curve('mean', i, xs, mean)))
             values.training = last_of(xs, mean)
         xs, ys = points(run.of('val'), clock, 'loss')
+        ys = measured(ys, measure, factor)
         if is_known(ys):
             validations.append(Curve('points', i, xs, ys))
             values.last = last_of(xs, ys)
@@ -152,7 +175,9 @@ def hellaswag_panel(runs, clocks):
 
 
 def panel_of_steps(runs, clocks, smooth, key, title, name, factor, log, from_zero):
-    panel, above = Panel(key, title, log, from_zero), []
+    window = window_of(smooth)
+    panel, above = Panel(key, title, '', log or (key == 'lr' and len(runs) > 1), from_zero), []
+    if key == 'norm' and window > 1: panel.note = f'median of {window} steps'
     for i, (run, clock) in enumerate(zip(runs, clocks)):
         steps = run.of('step')
         xs, ys = points(steps, clock, name, factor)
@@ -161,7 +186,9 @@ def panel_of_steps(runs, clocks, smooth, key, title, name, factor, log, from_zer
         elif key == 'lr' or smooth == 0: above.append(thinned(Curve('mean', i, xs, ys)))
         else:
             panel.curves.append(thinned(Curve('raw', i, xs, ys)))
-            above.append(thinned(Curve('mean', i, xs, smoothed(ys, smooth))))
+            # Rare norms far above the rest would raise a mean for many steps.
+            line = medians(ys, window) if key == 'norm' else smoothed(ys, smooth)
+            above.append(thinned(Curve('mean', i, xs, line)))
     panel.curves += above
     panel.curves.sort(key=lambda curve: curve.kind != 'band')  # below the lines of all runs
     batches = {run.tokens_per_step() for run in runs}
@@ -170,6 +197,22 @@ def panel_of_steps(runs, clocks, smooth, key, title, name, factor, log, from_zer
         ends = [min(xs), max(xs)]
         panel.curves.append(Curve('level', -1, ends, [batches.pop()] * 2, name='batch'))
     return panel
+
+
+def window_of(smooth):
+    """The number of steps whose plain mean varies as much as the exponential moving average."""
+    return max(round((1 + smooth) / (1 - smooth)), 1)
+
+
+def medians(ys, window):
+    """The median of the known values among the last `window` at each known one."""
+    ordered, result = [], []
+    for k, y in enumerate(ys):
+        if k >= window and ys[k - window] is not None:
+            del ordered[bisect.bisect_left(ordered, ys[k - window])]
+        if y is not None: bisect.insort(ordered, y)
+        result.append(None if y is None else (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+    return result
 
 
 def noise_curves(i, run, clock):
@@ -213,17 +256,22 @@ def thinned(curve, most=MOST_POINTS):
     return Curve(curve.kind, curve.run, xs, ys, highs or None, curve.name)
 
 
-def add_reference(picture, runs, name):
+def add_reference(picture, runs, name, measure='loss'):
     reference = REFERENCES[name]
     low, high = picture.x_range
     others = {run.vocabulary() for run in runs} - {None, reference['vocabulary']}
     if others:
         picture.notes.append(f'--reference {name} has losses in nats per token of a vocabulary of '
                              f'{reference["vocabulary"]}, not {min(others)}: they are not comparable with these runs')
+    losses = measure != 'bits-per-byte'
+    if not losses: picture.notes.append(f'--reference {name} has no bits per byte; only HellaSwag is drawn')
     for panel in picture.panels:
         factor = 100 if panel.key == 'hellaswag' else 1
         for label, value, source in reference['levels'].get(panel.key, ()):
+            if panel.key == 'loss' and not losses: continue
+            if panel.key == 'loss': value, = measured([value], measure, 1)
             panel.curves.append(Curve('reference', -1, [low, high], [value * factor] * 2, name=f'{label}, {source}'))
+    if not losses: return
     curve = reference['curve']
     if picture.axis == 'hours':
         picture.notes.append(f'the curve of {curve["name"]} has no hours; only levels are drawn')
@@ -234,6 +282,7 @@ def add_reference(picture, runs, name):
                              'use --x tokens to compare the curves')
     scale = TOKENS_PER_STEP if picture.axis == 'tokens' else 1
     xs, ys = within([(steps * scale, loss) for steps, loss in curve['loss']], low, high)
+    ys = measured(ys, measure, 1)
     if len(xs) > 1:
         picture.panels[0].curves.append(
             Curve('reference', -1, xs, ys, name=f'{curve["name"]}, {curve["source"]}'))

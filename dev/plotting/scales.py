@@ -93,6 +93,9 @@ def panel_range(panel):
     firm = known(panel.curves, ('mean', 'points', 'level', 'bound', 'reference')) or values
     raw = known(panel.curves, ('raw',))
     low, high = min(firm), max(firm)
+    if panel.key == 'lr' and panel.log:  # several runs: two decades below the lowest peak, as many schedules end at 0
+        peaks = [max(y for y in curve.ys if y is not None) for curve in panel.curves]
+        low = max([min(peaks) / 100] + [min(y for y in firm if y > 0)] if min(peaks) > 0 else [low])
     if raw: low, high = min(low, quantile(raw, 0.005)), max(high, quantile(raw, 0.995))
     if panel.log and low > SMALLEST and high / low > 4:
         return low / (high / low) ** 0.05, high * (high / low) ** 0.05, True

@@ -11,6 +11,7 @@
 
 #include "kernels/base/error.h"
 #include "llmc/data/encoding_pool.h"
+#include "llmc/data/parquet_lines.h"
 #include "llmc/data/shard_writer.h"
 #include "llmc/data/text_source.h"
 
@@ -23,6 +24,7 @@ constexpr std::size_t kReadBytes = 1 << 18, kBatchBytes = 1 << 18, kProbedBytes 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 bool is_jsonl(const TextCorpusOptions& options, std::string_view path) {
+    if (is_parquet(path)) return true;
     if (options.format != TextFormat::automatic) return options.format == TextFormat::jsonl;
     for (const std::string_view end : {".gz", ".zst"})
         if (path.ends_with(end)) path.remove_suffix(end.size());
@@ -46,7 +48,7 @@ void check(const TextCorpusOptions& options) {
     require(!any_jsonl || options.documents.is_whole_text(), "--document-start or --document-key",
             "set for lines of JSON", "neither, as every line is a document", "leave it out, or set --format text");
     require(any_jsonl || options.field == "text", "--field", in_quotes(options.field) + " without lines of JSON",
-            "a file NAME.jsonl, or --format jsonl");
+            "a file NAME.jsonl or NAME.parquet, or --format jsonl");
 }
 
 // Shards of an earlier run would be read together with the new ones.
@@ -173,7 +175,7 @@ public:
         for (const std::string& path : options.files) {
             std::error_code unknown;
             const auto size = fs::file_size(path, unknown);
-            if (unknown) known_size_ = false;
+            if (unknown || is_parquet(path)) known_size_ = false;
             else progress_.bytes_in_all += std::int64_t(size);
         }
         if (!known_size_) progress_.bytes_in_all = 0;
@@ -204,7 +206,7 @@ public:
 
 private:
     void read_file() {
-        TextSource source(options_.files[file_], [this] { report_progress(); });
+        TextSource source(options_.files[file_], [this] { report_progress(); }, options_.field);
         const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
         const bool jsonl = is_jsonl(options_, source.path());
         const DocumentStream::Take take = [&](std::string_view text, bool begins) { add(text, begins); };

@@ -40,7 +40,7 @@ struct TextCorpusOptions {
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);
     TextFormat format =
         TextFormat::automatic;   // jsonl if the name, without .gz or .zst, ends with .jsonl or .ndjson
-    std::string field = "text";  // for jsonl
+    std::string field = "text";  // of a line of JSON; column of a Parquet table
     int threads = 0;             // 0: one per hardware thread
     // Called frequently on the caller's thread, also when a signal interrupts a read. If it throws, the work ends and
     // no shard remains.

@@ -5,12 +5,14 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import os
 import struct
 import subprocess
+import sys
 import unittest
 from unittest import mock
 
-from prepare_support import Prepares, documents, ids_of, shards, sources, stream_of
+from prepare_support import Prepares, documents, ids_of, shards, sources, stream_of, without_check
 from run_support import ROOT, main
 from tool_main import ToolError
 
@@ -64,6 +66,50 @@ class Sets(Prepares):
             self.assertIn(said, self.not_made('fineweb', '--from', folder, '--shard-tokens', 4000, code=code))
             self.assertEqual(list(self.out.glob('*.bin')), [])
 
+    def test_ready_made_shards_of_fineweb(self):
+        web, place, listed, published = self.server(), 'kjj0/fineweb10B-gpt2', [], {}
+        for name, ids in (('train_000001', [50256, 1, 2]), ('train_000002', [3, 4]), ('val_000000', [50256, 5])):
+            data = shards.header(20240520, 1, len(ids)) + struct.pack(f'<{len(ids)}H', *ids)  # no vocabulary, as llm.c
+            published[f'fineweb_{name}.bin'] = data
+            listed.append({'type': 'file', 'path': f'fineweb_{name}.bin', 'size': len(data),
+                           'lfs': {'oid': hashlib.sha256(data).hexdigest()}})
+        listed.append({'type': 'file', 'path': '.gitattributes', 'size': 9})
+        web.files[f'/api/datasets/{place}/tree/main'] = json.dumps(listed).encode()
+        for name, data in published.items(): web.files[f'/datasets/{place}/resolve/main/{name}'] = data
+        given = ('fineweb', '--tokenized', '--base', web.base)
+
+        def written():
+            return {path.name: path.read_bytes() for path in self.out.glob('*.bin')}
+
+        def requests():
+            return [path.rpartition('/')[2] for path, _ in web.requested]
+        with mock.patch('shards.TOKENIZE', self.folder / 'none'):  # needs no tokenizer
+            said = self.made(*given, '--shards', 2, tokenizer='gpt2')
+            self.assertEqual(requests(), ['main', 'fineweb_val_000000.bin', 'fineweb_train_000001.bin'])
+            self.assertEqual(written(), {name: data for name, data in published.items() if '000002' not in name})
+            self.assertIn(f'validation: 2 tokens in 1 shard: {self.out}/fineweb_val_000000.bin\n', said)
+            self.assertIn('vocabulary: 50257, end of text 50256\n', said)
+            right, web.files[f'/datasets/{place}/resolve/main/fineweb_train_000002.bin'] = published[
+                'fineweb_train_000002.bin'], shards.header(20240520, 1, 2) + b'wxyz'
+            code, _, err = self.run_set(*given, '-o', self.out, tokenizer='gpt2')
+            self.assertEqual(code, 1)
+            self.assertIn('fineweb_train_000002.bin" is of SHA-256', err)
+            web.files[f'/datasets/{place}/resolve/main/fineweb_train_000002.bin'] = right
+            web.requested.clear()
+            self.made(*given, tokenizer='gpt2')
+            self.assertEqual((requests(), written()), (['fineweb_train_000002.bin'], published))
+        self.assertEqual(sorted(path.name for path in self.out.iterdir()), sorted([*published, 'prepare.json']))
+        for words, tokenizer, said in (
+                (('fineweb',), 'gpt2', 'SET is fineweb; expected fineweb --tokenized, as in '),
+                (('tinystories', '--tokenized'), 'gpt2', '--tokenized is set for tinystories; expected fineweb'),
+                (('fineweb', '--tokenized'), 'bytes', '--tokenizer is bytes with --tokenized; expected gpt2'),
+                (('fineweb', '--tokenized', '--shard-tokens', '9'), 'gpt2', '--shard-tokens is set together with'),
+                (('fineweb', '--tokenized', '--from', self.folder), 'gpt2', '--from is set together with --tokenized'),
+                (('fineweb', '--tokenized', '--shards', '1'), 'gpt2', '--shards is "1"; expected a whole number')):
+            with without_check(): code, _, err = self.run_set(*words, '-o', self.out, tokenizer=tokenizer)
+            self.assertEqual(code, 2)
+            self.assertIn(said, err)
+
     def test_fineweb_without_pyarrow(self):
         with mock.patch('importlib.import_module', side_effect=ImportError('none')):
             said = self.not_made('fineweb', '--from', self.folder)
@@ -98,6 +144,54 @@ class Sets(Prepares):
         parts = '\n\n'.join(parts).split('\n\n')
         self.made('tinyshakespeare', '--from', folder)
         self.check_shards('tinyshakespeare', [part + '\n\n' for part in parts[:-1]] + parts[-1:], 100000000, 0, 32768)
+
+
+class Parquet(Prepares):
+    def tokenize(self, *words, path=None):
+        """(exit code, stderr) of dev/tokenize."""
+        done = subprocess.run([shards.TOKENIZE, '-o', self.out, '--hold-out', '0', *words], capture_output=True,
+                              text=True, check=False, timeout=60,
+                              env={**os.environ, **({'PATH': str(path)} if path else {})})
+        return done.returncode, done.stderr
+
+    @unittest.skipUnless(HAS_PYARROW, 'no pyarrow')
+    def test_tokenize_reads_a_column(self):
+        import pyarrow
+        import pyarrow.parquet
+        texts, file = [*documents(3000, 3), 'é\n"\\\x00😀', 'x' * 300000], self.folder / 'a.parquet'
+        pyarrow.parquet.write_table(pyarrow.table({'body': texts, 'id': list(range(len(texts)))}), file)
+        more = self.folder / 'b.jsonl'
+        more.write_text('{"body": "more"}\n')
+        self.assertEqual(self.tokenize('--field', 'body', file, more), (0, ''))
+        self.assertEqual(ids_of(self.out / 'text_train_000000.bin')[1], stream_of([*texts, 'more']))
+        self.out = self.folder / 'wrong'
+        pyarrow.parquet.write_table(pyarrow.table({'text': ['a'] * 40000 + [None]}), self.folder / 'null.parquet')
+        whole = file.read_bytes()
+        (self.folder / 'cut.parquet').write_bytes(whole[:-9])
+        for words, code, said in (((file,), 2, 'a.parquet" is a table with columns "body", "id"; expected a table with '
+                                   'a column "text"'),
+                                  ((self.folder / 'null.parquet',), 2, 'the text in row 40001 of '),
+                                  ((self.folder / 'cut.parquet',), 1, 'cut.parquet" is not a complete Parquet table'),
+                                  ((more, self.folder / 'none.parquet'), 2, 'none.parquet is ')):
+            got, err = self.tokenize(*words)
+            self.assertEqual((got, err.count('\n')), (code, 1), err)
+            self.assertIn(said, err)
+            self.assertEqual(list(self.out.glob('*')), [])
+
+    def test_tokenize_without_pyarrow_or_python(self):
+        table, folder = self.folder / 'a.parquet', self.folder / 'bin'
+        table.write_bytes(b'PAR1')
+        folder.mkdir()
+        self.assertIn('python3 is not found; expected python3 with the package pyarrow',
+                      self.tokenize(table, path=folder)[1])
+        (folder / 'python3').write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # without packages
+        (folder / 'python3').chmod(0o755)
+        code, err = self.tokenize(table, path=folder)
+        self.assertEqual((code, err.count('\n')), (2, 1), err)
+        self.assertIn('~/venv/bin/pip install pyarrow', err)
+        (folder / 'python3').write_text('#!/bin/sh\nkill -9 $$\n')
+        self.assertIn('ended by signal 9', self.tokenize(table, path=folder)[1])
+        self.assertEqual(list(self.out.glob('*')), [])
 
 
 class HellaSwag(Prepares):
