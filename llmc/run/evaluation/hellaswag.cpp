@@ -27,9 +27,13 @@ HellaSwagScore score_of(const HellaSwagFile& file, std::span<const double> nats)
     HellaSwagScore score{.examples = std::int64_t(file.examples().size())};
     for (std::size_t i = 0; i < file.examples().size(); ++i) {
         const HellaSwagExample& example = file.examples()[i];
-        const auto sums = nats.subspan(4 * i, 4);
-        std::array<double, 4> means;
-        for (std::size_t e = 0; e < 4; ++e) means[e] = sums[e] / double(example.endings[e].size());
+        std::array<double, 4> sums, means;
+        for (std::size_t e = 0; e < 4; ++e) {
+            const auto equal = [&](const auto& other) { return std::ranges::equal(other, example.endings[e]); };
+            const auto first = std::ranges::find_if(example.endings, equal) - example.endings.begin();
+            sums[e] = nats[4 * i + std::size_t(first)];
+            means[e] = sums[e] / double(example.endings[e].size());
+        }
         score.right += finds(sums, example.right);
         score.right_norm += finds(means, example.right);
     }

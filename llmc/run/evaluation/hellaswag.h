@@ -2,6 +2,8 @@
 //
 // Source    Zellers et al. 2019; endings are scored as by Brown et al. 2020 and llm.c: by the loss in nats of the
 //           ending's tokens after the context, summed (acc) or averaged (acc_norm). The lowest wins; ties: the first.
+//           Equal endings of an example have the loss of the first one: a matrix product may round a row in another way
+//           at another place in the batch, so their computed losses can differ in the last bits.
 #pragma once
 #include <cstdint>
 #include <functional>
