@@ -6,6 +6,8 @@
 #   tests                  the test program, build/<device>/tests; `make test` also runs it
 #   compile_commands.json  for clangd and clang-tidy
 #   tidy                   clang-tidy over TIDY="FILES..."; default: llmc/base without the JSON files, about 30 s
+#   install                copies the programs of `all`, as built last, to DESTDIR/PREFIX/bin: train_gpt2,
+#                          train_gpt2-tokenize, train_gpt2-generate, train_gpt2-export_llmc; `uninstall` removes them
 #   clean                  removes what make built; keeps build/deps, build/python and build/aarch64/root
 #
 # Variables:
@@ -20,6 +22,7 @@
 #   SANITIZE=CHECKS        thread, address, undefined or address,undefined; DEVICE=cpu or fibers
 #   TESTS=FILES            test files or folders to compile; default: test
 #   SUFFIX=-mine           separate build folders, for two concurrent builds
+#   PREFIX=/usr/local      where `install` copies to; DESTDIR=FOLDER before it, for packages
 #   CXX=clang++            compiler of host code; default: g++
 #   CCACHE=                without ccache, which is used if it is installed: a file compiled before takes no time
 #   NVCC= CUDA_HOME= CUBLAS_ROOT= CUDNN_ROOT= NCCL_ROOT= CUDNN_FRONTEND= MPI_ROOT=  locations (config.mk)
@@ -187,6 +190,17 @@ $(BUILD)/tests: $(LIBRARY) $(CASES) $(OPERATIONS) $(SUPPORT) $(BUILD)/library $(
 $(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ) $(BUILD)/library $(BUILD)/cases
 	$(link) $(CATCH2)
 
+# Builds nothing, so that root, for whom DEVICE may have another default, installs what a user built and tried.
+PREFIX    := /usr/local
+INSTALLED := $(DESTDIR)$(PREFIX)/bin
+install:
+	@for program in train_gpt2 $(LINKED); do [ -e $$program ] || { \
+	  echo "error: ./$$program is missing; run make first" >&2; exit 1; }; done
+	install -D train_gpt2 '$(INSTALLED)/train_gpt2'
+	$(foreach name,$(LINKED:dev/%=%),install dev/$(name) '$(INSTALLED)/train_gpt2-$(name)' &&) true
+uninstall:
+	rm -f '$(INSTALLED)/train_gpt2' $(LINKED:dev/%='$(INSTALLED)/train_gpt2-%')
+
 # ---- objects
 
 define compile_host
@@ -336,5 +350,5 @@ clean:
 	rm -rf $(filter-out build/deps build/python build/aarch64,$(wildcard build/*)) \
 	  $(filter-out build/aarch64/root,$(wildcard build/aarch64/*)) train_gpt2 $(LINKED) compile_commands.json
 
-.PHONY: all tools tests test help tidy clean train_gpt2 $(LINKED) ALWAYS
+.PHONY: all tools tests test install uninstall help tidy clean train_gpt2 $(LINKED) ALWAYS
 -include $(shell find build -name '*.cpp.d' -o -name '*.cu.d' 2>/dev/null)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # help.sh - every program and script prints --help without doing anything else, and refuses unknown arguments; so does
-# make, which also reports a missing tool and keeps in `make clean` what is slow to make again
+# make, which also reports a missing tool, keeps in `make clean` what is slow to make again, and installs programs that
+# start in any folder
 #
 #   test/program/help.sh [BUILD]     with the tools in BUILD (build/cpu)
 set -uo pipefail
@@ -89,5 +90,19 @@ tools=$bin makes 2 "a finding" DEVICE=cpu TIDY=any tidy
 makes 0 "rm -rf" DEVICE=cpu EXTRA="-g -O1" clean
 kept=$(cd "$tree/build" && find . -mindepth 1 | sort | tr '\n' ' ')
 [ "$kept" = "./aarch64 ./aarch64/root ./deps ./python " ] || fail "make clean leaves $kept"
+
+stage=$empty/stage
+makes 2 "error: ./train_gpt2 is missing; run make first" DEVICE=cpu DESTDIR="$stage" install
+ln -s "$root/$build/train_gpt2" "$tree"
+ln -s "$root/$build"/{tokenize,generate,export_llmc} "$tree/dev"
+makes 0 "" DEVICE=cpu DESTDIR="$stage" PREFIX=/opt install
+for tool in tokenize generate export_llmc; do
+    cmp "$root/$build/$tool" "$stage/opt/bin/train_gpt2-$tool" || fail "make install: train_gpt2-$tool is another file"
+done
+said=$(cd / && PATH=$stage/opt/bin:$PATH timeout 20 train_gpt2 --version) && [[ $said = train_gpt2* ]] ||
+    fail "make install: train_gpt2 --version prints: $said"
+[ -z "$(find "$stage" -type l)" ] || fail "make install installs links"
+makes 0 "" DEVICE=cpu DESTDIR="$stage" PREFIX=/opt uninstall
+[ -z "$(find "$stage" ! -type d)" ] || fail "make uninstall leaves $(find "$stage" ! -type d)"
 [ $failed = 0 ] && echo "every program and make print help and refuse unknown arguments"
 exit $failed
