@@ -182,7 +182,12 @@ int main(int argc, char** argv) {
         switch (line.request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;
             case Request::version: if (first_rank) std::cout << version_text(); return 0;
-            case Request::print_config: if (first_rank) std::cout << config_text(line.options); return 0;
+            case Request::print_config: {
+                const ResumeSearch search = find_resumption(line.options, *communicator);
+                const Options options = options_of_run(line, search, communicator->size());
+                if (first_rank) std::cout << config_text(options);
+                return 0;
+            }
             case Request::run: return run(line, communicator, *interrupt);
         }
     } catch (const SharedError& error) {

@@ -15,6 +15,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
+#include "llmc/base/mapped_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"
@@ -121,7 +122,11 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
         if (newest.empty()) {
             require_no_origin(options);
             require_writable(options.output_dir);
-            note("--resume auto: no checkpoint in " + options.output_dir + ", starting a new run at step 0");
+            const fs::path before = fs::path(options.output_dir) / kOptionsName;
+            if (is_present(fs::path(options.output_dir) / kLogName) && is_present(before))
+                search.options = MappedFile(before.string(), "the options of a run").text();
+            note("--resume auto: no checkpoint in " + options.output_dir + ", starting a new run at step 0" +
+                 (search.options.empty() ? "" : ", with the options in " + before.string()));
         }
         return newest;
     }
@@ -150,6 +155,7 @@ ResumeSearch find_resumption(const Options& options, Communicator& communicator)
     std::string name;
     on_first_rank(communicator, [&] { name = folder_of(options, search).string(); });
     const fs::path folder = communicator.host_gather(name)[0];
+    search.options = communicator.host_gather(search.options)[0];
     if (!folder.empty())
         search.resumption = together(communicator, [&] {
             Resumption resumption{folder, read_trainer_state(folder)};
@@ -170,6 +176,10 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         const RunIdentity& before = search.resumption->state.run;
         all = continued(line, *before.options, (search.resumption->folder / "trainer_state.json").string());
         Options& o = all.options;
+        require(line.given.contains("total-batch-tokens") || before.step_tokens % (o.seq_len * ranks) == 0,
+                "the number of ranks", ranks,
+                "a divisor of the " + counted(before.step_tokens / o.seq_len, "sequence") +
+                    " of a step, which a resumed run keeps", "start another number of ranks");
         const bool other_step = o.micro_batch * o.seq_len * ranks != before.step_tokens;  // also of -b auto
         if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = before.step_tokens;
         // Other ranks make the same steps: a smaller micro-batch, if none is given.
@@ -179,6 +189,9 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
             o.micro_batch = std::min(o.micro_batch, sequences);
             while (sequences % o.micro_batch != 0) --o.micro_batch;
         }
+    } else if (!search.options.empty()) {
+        const std::string file = (fs::path(line.options.output_dir) / kOptionsName).string();
+        all = continued(line, parse_json_object(file, search.options, "remove it, and pass the options again"), file);
     }
     check_together(all);
     return all.options;
@@ -281,8 +294,7 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         changes.options.push_back("validation data: different shards");
     if (are_others(before.hellaswag, now.hellaswag)) changes.options.push_back("HellaSwag: different examples");
 
-    constexpr std::array kIgnored{"output-dir", "resume", "allow-new-data", "train-data", "val-data", "tune",
-                                   "tune-file", "device", "threads", "log-every", "verbose", "dry-run"};
+    constexpr std::array kIgnored{"output-dir", "resume", "allow-new-data", "dry-run"};  // of this start
     const auto compare = [&](const std::string& what, const std::string& then, const std::string& today) {
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };

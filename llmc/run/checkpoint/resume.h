@@ -24,6 +24,7 @@ struct ResumeSearch {
     std::optional<Resumption> resumption;           // empty: the run starts at its first step
     std::vector<Damaged> damaged;                   // newer checkpoints in --output-dir with a missing or changed file
     std::vector<std::filesystem::path> unfinished;  // hidden, incomplete checkpoints
+    std::string options;                            // without a checkpoint: options.json of the run that saved none
 };
 // Every rank calls it and gets the same. Reads all files of the checkpoint and verifies their checksums; prints the
 // checkpoints that it skips. Changes nothing. Throws Error if auto finds only damaged ones, the folder is not a

@@ -261,8 +261,10 @@ std::string Report::advice_after_divergence() const {
     }
     const std::string anew = "start again with a lower --lr or more --warmup-steps";
     if (folder.empty()) return anew;
+    // The checkpoint may be of a shorter run, which this one extended.
+    const std::string length = total_steps_ > 0 ? " --max-steps " + std::to_string(total_steps_) : "";
     return "resume with a lower --lr from a checkpoint before the loss began to rise, such as --resume " + folder +
-           " (with another --output-dir if newer ones exist), or " + anew;
+           length + " (with another --output-dir if newer ones exist), or " + anew;
 }
 
 void Report::stage_begins(std::int64_t step, const std::string& stage) {
@@ -318,12 +320,14 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
     print(folder.empty() ? "starting from the first step: there is no checkpoint"
                        : "resuming after " + place(step) + " from " + folder);
     for (const std::string& change : changes) print("  changed: " + change);
+    first_step_ = step;
     write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
     print_last_row();
-    print("done: " + reason + ", " + counted(steps, "step") + " in " + clock_text(seconds));
+    print("done: " + reason + ", " + counted(steps - first_step_, "step") + " in " + clock_text(seconds) +
+          (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : ""));
     const bool timed = lines_.max_minutes > 0, complete = timed ? reason.starts_with("out of time")
                                                                 : steps == total_steps_;
     const std::string more = timed ? " --max-minutes " + text_of_number(2 * lines_.max_minutes)

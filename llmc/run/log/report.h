@@ -137,6 +137,7 @@ private:
     bool appended_ = false;
     ReportLines lines_;
     RunHealth health_;
+    std::int64_t first_step_ = 0;   // steps made before this start
     int rows_ = 0;                  // since the last header
     std::string last_row_;          // of the last step; empty: printed
     bool stepped_ = false;

@@ -170,8 +170,8 @@ CommandLine parse(int argc, char** argv) {
     } catch (const CxxoptsError& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }
-    if (line.request != Request::run) return line;
     check_resume(line);
+    if (line.request != Request::run) return line;
     if (!line.resumes()) check_together(line);
     return line;
 }

@@ -11,6 +11,7 @@
 #include "llmc/base/json_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/placement.h"
+#include "llmc/data/utf8.h"
 #include "llmc/model/activations.h"
 #include "llmc/run/options/option_table.h"
 
@@ -261,6 +262,7 @@ void set_value(const Option& option, const std::string& name, const std::string&
     } else {
         const auto* const names = std::get_if<Names>(&option.limits);
         if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
+        require(valid_length(value) == value.size(), name, in_quotes(value), "UTF-8, as in the log and in checkpoints");
         *std::get<std::string*>(option.field) = value;
     }
 }

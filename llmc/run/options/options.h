@@ -131,5 +131,7 @@ std::int64_t freeze_after(const Options& options);
 nlohmann::json to_json(const Options& options);
 // For --config: a JSON object with all options, one a line, in the order of --help.
 std::string config_text(const Options& options);
+// Such a file, which every run writes to --output-dir.
+inline constexpr const char* kOptionsName = "options.json";
 
 }  // namespace llmc

@@ -38,13 +38,25 @@ std::string resume_command(const Options& options, int ranks) {
     return "start the " + std::to_string(ranks) + " ranks again, with" + flags;
 }
 
-std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint& start, const Options& options,
-                                       const Context& context) {
+// "" if no validation shard is a training shard, too.
+std::string note_on_seen_shards(const RunData& data) {
+    if (!data.train || !data.val) return "";
+    const auto seen = std::ranges::count_if(data.val_facts.begin() + 1, data.val_facts.end(), [&](const Fact& shard) {
+        return std::ranges::find(data.train_facts, shard.value, &Fact::value) != data.train_facts.end();
+    });
+    if (seen == 0) return "";
+    return "validation shards that are training shards, too: " + std::to_string(seen) + " of " +
+           std::to_string(data.val->size()) + ", so their loss is that of data seen in training";
+}
+
+std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
+                                       const Options& options, const Context& context) {
     std::vector<std::string> notes;
     const std::string& why_not_cudnn = context.attention.plan(attention_problem(plan.setup)).why_not_cudnn;
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
+    if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
     if (plan.control.timed && plan.seconds_before >= options.max_minutes * 60)
@@ -132,7 +144,7 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
         context.matmul.describe(plan.setup.dtype);
     });
     const MemoryPlan memory = together(ranks, [&] { return memory_of(plan, options, context); });
-    const std::vector<std::string> notes = startup_notes(plan, start, options, context);
+    const std::vector<std::string> notes = startup_notes(plan, data, start, options, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
     if (first_rank) std::cout << terminal_text(items, options) << std::flush;
@@ -176,7 +188,7 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     on_first_rank(ranks, [&] {
         clear_for_resumption(startup.search, options);
         if (!options.output_dir.empty())
-            write_whole(std::filesystem::path(options.output_dir) / "options.json", config_text(options));
+            write_whole(std::filesystem::path(options.output_dir) / kOptionsName, config_text(options));
     });
     if (options.output_dir.empty() && first_rank)
         std::cout << "no --output-dir: neither log nor model will be saved\n";
