@@ -124,7 +124,7 @@ Outcome train(const Run& run) {
 
 int evaluate(const Run& run) {
     const double began = seconds_now();
-    int signal = run.evaluator.validate(0);
+    int signal = run.startup.data.val ? run.evaluator.validate(0) : 0;
     if (run.evaluator.unreadable()) std::rethrow_exception(run.evaluator.unreadable());
     if (run.startup.data.hellaswag && signal == 0) signal = run.evaluator.score_hellaswag(0).signal;
     if (run.startup.plan.sampler && signal == 0) signal = run.evaluator.sample(0);

@@ -1,26 +1,31 @@
 #!/usr/bin/env python3
-# export_runs.py - exports runs from their logs to CSV tables, TensorBoard event files or wandb's offline folders
+# export_runs.py - exports runs from their logs to CSV or Parquet tables, TensorBoard event files or wandb
 #
-# Uses the libraries of TensorBoard and wandb to write their files. Sends nothing over the network.
+# Uses the libraries of TensorBoard and wandb to write their files. Sends nothing over the network, except with
+# --to wandb --follow.
 import csv
 import errno
 import importlib
 import os
 import shutil
 import sys
+from datetime import datetime
 from pathlib import Path
+from time import sleep, time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from run_log import is_count, number, open_runs  # noqa: E402
 from tool_main import Parser, ToolError, fail, in_quotes, one_of, tool_main, why_not  # noqa: E402
 
-SAYS = """Exports runs from their logs to CSV tables, TensorBoard event files or wandb's offline folders. Every number
-of a log is exported once, at the number of completed steps: train/loss, val/loss, ..."""
+SAYS = """Exports runs from their logs to CSV or Parquet tables, TensorBoard event files or wandb. Every number of a log
+is exported once, at the number of completed steps: train/loss, val/loss, ..."""
 EXAMPLES = """  dev/export_runs.py --to csv runs/a runs/b -o tables            tables/a.csv, tables/b.csv
   dev/export_runs.py --to tensorboard runs/a runs/b -o boards    then: tensorboard --logdir boards
-  dev/export_runs.py --to wandb runs/a -o offline                then: wandb sync offline/wandb/offline-run-*"""
+  dev/export_runs.py --to wandb runs/a -o offline                then: wandb sync offline/wandb/offline-run-*
+  dev/export_runs.py --to wandb --follow runs/a -o live          uploads while the run goes on"""
 
 PROJECT = 'train_gpt2'
+SECONDS_BETWEEN_READS = 5
 # Events about the log, without measurements.
 WITHOUT_NUMBERS = ('start', 'resume', 'end', 'sample')
 
@@ -28,7 +33,10 @@ WITHOUT_NUMBERS = ('start', 'resume', 'end', 'sample')
 def command_line():
     parser = Parser('dev/export_runs.py', SAYS, EXAMPLES)
     parser.add_argument('runs', nargs='*', metavar='RUN', help="a run's folder or its log.jsonl")
-    parser.add_argument('--to', metavar='FORMAT', help='csv, tensorboard or wandb; the latter two need their packages')
+    parser.add_argument('--to', metavar='FORMAT', help='csv, parquet, tensorboard or wandb; all but csv need their '
+                        'packages (parquet: pyarrow)')
+    parser.add_argument('--follow', action='store_true', help='write new steps to TensorBoard or wandb until the runs '
+                        'end, or Ctrl-C. wandb then uploads, as WANDB_MODE says')
     parser.add_argument('-o', '--output', metavar='DIR', help='output folder, created if missing; keeps existing files')
     parser.add_argument('--project', default=PROJECT, metavar='NAME', help=f"wandb's project (default: {PROJECT})")
     parser.add_argument('-h', '--help', action='store_true', help='print this help and exit')
@@ -65,6 +73,68 @@ def library(module, package):
                     f'python3 -m pip install {package}, in a virtual environment')
 
 
+def wall_times(run):
+    """{completed steps: seconds since 1970} of a step's last event; from the steps' durations if events have no time,
+    as in older logs."""
+    times = {}
+    for event in run.events:
+        if event['event'] in WITHOUT_NUMBERS or not is_count(event.get('step')): continue
+        try:
+            times[event['step']] = datetime.strptime(event['time'], '%Y-%m-%dT%H:%M:%S%z').timestamp()
+        except (KeyError, TypeError, ValueError):
+            pass
+    if times: return times
+    seconds = run.seconds_at()
+    began = run.log.stat().st_mtime - max(seconds.values(), default=0)
+    return {steps: began + after for steps, after in seconds.items()}
+
+
+class NewRows:
+    """The rows of a run's log that are not written yet, while the run goes on.
+
+    restart   set by read(): None, or the number of completed steps from which on a resumed run has replaced rows
+    """
+
+    def __init__(self, run):
+        self.run, self.written, self.resumes, self.restart = run, {}, [], None
+
+    def read(self, whole):
+        """[(completed steps, {name: number})] of what the log has and no call returned. The last step, which may still
+        get a validation, is left out unless `whole`."""
+        rows, resumes = rows_of(self.run), [event['step'] for event in self.run.of('resume')]
+        same = len(os.path.commonprefix([resumes, self.resumes]))
+        first = min(resumes[same:], default=float('inf'))
+        there = {steps for steps, _ in rows}
+        self.resumes = resumes
+        self.restart = min((steps for steps in self.written if steps > first or steps not in there), default=None)
+        if self.restart is not None:
+            self.written = {steps: names for steps, names in self.written.items() if steps < self.restart}
+        new = []
+        for steps, row in rows if whole else rows[:-1]:
+            names = self.written.setdefault(steps, set())
+            fresh = {name: value for name, value in row.items() if name not in names}
+            names.update(fresh)
+            if fresh: new.append((steps, fresh))
+        return new
+
+
+def write_all(runs, writers, follow):
+    """Writes each run's rows with its writer; with `follow`, until all runs have ended."""
+    sources = [NewRows(run) for run in runs]
+    try:
+        while True:
+            ended = [not follow or run.end is not None for run in runs]
+            for source, writer, whole in zip(sources, writers, ended):
+                rows = source.read(whole)
+                if source.restart is not None: writer.restart(source.restart)
+                writer.write(rows)
+            if all(ended): return
+            sleep(SECONDS_BETWEEN_READS)
+            for run in runs: run.read()
+    finally:
+        for writer in writers: writer.close()
+
+
 def new_path(folder, run, ending=''):
     """The run's path in the folder. Throws ToolError if it exists."""
     path = folder / ((run.name.strip('/') or 'run') + ending)
@@ -73,44 +143,112 @@ def new_path(folder, run, ending=''):
     return path
 
 
-def to_csv(runs, folder, _):
-    paths = [new_path(folder, run, '.csv') for run in runs]
+def partial_path(path):
+    """Where a new file or folder is written before it gets its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f'.{path.name}.partial')
+
+
+def to_tables(runs, folder, ending, write):
+    """write(file, names of the numbers, rows) of each run. Only names that have a number are columns."""
+    paths = [new_path(folder, run, ending) for run in runs]
     for run, path in zip(runs, paths):
         rows = rows_of(run)
         names = list(dict.fromkeys(name for _, row in rows for name in row))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f'.{path.name}.partial')
-        with partial.open('w', newline='', encoding='utf-8') as file:
-            table = csv.writer(file)
-            table.writerow(['step', *names])
-            for steps, row in rows: table.writerow([steps, *(row.get(name, '') for name in names)])
+        partial = partial_path(path)
+        write(partial, names, rows)
         partial.rename(path)
         print(f'wrote {path}: {len(rows)} rows, {len(names)} numbers')
 
 
-def to_tensorboard(runs, folder, _):
-    writer = library('tensorboard.summary.writer.event_file_writer', 'tensorboard')
-    event_pb2 = library('tensorboard.compat.proto.event_pb2', 'tensorboard')
-    summary_pb2 = library('tensorboard.compat.proto.summary_pb2', 'tensorboard')
-    paths = [new_path(folder, run) for run in runs]
-    for run, path in zip(runs, paths):
-        rows, seconds = rows_of(run), run.seconds_at()
-        began = run.log.stat().st_mtime - max(seconds.values(), default=0)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f'.{path.name}.partial')
-        if partial.exists(): shutil.rmtree(partial)
-        file = writer.EventFileWriter(str(partial))
+def write_csv(path, names, rows):
+    with path.open('w', newline='', encoding='utf-8') as file:
+        table = csv.writer(file)
+        table.writerow(['step', *names])
+        for steps, row in rows: table.writerow([steps, *(row.get(name, '') for name in names)])
+
+
+def to_csv(runs, folder, _):
+    to_tables(runs, folder, '.csv', write_csv)
+
+
+def to_parquet(runs, folder, _):
+    arrow, parquet = library('pyarrow', 'pyarrow'), library('pyarrow.parquet', 'pyarrow')
+
+    def write(path, names, rows):
+        columns = {name: arrow.array([row.get(name) for _, row in rows], arrow.float64(), from_pandas=False)
+                   for name in names}
+        parquet.write_table(arrow.table({'step': arrow.array([steps for steps, _ in rows], arrow.int64()), **columns}),
+                            path)
+    to_tables(runs, folder, '.parquet', write)
+
+
+class Board:
+    """Writes a run as an event file of TensorBoard."""
+
+    def __init__(self, run, folder):
+        self.messages = library('tensorboard.compat.proto.event_pb2', 'tensorboard')
+        self.summaries = library('tensorboard.compat.proto.summary_pb2', 'tensorboard')
+        self.run, self.steps = run, 0
+        self.file = library('tensorboard.summary.writer.event_file_writer', 'tensorboard').EventFileWriter(str(folder))
+
+    def write(self, rows):
+        times = wall_times(self.run)
         for steps, row in rows:
-            values = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
-            file.add_event(event_pb2.Event(wall_time=began + seconds.get(steps, 0), step=steps,
-                                           summary=summary_pb2.Summary(value=values)))
-        file.close()
-        partial.rename(path)
-        print(f'wrote {path}: {len(rows)} steps')
-    print(f'view with: tensorboard --logdir {folder}')
+            values = [self.summaries.Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
+            self.file.add_event(self.messages.Event(wall_time=times.get(steps, 0), step=steps,
+                                                    summary=self.summaries.Summary(value=values)))
+        self.steps += len(rows)
+        self.file.flush()
+
+    def restart(self, steps):
+        """TensorBoard then discards what it has from `steps` on."""
+        log = self.messages.SessionLog(status=self.messages.SessionLog.START)
+        self.file.add_event(self.messages.Event(wall_time=time(), step=steps, session_log=log))
+
+    def close(self):
+        self.file.close()
 
 
-def to_wandb(runs, folder, project):
+def to_tensorboard(runs, folder, options):
+    library('tensorboard.summary.writer.event_file_writer', 'tensorboard')
+    paths = [new_path(folder, run) for run in runs]
+    if options.follow: print(f'view with: tensorboard --logdir {folder}', flush=True)
+    places = paths if options.follow else [partial_path(path) for path in paths]
+    for place in places: shutil.rmtree(place, ignore_errors=True)
+    writers = [Board(run, place) for run, place in zip(runs, places)]
+    write_all(runs, writers, options.follow)
+    for writer, place, path in zip(writers, places, paths):
+        if place != path: place.rename(path)
+        print(f'wrote {path}: {writer.steps} steps')
+    if not options.follow: print(f'view with: tensorboard --logdir {folder}')
+
+
+class Upload:
+    """Writes a run with wandb, which keeps the first numbers of a step."""
+
+    def __init__(self, run, wandb, settings, folder, options):
+        facts = {key: value for key, value in run.start.items() if key not in ('event', 'options', 'choices')}
+        self.steps, self.last = 0, -1
+        self.of_wandb = wandb.init(mode=None if options.follow else 'offline', dir=str(folder), project=options.project,
+                                   name=run.name, reinit='create_new',
+                                   config={**run.start.get('options', {}), **facts}, settings=settings)
+        self.path = Path(self.of_wandb.dir).parent
+
+    def write(self, rows):
+        for steps, row in rows:
+            if steps < self.last: continue
+            self.of_wandb.log(row, step=steps)
+            self.steps, self.last = self.steps + (steps > self.last), steps
+
+    def restart(self, steps):
+        pass
+
+    def close(self):
+        self.of_wandb.finish()
+
+
+def to_wandb(runs, folder, options):
     # Keeps wandb from collecting data about machine, code and packages: the log already has what the run needs.
     wandb = library('wandb', 'wandb')
     wanted = {'console': 'off', 'silent': True, 'disable_git': True, 'save_code': False, 'x_disable_stats': True,
@@ -120,31 +258,29 @@ def to_wandb(runs, folder, project):
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):  # wandb would silently use another folder
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    for run in runs:
-        facts = {key: value for key, value in run.start.items() if key not in ('event', 'options', 'choices')}
-        offline = wandb.init(mode='offline', dir=str(folder), project=project, name=run.name, reinit='finish_previous',
-                             config={**run.start.get('options', {}), **facts}, settings=settings)
-        path, rows = Path(offline.dir).parent, rows_of(run)
-        for steps, row in rows: offline.log(row, step=steps)
-        offline.finish()
-        print(f'wrote {path}: {len(rows)} steps')
+    writers = [Upload(run, wandb, settings, folder, options) for run in runs]
+    write_all(runs, writers, options.follow)
+    for writer in writers: print(f'wrote {writer.path}: {writer.steps} steps')
     wandb.teardown()
-    print(f'upload with: wandb sync {folder}/wandb/offline-run-*')
+    if not options.follow: print(f'upload with: wandb sync {folder}/wandb/offline-run-*')
 
 
-FORMATS = {'csv': to_csv, 'tensorboard': to_tensorboard, 'wandb': to_wandb}
+FORMATS = {'csv': to_csv, 'parquet': to_parquet, 'tensorboard': to_tensorboard, 'wandb': to_wandb}
 
 
 def run(options):
-    if options.to is None: fail('--to', 'not given', 'csv, tensorboard or wandb')
+    if options.to is None: fail('--to', 'not given', 'csv, parquet, tensorboard or wandb')
     one_of('--to', options.to, list(FORMATS))
+    if options.follow and options.to not in ('tensorboard', 'wandb'):
+        fail('--follow', f'set with --to {options.to}', '--to tensorboard or wandb', 'a table is made of a whole log')
     if options.output is None: fail('-o', 'not given', 'the folder to write to')
     if not options.runs: fail('RUN', 'not given', "a run's folder or its log.jsonl")
     runs, folder = open_runs(options.runs, keys=None), Path(options.output)
     for one in runs:
-        if not rows_of(one): fail(in_quotes(one.log), 'a log without numbers', 'a log with at least one step')
+        if options.follow or rows_of(one): continue
+        fail(in_quotes(one.log), 'a log without numbers', 'a log with at least one step')
     try:
-        FORMATS[options.to](runs, folder, options.project)
+        FORMATS[options.to](runs, folder, options)
     except OSError as error:
         raise ToolError(f'-o is {in_quotes(folder)}; expected a folder that can be written to; {why_not(error)}', 1)
 

@@ -61,7 +61,8 @@ cxxopts::Options command_line() {
         "text, or jsonl: one object per line, each a document; auto: jsonl if the name ends with .jsonl or .ndjson; "
         ".gz and .zst are decompressed; .parquet is read with python3 and pyarrow, a row is a document; - is standard "
         "input",
-        text("auto"), "auto|text|jsonl")("field", "key of a jsonl object, or column of a Parquet table, that holds the text", text("text"), "KEY")(
+        text("auto"), "auto|text|jsonl")(
+        "field", "key of a jsonl object, or column of a Parquet table, that holds the text", text("text"), "KEY")(
         "document-start", "a line that matches starts a document (default: one document per file)", given(), "REGEX")(
         "document-key",
         "consecutive lines with the same text in the first capture group are one document: '^([^:]+):' joins lines "

@@ -233,7 +233,8 @@ all_of host && one cpu "dev/plot: curves of runs; other files are not overwritte
 all_of host && one cpu "dev/plot: perplexity, bits per byte, medians, legend" python3 test/dev/plot_measures_test.py
 all_of host && one cpu "dev/watch: frames; the terminal is restored" python3 \
     test/dev/watch_test.py
-all_of host && one cpu "dev/export_runs.py: CSV, TensorBoard and wandb" python3 test/dev/export_runs_test.py
+all_of host && one cpu "dev/export_runs.py: CSV, Parquet, TensorBoard and wandb" env PYTHONPATH=build/python python3 \
+    test/dev/export_runs_test.py
 all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 \
     test/dev/prepare_test.py
 all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" \

@@ -80,7 +80,8 @@ void ParquetLines::check_end() {
     if (last.starts_with(kName))
         throw Error(last.substr(kName.size()), WEXITSTATUS(status) == 2 ? Blame::input : Blame::runtime);
     fail("the program that reads " + path_,
-         WIFSIGNALED(status) ? "ended by signal " + std::to_string(WTERMSIG(status)) : "ended by an error (" + last + ")",
+         WIFSIGNALED(status) ? "ended by signal " + std::to_string(WTERMSIG(status))
+                             : "ended by an error (" + last + ")",
          "all rows", "check Python's package pyarrow", Blame::runtime);
 }
 

@@ -24,7 +24,8 @@ public:
     // Fills `room` from its start and returns the number of bytes, less than its size only at the end of the text.
     // Throws Error that names the file if it is damaged or truncated.
     std::size_t read(std::span<char> room);
-    // Bytes of the file (not decompressed; of Parquet, of the lines) read so far, and in total (0: not known, such as for a pipe).
+    // Bytes of the file (not decompressed; of Parquet, of the lines) read so far, and in total (0: not known, such as
+    // for a pipe).
     std::int64_t bytes_taken() const;
     std::int64_t bytes_in_all() const;
 

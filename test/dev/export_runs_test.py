@@ -11,7 +11,7 @@ import struct
 import unittest
 from unittest import mock
 
-from run_support import WithFolder, main, program, resume, start, step, val
+from run_support import WithFolder, lines, main, program, resume, start, step, val
 
 export_runs = program('export_runs.py')
 MODULES = {'h.0.attn': 12.5, 'wte': None}
@@ -80,8 +80,48 @@ class Exports(WithFolder):
                          (0, ['mine.csv', 'other.csv']))
         self.assertIn('mine.csv: 4 rows', out)
         with (self.folder / 'new/dir/mine.csv').open() as file: rows = list(csv.DictReader(file))
+        self.assertFalse([name for name in rows[0] if not any(row[name] for row in rows)])  # no empty column
         self.check({int(row['step']): {name: float(text) for name, text in row.items() if text and name != 'step'}
                     for row in rows})
+
+    @unittest.skipUnless(has('pyarrow'), 'no pyarrow')
+    def test_pyarrow_reads_a_table_back(self):
+        import pyarrow.parquet
+        code, out, _ = self.run_tool(export_runs, '--to', 'parquet', self.run_folder, '-o', self.folder / 'tables')
+        self.assertEqual((code, out), (0, f'wrote {self.folder}/tables/mine.parquet: 4 rows, 19 numbers\n'))
+        table = pyarrow.parquet.read_table(self.folder / 'tables/mine.parquet')
+        self.assertEqual({str(table.schema.field(name).type) for name in table.schema.names if name != 'step'},
+                         {'double'})
+        self.assertFalse([name for name in table.schema.names if table[name].null_count == len(table)])
+        self.check({row.pop('step'): {name: value for name, value in row.items() if value is not None}
+                    for row in table.to_pylist()})
+
+    def test_steps_that_are_written_while_a_run_goes_on(self):
+        run, = export_runs.open_runs([self.log('live', start(), val(0, 9.0), step(0, 8.0), step(1, 7.0))], keys=None)
+        rows = export_runs.NewRows(run)
+
+        def more(*events, whole=False):
+            with run.log.open('a') as log: log.write(lines(*events))
+            run.read()
+            return [(steps, sorted(name for name in row if name in ('train/loss', 'val/loss')))
+                    for steps, row in rows.read(whole)]
+        self.assertEqual(more(), [(0, ['val/loss']), (1, ['train/loss'])])  # the last step may get a validation
+        self.assertEqual(more(val(2, 6.0)), [])
+        self.assertEqual(more(step(2, 6.5)), [(2, ['train/loss', 'val/loss'])])
+        late = {'event': 'checkpoint', 'step': 1, 'folder': 'x', 'waited_ms': 7.5}
+        self.assertEqual((more(late), rows.restart), ([(1, [])], None))
+        self.assertEqual(more(resume(1), step(1, 7.0)), [])
+        self.assertEqual(rows.restart, 2)
+        self.assertEqual(more(step(2, 6.5)), [(2, ['train/loss'])])
+        self.assertIsNone(rows.restart)
+        self.assertEqual(more(whole=True), [(3, ['train/loss'])])
+        self.assertEqual(more(whole=True), [])
+
+    def test_the_wall_time_is_that_of_the_events(self):
+        run, = export_runs.open_runs([self.log('timed', start(time='2026-01-02T03:04:00Z'), step(0, 8.0,
+                                      time='2026-01-02T03:04:05Z'), step(1, 7.0, time='2026-01-02T04:04:05Z'),
+                                      val(2, 7.0, time='2026-01-02T04:04:09Z'))], keys=None)
+        self.assertEqual(export_runs.wall_times(run), {1: 1767323045.0, 2: 1767326649.0})
 
     def test_nothing_is_overwritten(self):
         (self.folder / 'mine.csv').write_text('mine')
@@ -91,8 +131,9 @@ class Exports(WithFolder):
 
     def test_wrong_arguments(self):
         run, out = self.run_folder, self.folder / 'out'
-        for words, said in (((run, '-o', out), '--to is not given; expected csv, tensorboard or wandb'),
+        for words, said in (((run, '-o', out), '--to is not given; expected csv, parquet, tensorboard or wandb'),
                             (('--to', 'tensorbord', run, '-o', out), 'did you mean tensorboard?'),
+                            (('--to', 'csv', '--follow', run, '-o', out), '--follow is set with --to csv; expected'),
                             (('--to', 'csv', run), '-o is not given'), (('--to', 'csv', '-o', out), 'RUN is not given'),
                             (('--too', 'csv', run), 'did you mean --to?'),
                             (('--to', 'csv', self.log('new', start()), '-o', out), 'a log without numbers')):
@@ -124,12 +165,41 @@ class Exports(WithFolder):
         said = self.refused(export_runs, '--to', 'tensorboard', self.run_folder, '-o', self.folder / 'boards')
         self.assertIn('is an existing path', said)
 
+    @unittest.skipUnless(has('tensorboard'), 'no tensorboard')
+    def test_tensorboard_follows_a_run(self):
+        with contextlib.redirect_stderr(io.StringIO()):
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        board, seen = EventAccumulator(str(self.folder / 'live/mine'), size_guidance={'scalars': 0}), []
+        later = [[step(3, 5.0), step(4, 4.5)], [resume(3), step(3, 3.0), step(4, 2.0)], [EVENTS[-1]]]
+        (self.run_folder / 'log.jsonl').write_text(lines(*EVENTS[:-1]))
+
+        def wait(_):
+            seen.append([(point.step, point.value) for point in board.Reload().Scalars('train/loss')])
+            with (self.run_folder / 'log.jsonl').open('a') as log: log.write(lines(*later.pop(0)))
+        with mock.patch.object(export_runs, 'sleep', wait):
+            code, out, _ = self.run_tool(export_runs, '--to', 'tensorboard', '--follow', self.run_folder, '-o',
+                                         self.folder / 'live')
+        self.assertEqual((code, later), (0, []), out)
+        self.assertEqual(seen, [[(1, 5.25)], [(1, 5.25), (3, 4.125), (4, 5.0)], [(1, 5.25), (3, 4.125), (4, 3.0)]])
+        self.assertEqual([(point.step, point.value) for point in board.Reload().Scalars('train/loss')],
+                         [(1, 5.25), (3, 4.125), (4, 3.0), (5, 2.0)])
+
     @unittest.skipUnless(has('wandb'), 'no wandb')
     def test_wandb_reads_it_back(self):
-        with mock.patch.dict(os.environ, HOME=str(self.folder)):
-            code, _, err = self.run_tool(export_runs, '--to', 'wandb', self.run_folder, '-o', self.folder / 'offline')
+        for words in ((), ('--follow',)):
+            with self.subTest(words): self.check_wandb(*words)
+
+    def check_wandb(self, *words):
+        def wait(_):
+            (self.run_folder / 'log.jsonl').write_text(lines(*EVENTS))
+            followed.append(True)
+        followed, out = [], self.folder / f'offline{len(words)}'
+        if words: (self.run_folder / 'log.jsonl').write_text(lines(*EVENTS[:4]))
+        environment = {'HOME': str(self.folder), **({'WANDB_MODE': 'offline'} if words else {})}
+        with mock.patch.dict(os.environ, environment), mock.patch.object(export_runs, 'sleep', wait):
+            code, _, err = self.run_tool(export_runs, '--to', 'wandb', *words, self.run_folder, '-o', out)
         self.assertEqual((code, err), (0, ''))
-        files = list((self.folder / 'offline/wandb').glob('offline-run-*/*.wandb'))
+        files = list((out / 'wandb').glob('offline-run-*/*.wandb'))
         self.assertEqual(len(files), 1)
         got, config = {}, {}
         for record in wandb_records(files[0]):
@@ -142,6 +212,7 @@ class Exports(WithFolder):
                      for item in record.history.item}
             got[int(items['_step'])] = {name: value for name, value in items.items() if not name.startswith('_')}
         self.check(got)
+        self.assertTrue(followed or '--follow' not in words)
         self.assertEqual((config['lr'], config['init'], config['tokens_per_step']), (0.003, 'd12', 64))
 
 

@@ -59,6 +59,13 @@ TEST_CASE("a run scores its model on HellaSwag, with the same scores for any num
         const auto score = folder.log(out, "hellaswag").at(0);
         for (const char* const key : {"acc", "acc_norm", "examples"}) CHECK(score[key] == scores.back()[key]);
     }
+    // Also without shards.
+    const auto alone = folder.run({"--eval-only", "--hellaswag", folder.path("examples.bin"), "-e", folder.path("out"),
+                                   "-b", "1", "-t", "16", "-o", folder.path("alone")});
+    CAPTURE(alone.output);
+    REQUIRE(alone.exit_code == 0);
+    CHECK(folder.log("alone", "hellaswag").at(0)["acc_norm"] == scores.back()["acc_norm"]);
+    CHECK(folder.log("alone", "val").empty());
 }
 
 TEST_CASE("a resumed run warns if a HellaSwag file or validation shard has the same name but new contents", "[run]") {

@@ -67,8 +67,8 @@ void check_together(const CommandLine& line) {
             "remove it");
     require(!o.eval_only || o.max_minutes == 0, "--max-minutes", o.max_minutes, "0 with --eval-only",
             "remove it: an evaluation is made whole; --val-tokens makes it shorter");
-    require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",
-            "validation shards, because --eval-only is set");
+    require(!(o.eval_only && o.val_data.empty() && o.hellaswag.empty()), "--val-data", "missing",
+            "validation shards, or examples with --hellaswag, because --eval-only is set");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",
             "training shards, for example -i 'data/bible/bible_train_*.bin'",
             "make shards with dev/tokenize, or see --help");

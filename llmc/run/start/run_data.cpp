@@ -23,11 +23,12 @@ RunData open_shards(const Options& o) {
     return data;
 }
 
-HellaSwagBatches open_hellaswag(const Options& o, Vocabulary vocabulary) {
+HellaSwagBatches open_hellaswag(const Options& o, const RunData& data) {
     HellaSwagFile file(o.hellaswag);
-    if (file.vocabulary() != vocabulary)
+    const bool shards = data.train || data.val;
+    if (shards && file.vocabulary() != data.vocabulary())
         fail("the vocabulary of " + o.hellaswag, describe(file.vocabulary()),
-             "that of the shards, " + describe(vocabulary), "tokenize both with the same tokenizer");
+             "that of the shards, " + describe(data.vocabulary()), "tokenize both with the same tokenizer");
     return {std::move(file), int(o.micro_batch), int(o.seq_len)};
 }
 
@@ -56,7 +57,7 @@ RunData open_run_data(const Options& o, const Communicator& ranks) {
                   .world = ranks.size()};
     data.step_tokens = tokens_of_step(o, data.batch);
     data.micro_batches = int(data.step_tokens / data.batch.global_positions());
-    if (!o.hellaswag.empty()) data.hellaswag = open_hellaswag(o, data.vocabulary());
+    if (!o.hellaswag.empty()) data.hellaswag = open_hellaswag(o, data);
     data.hellaswag_facts = hellaswag_facts(data.hellaswag ? &data.hellaswag->file() : nullptr);
     if (!o.eval_only)
         data.loader = std::make_unique<DataLoader>(

@@ -14,7 +14,8 @@
 namespace llmc {
 
 struct RunData {
-    std::unique_ptr<const ShardSet> train, val;  // --train-data, --val-data: either may be null, not both
+    // --train-data, --val-data: either may be null; both only if HellaSwag alone is evaluated.
+    std::unique_ptr<const ShardSet> train, val;
     std::vector<Fact> train_facts, val_facts, hellaswag_facts;  // shared_facts.h
     BatchShape batch;
     std::int64_t step_tokens = 0;          // positions of one step over all ranks
@@ -23,7 +24,9 @@ struct RunData {
     std::optional<ValidationBatches> validation{};
     std::optional<HellaSwagBatches> hellaswag{};
 
-    Vocabulary vocabulary() const { return train ? train->vocabulary() : val->vocabulary(); }
+    Vocabulary vocabulary() const {
+        return train ? train->vocabulary() : val ? val->vocabulary() : hellaswag->file().vocabulary();
+    }
 };
 
 // Throws Error for files that cannot be read or do not match each other or the options.

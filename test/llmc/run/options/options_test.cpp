@@ -144,7 +144,7 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
          "--onebit-exclude is set with --optimizer adamw; expected --optimizer onebit-adam"},
         {{"--onebit-freeze-step", "9"}, "--onebit-freeze-step is set with --optimizer adamw; expected"},
         {{"--onebit-hierarchical"}, "--onebit-hierarchical is set with --optimizer adamw; expected"},
-        {{"--eval-only"}, "--val-data is missing; expected validation shards"},
+        {{"--eval-only"}, "--val-data is missing; expected validation shards, or examples with --hellaswag"},
         {{"-v", "5"}, "--val-data is missing; expected validation shards, because --val-every is set"},
         {{"-l", "\xff"}, "--lr is \"\xff\"; expected a number from 0 to 1000"},
         {{"stray.bin"},
