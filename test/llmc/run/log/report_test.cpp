@@ -196,6 +196,10 @@ TEST_CASE("a run that ended early and saved its model prints how to resume", "[r
     CHECK(last(10, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(-1, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");
+    CHECK(last(100, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
+}
+
+TEST_CASE("a run whose length is a time has no number of steps", "[report][timed]") {
     const std::string timed = printed([&] {
         Report report("", 0, true, false, {.resume_command = "./train_gpt2 -y auto", .max_minutes = 1.5});
         report.step(step_of(2));
@@ -206,7 +210,6 @@ TEST_CASE("a run that ended early and saved its model prints how to resume", "[r
     CHECK_THAT(timed, StartsWith("step        |    loss") && Contains("\nstep 12     |  2.0000 1.00e-03") &&
                           Contains("to resume: ./train_gpt2 -y auto\n") &&
                           EndsWith("to train further: ./train_gpt2 -y auto --max-minutes 3\n"));
-    CHECK(last(100, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
 }
 
 TEST_CASE("a skipped step reports the reason", "[report]") {
