@@ -182,7 +182,7 @@ TEST_CASE("a step's line is never truncated, however long its numbers are", "[re
     CHECK_THAT(line, StartsWith("step 12/100  | ") && EndsWith("   1h00\n"));
 }
 
-TEST_CASE("a run that ended early and saved its model prints how to resume", "[report]") {
+TEST_CASE("a run that saved its model prints how to resume or extend it", "[report]") {
     const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason) {
         const std::string text = printed([&] {
             Report report("", 100, true, false, {.resume_command = "./train_gpt2 --resume=auto"});
@@ -196,10 +196,8 @@ TEST_CASE("a run that ended early and saved its model prints how to resume", "[r
     CHECK(last(10, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(-1, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");
-    CHECK(last(100, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
-}
-
-TEST_CASE("a run whose length is a time has no number of steps", "[report][timed]") {
+    CHECK(last(100, 100, "all steps completed") == "to train further: ./train_gpt2 --resume=auto -x 200\n");
+    CHECK(last(-1, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
     const std::string timed = printed([&] {
         Report report("", 0, true, false, {.resume_command = "./train_gpt2 -y auto", .max_minutes = 1.5});
         report.step(step_of(2));
