@@ -259,11 +259,15 @@ TEST_CASE("--max-minutes ends a run cleanly", "[run]") {
 
 TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     const TrainingFolder folder;
-    const auto result = folder.run(folder.flags({"-x", "10", "--dry-run", "-o", folder.path("out")}));
+    const auto result = folder.run(folder.flags({"-x", "10", "-d", "256", "--dry-run", "-o", folder.path("out")}));
     CHECK(result.exit_code == 0);
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
                              "training data: 1 shard, 6,001 tokens, vocabulary 257", "--max-steps=10", "\ndefaults: ",
-                             " --beta1=0.9 "}) {
+                             " --beta1=0.9 ", "  --micro-batch 4 -> 16: the largest that ",
+                             "  --lr 0.01 -> 0.003: of the quickstart",
+                             "  --total-batch-tokens 256 -> 1024: the quickstart, the nearest published size\n",
+                             "  --max-steps 10 -> 2713: 20 tokens per parameter", "  --warmup-steps 0 -> 1: ",
+                             "  this run makes 0.427 passes over 6,000 tokens\n"}) {
         CAPTURE(part);
         CHECK(result.output.find(part) != std::string::npos);
     }

@@ -112,12 +112,15 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
     CHECK(again.exit_code == 0);
     CHECK_THAT(again.output, Contains("note: the checkpoint has used all of --max-minutes 0.2; to train further: "));
     CHECK(folder.log("out", "step").size() == 29);
-    const Result more = timed.run({}, {"-o", folder.path("out"), "-y", "auto", "--max-minutes", "0.25"});
+    const Result more = timed.run({}, {"-o", folder.path("out"), "-y", "auto", "--max-minutes", "0.25", "-n", "2"});
     CAPTURE(more.output);
     CHECK_THAT(more.output, Contains("changed: --max-minutes 0.2 -> 0.25") &&
                                 Contains("; the schedule is now of 0.25 minutes"));
     CHECK(folder.log("out", "step")[29].at("progress").get<double>() > 12 / 15.);
     CHECK(folder.log("out", "step").back()["lr"] == 0.25f * 1e-2f);
+    const std::string saved = folder.log("out", "checkpoint").back()["folder"];
+    const auto seconds = nlohmann::json::parse(read_bytes(saved + "/trainer_state.json"))["seconds"];
+    CHECK((seconds["used"] >= 15 && seconds["validation"] == 0.5 && seconds["checkpoint"] > 0));
 }
 
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",

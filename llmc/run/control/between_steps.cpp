@@ -87,7 +87,7 @@ std::optional<Report::Progress> BetweenSteps::progress() const {
 }
 
 void BetweenSteps::save() {
-    save_began_ = seconds_now();
+    const double began = seconds_now();
     const StepLog::InARow in_a_row = loop_.step_log.in_a_row();
     loop_.checkpoints.begin({.step = step_, .optimizer = loop_.optimizer.counts(),
                              .failed_in_a_row = in_a_row.failed, .without_update = in_a_row.without_update,
@@ -95,6 +95,9 @@ void BetweenSteps::save() {
                              .sampled = !control_.samples_pending(), .data = next_position_,
                              .noise = loop_.noise.averages(), .health = loop_.report.health().state(),
                              .seconds = control_.run_seconds(), .run = loop_.identity});
+    // A checkpoint that was still being written is complete: begin() has waited for it.
+    if (save_began_ > 0) control_.checkpoint_took(seconds_now() - save_began_);
+    save_began_ = began;
     control_.checkpoint_begun();
 }
 

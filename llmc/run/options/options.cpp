@@ -230,7 +230,7 @@ std::vector<Option> option_table(Options& o) {
           "print every N-th step on the terminal, and the first and the last; log.jsonl has every step",
           Whole{1, kMany});
     entry("verbose", o.verbose, "print versions, options, data and memory plan before the first step in detail");
-    entry("dry-run", o.dry_run, "print all options, the data and the memory plan, then exit");
+    entry("dry-run", o.dry_run, "print all options, the data, the memory plan and suggestions, then exit");
     return table;
 }
 

@@ -15,6 +15,7 @@
 #include "llmc/base/value_text.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
+#include "llmc/run/start/advice.h"
 #include "llmc/run/start/initial_model.h"
 #include "llmc/run/start/onebit_report.h"
 #include "llmc/run/start/shared_facts.h"
@@ -88,6 +89,13 @@ void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, const R
     std::cout << items.back().lines << std::flush;
 }
 
+// The largest micro-batch of this rank's sequences in a step that fits the memory plan; 0: none.
+std::int64_t most_at_once(RunPlan plan, const Options& options, const Context& context) {
+    const std::int64_t most = std::numeric_limits<int>::max() / options.seq_len;
+    plan.setup.shape.batch = int(std::min(plan.micro_batches * options.micro_batch, most));
+    return memory_of(plan, options, context).largest_micro_batch;
+}
+
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
 // none does.
 std::int64_t largest_micro_batch(Options options, const NewestModel& model, const Resumption* resumption,
@@ -147,7 +155,10 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     const std::vector<std::string> notes = startup_notes(plan, data, start, options, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
-    if (first_rank) std::cout << terminal_text(items, options) << std::flush;
+    if (first_rank)
+        std::cout << terminal_text(items, options)
+                  << (options.dry_run ? advice_text(plan, data, most_at_once(plan, options, context), options) : "")
+                  << std::flush;
     try {
         together(ranks, [&] { require_room(memory); });
     } catch (const Error& error) {
