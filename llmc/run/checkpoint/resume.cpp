@@ -176,6 +176,7 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         const RunIdentity& before = search.resumption->state.run;
         all = continued(line, *before.options, (search.resumption->folder / "trainer_state.json").string());
         Options& o = all.options;
+        if (o.seq_len == 0) o.seq_len = before.options->value("seq-len", std::int64_t(1024));
         require(line.given.contains("total-batch-tokens") || before.step_tokens % (o.seq_len * ranks) == 0,
                 "the number of ranks", ranks,
                 "a divisor of the " + counted(before.step_tokens / o.seq_len, "sequence") +

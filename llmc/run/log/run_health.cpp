@@ -76,7 +76,7 @@ RunHealth::Validated RunHealth::validation(std::int64_t steps, double loss) {
                            "the model overfits: the last " + std::to_string(kWorseValidations) +
                                " validations are worse than the best one (" + loss_text(state_.best_validation) +
                                " after step " + std::to_string(state_.best_validation_after) +
-                               ") while the training loss falls; use the checkpoint nearest to that step, or more "
+                               ") while the training loss falls; use a checkpoint near that step (--checkpoint-every saves them), or more "
                                "data, fewer steps or a smaller model" + kSeeHealth}};
 }
 

@@ -34,7 +34,10 @@ Settings read_config(const std::string& file) {
     for (const auto& [key, value] : object.items()) {
         if (!known.contains(key)) {
             const std::string name = file + ": the name " + in_quotes(key);
-            if (const auto foreign = foreign_option(key, flags)) foreign->refuse(name);
+            if (auto foreign = foreign_option(key, flags)) {
+                if (foreign->ours.starts_with("--")) foreign->ours.erase(0, 2);  // as names are written in the file
+                foreign->refuse(name);
+            }
             fail(name, "unknown", "the long name of a flag in train_gpt2 --help", did_you_mean(key, names));
         }
         const std::string what = file + ": " + key;

@@ -66,7 +66,8 @@ std::vector<Option> option_table(Options& o) {
           "micro-batch size: sequences in one forward and backward pass of a rank; auto: the largest that divides a "
           "step's sequences per rank (see -d) and fits the memory plan",
           Whole{0, 1 << 20, true});
-    entry("t,seq-len", o.seq_len, "sequence length, in tokens", Whole{1, 1 << 20});
+    entry("t,seq-len", o.seq_len, "sequence length, in tokens; auto: the model's positions, at most 1024",
+          Whole{0, 1 << 20, true});
     entry("d,total-batch-tokens", o.total_batch_tokens,
           "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
           "accumulated over the micro-batches; 0: one micro-batch per rank",

@@ -46,7 +46,7 @@ struct Options {
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
     std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory
-    std::int64_t seq_len = 1024;
+    std::int64_t seq_len = 0;               // 0: auto, until a run knows its model
     std::int64_t total_batch_tokens = 0;    // 0: one micro-batch per rank
     std::int64_t max_steps = 0;             // 0: from epochs or max_minutes
     std::int64_t epochs = 0;                // used if max_steps is 0; 0: auto

@@ -96,6 +96,15 @@ std::int64_t most_at_once(RunPlan plan, const Options& options, const Context& c
     return memory_of(plan, options, context).largest_micro_batch;
 }
 
+// --seq-len auto.
+std::int64_t length_for(const NewestModel& model) {
+    const std::string init = model.path.string();
+    require_model_path(init);
+    const ModelConfig config = is_model_name(init) ? model_by_name(init, kGpt2Vocabulary.size).config
+                                                   : Checkpoint(init).config();
+    return std::min<std::int64_t>(config.max_seq_len, 1024);
+}
+
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
 // none does.
 std::int64_t largest_micro_batch(Options options, const NewestModel& model, const Resumption* resumption,
@@ -127,6 +136,7 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
     const std::vector<int> nodes = options.onebit_hierarchical ? nodes_of(ranks) : std::vector<int>();
+    if (options.seq_len == 0) options.seq_len = together(ranks, [&] { return length_for(model); });
     if (options.micro_batch == 0) options.micro_batch = largest_micro_batch(options, model, resumption, nodes, context);
     RunData data = together(ranks, [&] { return open_run_data(options, ranks); });
     StartingPoint start = together(ranks, [&] { return starting_point(model, options, data.vocabulary()); });

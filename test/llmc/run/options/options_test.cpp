@@ -323,7 +323,8 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK(refusal_of("{\"warm-up-steps\": 2}") ==
           file + ": the name \"warm-up-steps\" is unknown; expected the long name of a flag in train_gpt2 --help; "
                  "did you mean warmup-steps?");
-    CHECK_THAT(refusal_of("{\"batch_size\": 2}"), test::Contains("--micro-batch"));
+    CHECK_THAT(refusal_of("{\"batch_size\": 2}"), test::Contains("is unknown; expected micro-batch"));
+    CHECK_THAT(refusal_of("{\"--lr\": 2}"), test::Contains("is unknown; expected lr"));
     CHECK_THAT(refusal_of("{\"lr\": 1,\n \"lr\": 2}"), test::Contains("each key once"));
     CHECK_THAT(refusal_of("{\"lr\": 1,\n \"seed\": }"), test::Contains("invalid at byte 20, in line 2; expected JSON"));
     CHECK_THAT(refusal({"--config", (folder.path() / "none").string()}), test::Contains("is missing; expected a file"));
