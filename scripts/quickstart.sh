@@ -19,7 +19,7 @@ for text in "$@"; do
         echo "error: \"$text\" is not a file; expected text files, or no argument for the King James Bible" >&2
         exit 2
     }
-    texts+=("$(realpath "$text")")
+    texts+=("$(realpath -- "$text")")
 done
 cd "$(dirname "$(realpath "$0")")/.."
 minutes=${QUICKSTART_MINUTES:-3}

@@ -97,7 +97,7 @@ TEST_CASE("below a limit of the address space a run ends with an error that says
         const std::string output = run.output();
         CAPTURE(kib, exit_code, output);
         const bool plan_refused = output.find("a batch whose memory plan") != output.npos,
-                   planned = output.find("memory plan") != output.npos && !plan_refused;
+                   planned = output.find(" MiB planned") != output.npos && !plan_refused;
         CHECK(exit_code < 128);
         CHECK(planned == (exit_code == 0));
         CHECK_THAT(output, !Contains("error: Resource temporarily") && !Contains("bad_alloc") && !Contains("libgomp"));

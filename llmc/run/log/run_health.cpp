@@ -76,8 +76,8 @@ RunHealth::Validated RunHealth::validation(std::int64_t steps, double loss) {
                            "the model overfits: the last " + std::to_string(kWorseValidations) +
                                " validations are worse than the best one (" + loss_text(state_.best_validation) +
                                " after step " + std::to_string(state_.best_validation_after) +
-                               ") while the training loss falls; use a checkpoint near that step (--checkpoint-every saves them), or more "
-                               "data, fewer steps or a smaller model" + kSeeHealth}};
+                               ") while the training loss falls; use a checkpoint near that step (--checkpoint-every "
+                               "saves them), or more data, fewer steps or a smaller model" + kSeeHealth}};
 }
 
 std::int64_t RunHealth::good_after() const {

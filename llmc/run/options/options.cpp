@@ -263,7 +263,11 @@ void set_value(const Option& option, const std::string& name, const std::string&
     } else {
         const auto* const names = std::get_if<Names>(&option.limits);
         if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
-        require(valid_length(value) == value.size(), name, in_quotes(value), "UTF-8, as in the log and in checkpoints");
+        // A resumed run takes its other options from JSON.
+        const std::string_view flag = option.flag;
+        const bool is_given_again = flag == "o,output-dir" || flag == "y,resume";
+        require(is_given_again || valid_length(value) == value.size(), name, in_quotes(value),
+                "UTF-8, as in the log and in checkpoints");
         *std::get<std::string*>(option.field) = value;
     }
 }

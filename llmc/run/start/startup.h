@@ -26,9 +26,9 @@ struct Startup {
     const Resumption* resumption() const { return search.resumption ? &*search.resumption : nullptr; }
 };
 
-// Sets --seq-len and --micro-batch if they are auto, plans steps and memory, autotunes attention and prints the plan; with --dry-run
-// also the autotuned algorithms, as nothing follows. Every rank calls it; if one rank refuses options, data, checkpoint
-// or memory, all throw a SharedError. Writes nothing. The context must outlive the result.
+// Sets --seq-len and --micro-batch if they are auto, plans steps and memory, autotunes attention and prints the plan;
+// with --dry-run also the autotuned algorithms, as nothing follows. Every rank calls it; if one rank refuses options,
+// data, checkpoint or memory, all throw a SharedError. Writes nothing. The context must outlive the result.
 Startup prepare_run(Options& options, ResumeSearch search, Context& context);
 
 // The model with its initial weights (initial_model.h) and its matrix products autotuned; saves the tuning file. Every
