@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "llmc/base/json_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
+#include "llmc/run/log/report.h"
 
 namespace llmc {
 namespace {
@@ -33,6 +38,22 @@ const PublishedRun& nearest(double parameters) {
     return *std::ranges::min_element(kRuns, {}, distance);
 }
 
+// The newest noise scale in the log of --output-dir, in tokens; 0: none.
+double noise_of_log(const std::string& output_dir) {
+    const std::filesystem::path log = std::filesystem::path(output_dir) / kLogName;
+    std::error_code none;
+    if (output_dir.empty() || !std::filesystem::is_regular_file(log, none)) return 0;
+    double tokens = 0;
+    std::ifstream in(log);
+    for (std::string line; std::getline(in, line);) {
+        if (line.find("\"noise_scale_tokens\":") == line.npos) continue;
+        const nlohmann::json event = parse_json(line);
+        if (const auto found = event.find("noise_scale_tokens"); found != event.end() && found->is_number())
+            tokens = found->get<double>();
+    }
+    return std::isfinite(tokens) && tokens > 0 ? tokens : 0;
+}
+
 // "  --lr 0.01 -> 0.0006: GPT-3 125M"; without the arrow if they are the same.
 template <class Number>
 std::string suggestion(const char* flag, Number given, Number suggested, const std::string& why) {
@@ -48,7 +69,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const double parameters = double(plan.table.parameters() - plan.table.padding());
     const PublishedRun& run = nearest(parameters);
     const std::int64_t unit = plan.step_tokens / plan.micro_batches;  // one micro-batch of every rank
-    const std::int64_t step_tokens = std::max<std::int64_t>(std::llround(run.step_tokens / double(unit)), 1) * unit;
+    const double noise = noise_of_log(o.output_dir), best = noise > 0 ? std::min(noise, 1e9) : run.step_tokens;
+    const std::int64_t step_tokens = std::max<std::int64_t>(std::llround(best / double(unit)), 1) * unit;
     const std::int64_t steps = std::llround(std::ceil(kTokensPerParameter * parameters / double(plan.step_tokens)));
     const std::int64_t length = plan.total_steps > 0 ? plan.total_steps : steps;
     const std::int64_t warmup = std::llround(std::min(kWarmupTokens / double(plan.step_tokens),
@@ -60,7 +82,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (largest_micro_batch > 0)
         text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
                            "the largest that divides a step and fits the memory");
-    text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens, name + ", the nearest published size");
+    text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
+                       noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
     text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
     if (plan.control.timed) return text;
     text += suggestion("--max-steps", plan.total_steps, steps, "20 tokens per parameter, compute-optimal");
