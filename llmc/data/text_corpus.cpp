@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "kernels/base/error.h"
 #include "llmc/data/encoding_pool.h"
@@ -80,18 +81,21 @@ void check_files(const TextCorpusOptions& options) {
     }
 }
 
+// For kReadBytes and a NUL: AddressSanitizer takes the text of regexec() for a C string, also with REG_STARTEND.
+std::vector<char> room_for_text() { return std::vector<char>(kReadBytes + 1); }
+
 // The bytes of text of each file if their tails are held out; otherwise empty.
 std::vector<std::int64_t> sizes_for_tails(const TextCorpusOptions& options) {
     std::vector<std::int64_t> sizes;
     if (options.hold_out == 0 || options.tail_below == 0) return sizes;
-    std::vector<char> room(kReadBytes);
+    std::vector<char> room = room_for_text();
     std::int64_t documents = 0;
     for (const std::string& path : options.files) {
         if (is_pipe(path) || is_jsonl(options, path)) return {};
         TextSource source(path);
         DocumentStream stream(options.documents, [&](std::string_view, bool begins) { documents += begins; });
         sizes.push_back(0);
-        while (const std::size_t got = source.read(room)) {
+        while (const std::size_t got = source.read(std::span(room).first(kReadBytes))) {
             stream.append({room.data(), got});
             sizes.back() += std::int64_t(got);
             if (documents >= options.tail_below) return {};
@@ -217,7 +221,7 @@ private:
         line_ = 0;
         bool first = true, binary = false, ends_with_cr = false;
         for (;;) {
-            const std::size_t got = source.read(room_);
+            const std::size_t got = source.read(std::span(room_).first(kReadBytes));
             if (got == 0) break;
             std::string_view text(room_.data(), got);
             if (std::exchange(first, false)) {
@@ -339,7 +343,7 @@ private:
     TextCorpusSummary summary_;
     TextCorpusProgress progress_;
     bool known_size_ = true;
-    std::vector<char> room_ = std::vector<char>(kReadBytes);
+    std::vector<char> room_ = room_for_text();
     std::size_t file_ = 0;
     std::int64_t documents_ = 0, held_out_documents_ = 0, line_ = 0;
     bool held_out_ = false, in_tail_ = false;  // the current document; the current part of the file
