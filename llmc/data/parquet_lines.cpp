@@ -28,6 +28,9 @@ std::string parquet_program() {
 }  // namespace
 
 ParquetLines::ParquetLines(const std::string& path, const std::string& column) : path_(path) {
+    const std::string reader = parquet_program();
+    require(std::filesystem::exists(reader), "the program that reads Parquet, " + reader + ",", "missing",
+            "dev/data/parquet_lines.py beside build/", "run dev/tokenize of the folder that it was built in");
     int ends[2];
     errors_ = std::tmpfile();
     if (!errors_ || ::pipe2(ends, O_CLOEXEC) != 0) {
@@ -40,7 +43,7 @@ ParquetLines::ParquetLines(const std::string& path, const std::string& column) :
     ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, ::fileno(errors_), STDERR_FILENO);
-    std::string words[] = {"python3", parquet_program(), "--column=" + column, "--", path};
+    std::string words[] = {"python3", reader, "--column=" + column, "--", path};
     char* arguments[std::size(words) + 1] = {};
     for (std::size_t i = 0; i < std::size(words); ++i) arguments[i] = words[i].data();
     const int failure = ::posix_spawnp(&program_, arguments[0], &actions, nullptr, arguments, environ);
