@@ -295,13 +295,12 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         changes.options.push_back("validation data: different shards");
     if (are_others(before.hellaswag, now.hellaswag)) changes.options.push_back("HellaSwag: different examples");
 
-    constexpr std::array kIgnored{"output-dir", "resume", "allow-new-data", "dry-run"};  // of this start
     const auto compare = [&](const std::string& what, const std::string& then, const std::string& today) {
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };
     compare("ranks", std::to_string(before.ranks), std::to_string(now.ranks));
     for (const auto& [name, value] : today.items())
-        if (then.contains(name) && std::ranges::find(kIgnored, name) == kIgnored.end())
+        if (then.contains(name) && !is_of_one_start(name))
             compare("--" + name, text_of(then[name]), text_of(value));
     return changes;
 }

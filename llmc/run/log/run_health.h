@@ -11,7 +11,7 @@ namespace llmc {
 // A part of checkpoints, so that a resumed run compares with the same losses. Steps are numbers of completed steps.
 struct HealthState {
     double lowest_loss = 0;                  // of a training step,
-    std::int64_t lowest_after = -1;          // with the model after so many steps; -1: none yet
+    std::int64_t lowest_after = -1;          // the steps completed before that one; -1: none yet
     int high_steps = 0;                      // consecutive last steps with a high loss
     double best_validation = 0;
     std::int64_t best_validation_after = -1; // -1: none yet

@@ -177,13 +177,12 @@ CommandLine parse(int argc, char** argv) {
 }
 
 CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file) {
-    static const std::set<std::string> of_this_start{"output-dir", "resume", "allow-new-data", "dry-run"};
     CommandLine line{.given = now.given};
     Options given = now.options;
     const std::vector<Option> table = option_table(line.options), table_of_given = option_table(given);
     for (std::size_t i = 0; i < table.size(); ++i) {
         const std::string key = long_name(table[i].flag).substr(2);
-        if (now.given.contains(key) || of_this_start.contains(key))
+        if (now.given.contains(key) || is_of_one_start(key))
             set_value(table[i], "--" + key, text_of_value(table_of_given[i]));
         else if (before.contains(key))
             set_value(table[i], file + ": " + key, text_of_setting(file + ": " + key, before[key]));

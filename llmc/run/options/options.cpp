@@ -235,6 +235,10 @@ std::vector<Option> option_table(Options& o) {
     return table;
 }
 
+bool is_of_one_start(std::string_view name) {
+    return name == "output-dir" || name == "resume" || name == "allow-new-data" || name == "dry-run";
+}
+
 std::string long_name(std::string_view flag) {
     const auto comma = flag.find(',');
     return "--" + std::string(comma == flag.npos ? flag : flag.substr(comma + 1));
@@ -263,11 +267,8 @@ void set_value(const Option& option, const std::string& name, const std::string&
     } else {
         const auto* const names = std::get_if<Names>(&option.limits);
         if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
-        // A resumed run takes its other options from JSON.
-        const std::string_view flag = option.flag;
-        const bool is_given_again = flag == "o,output-dir" || flag == "y,resume";
-        require(is_given_again || valid_length(value) == value.size(), name, in_quotes(value),
-                "UTF-8, as in the log and in checkpoints");
+        require(is_of_one_start(long_name(option.flag).substr(2)) || valid_length(value) == value.size(), name,
+                in_quotes(value), "UTF-8, as in the log and in checkpoints");
         *std::get<std::string*>(option.field) = value;
     }
 }

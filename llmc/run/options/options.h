@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/attention/attention.h"
@@ -116,6 +117,8 @@ struct CommandLine {
 // Throws Error that names the flag, the value, what was expected and how to fix it. With --resume, whether the options
 // can be combined is not checked: continued() adds those of the checkpoint first.
 CommandLine parse(int argc, char** argv);
+// Whether a resumed run never takes this option (its long name without dashes) from its checkpoint.
+bool is_of_one_start(std::string_view name);
 // The command line of a run that continues another: what is not given now is as in `before`, by long name as in
 // to_json(). Names that this version does not know are left out. Throws Error that names `file`, where `before` is.
 CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file);
