@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kMuonThreads) muon_momentum_kernel(MuonMomentu
     double sum[kMuonSize] = {};
     if (step.skip == kNoSkip)
         for_muon_packs(tile, [&](std::int32_t i) {
-            const MuonFloats grad = load<kMuonBytes>(&op.grad[tile.flat + i]);
+            const MuonFloats grad = load<kMuonBytes>(&op.grad[(op.packed_grad ? tile.first : tile.flat) + i]);
             MuonFloats m = load<kMuonBytes>(&op.momentum[tile.first + i]);
             MuonPack<T> direction;
             for (int k = 0; k < kMuonSize; ++k) {
@@ -71,11 +71,11 @@ __global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate<T>
     const float factor = lr * op.scale[tile.matrix];
     Rounder<T, Stochastic, kMuonSize, kMuonThreads> rounder(op.rounding, step.adam_step);
     for_muon_packs(tile, [&](std::int32_t i) {
-        const std::int64_t at = tile.flat + i;
+        const std::int64_t at = tile.flat + i, at_master = op.packed_master ? tile.first + i : at;
         const MuonPack<T> direction = load<kMuonSize * sizeof(T)>(&op.direction[tile.first + i]);
-        MuonFloats master = load<kMuonBytes>(&op.master[at]);
+        MuonFloats master = load<kMuonBytes>(&op.master[at_master]);
         for (int k = 0; k < kMuonSize; ++k) master[k] = kept * master[k] - factor * to_float(direction[k]);
-        store(&op.master[at], master);
+        store(&op.master[at_master], master);
         if constexpr (sizeof(T) != sizeof(float)) store(&op.parameter[at], rounder.round(master.element, at));
     });
 }
@@ -109,8 +109,8 @@ template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream) {
     if constexpr (sizeof(T) == sizeof(float)) {
         require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",
                 "none: they are the master weights");
-        require(op.parameter.data() == op.master.data(), "parameter in fp32", "an array other than master",
-                "master itself");
+        require(op.parameter.data() == op.master.data() && !op.packed_master, "parameter in fp32",
+                "an array other than master", "master itself");
         launch_muon<muon_update_kernel<T, false>>(op, stream);
     } else if (op.rounding.stochastic) {
         launch_muon<muon_update_kernel<T, true>>(op, stream);

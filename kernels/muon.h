@@ -8,7 +8,8 @@
 // A skipped step (StepScalars) changes nothing but the directions. The matrices need not be neighbours in the flat
 // array of parameters; their momentum and direction are in arrays of their own, one matrix after the other.
 //
-// Shapes    momentum, direction: (elements of all matrices); grad, parameter, master: flat arrays; tiles: see MuonTile.
+// Shapes    momentum, direction: (elements of all matrices); parameter: a flat array; grad, master: flat, or packed like
+//           momentum; tiles: see MuonTile.
 // Numerics  in float; squares and their sums in double, so that no size of U overflows; U is rounded to T before and
 //           after the normalization.
 // Traffic   momentum 12 + sizeof(T) bytes an element, normalization 2 sizeof(T), update 8 + sizeof(T), in bf16 2 more.
@@ -24,8 +25,8 @@ namespace kernels {
 
 // Neighbouring elements of one matrix, the work of a block. All but the matrix are multiples of 16.
 struct MuonTile {
-    std::int64_t first;  // in momentum and direction
-    std::int64_t flat;   // in grad, parameter and master
+    std::int64_t first;  // in momentum, direction and packed arrays
+    std::int64_t flat;   // in flat arrays
     std::int32_t size, matrix;
 };
 // Cuts a matrix of `size` elements into tiles, for plans made on the host.
@@ -41,6 +42,7 @@ struct MuonMomentum {
     std::span<const MuonTile> tiles;    // on the device
     std::span<const StepScalars> scalars;  // (1)
     float mu;
+    bool packed_grad = false;
 };
 // All enqueue on `stream`. Throw Error if `partial` or `scalars` is too short.
 template <class T> void muon_momentum(const MuonMomentum<T>& op, StreamRef stream);
@@ -63,6 +65,7 @@ struct MuonUpdate {
     std::span<const StepScalars> scalars;  // (1)
     float learning_rate_factor = 1, weight_decay = 0;  // of StepScalars::learning_rate
     Rounding rounding{};              // first_element: of the flat array
+    bool packed_master = false;       // not in fp32
 };
 template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream);
 

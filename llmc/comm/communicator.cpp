@@ -51,9 +51,10 @@ std::int64_t Communicator::bytes_sent_in(const Collective& op) const {
         case Collective::Kind::reduce_scatter: return (op.elements - mine) * bytes_of(op.element);
         case Collective::Kind::all_gather: return others * mine * bytes_of(op.element);
         case Collective::Kind::all_to_all: return others * (op.elements / size_) * bytes_of(op.element);
-        case Collective::Kind::broadcast: break;
+        case Collective::Kind::broadcast: return rank_ == op.root ? others * op.elements * bytes_of(op.element) : 0;
+        case Collective::Kind::reduce: break;
     }
-    return rank_ == op.root ? others * op.elements * bytes_of(op.element) : 0;
+    return rank_ == op.root ? 0 : op.elements * bytes_of(op.element);
 }
 
 namespace {
@@ -122,10 +123,20 @@ void Communicator::all_to_all(ElementType element, std::byte* out, std::int64_t 
 }
 
 void Communicator::broadcast(ElementType element, std::byte* data, std::int64_t elements, int root) {
-    require_open("broadcast", data, elements);
-    require(root >= 0 && root < size_, "the root of a broadcast", root,
+    add_rooted({Collective::Kind::broadcast, element, elements, data, data, root});
+}
+
+void Communicator::reduce(ElementType element, std::byte* data, std::int64_t elements, int root) {
+    require(element != ElementType::byte, "the type that reduce sums", "byte", "float, bf16 or double");
+    add_rooted({Collective::Kind::reduce, element, elements, data, data, root});
+}
+
+void Communicator::add_rooted(const Collective& op) {
+    const char* const name = op.kind == Collective::Kind::reduce ? "reduce" : "broadcast";
+    require_open(name, op.out, op.elements);
+    require(op.root >= 0 && op.root < size_, std::string("the root of a ") + name, op.root,
             "a rank, from 0 to " + std::to_string(size_ - 1));
-    if (elements > 0) first_.push_back({Collective::Kind::broadcast, element, elements, data, data, root});
+    if (op.elements > 0) first_.push_back(op);
 }
 
 namespace {

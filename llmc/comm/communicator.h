@@ -75,9 +75,10 @@ constexpr std::int64_t bytes_of(ElementType element) {
 
 // One device collective, as an implementation receives it.
 struct Collective {
-    enum class Kind { reduce_scatter, all_gather, all_to_all, broadcast } kind;
+    enum class Kind { reduce_scatter, all_gather, all_to_all, broadcast, reduce } kind;
     ElementType element;
-    // of the whole array: reduce_scatter's input, all_gather's output, each array of all_to_all, broadcast's data
+    // of the whole array: reduce_scatter's input, all_gather's output, each array of all_to_all, broadcast's and
+    // reduce's data
     std::int64_t elements;
     std::byte* out;
     const std::byte* in;
@@ -132,6 +133,10 @@ public:
     template <class T> void broadcast(std::span<T> data, int root) {
         broadcast(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size(), root);
     }
+    // On rank `root`: data = the sum of `data` over all ranks. On other ranks it does not change.
+    template <class T> void reduce(std::span<T> data, int root) {
+        reduce(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size(), root);
+    }
 
     // Work enqueued on `compute` from now on sees the results of the groups up to `event`. Blocks only on a CPU.
     virtual void wait(device::StreamRef compute, CommEvent event) = 0;
@@ -142,8 +147,9 @@ public:
     virtual std::optional<CommTimes> times() const { return std::nullopt; }
     // Bytes that this rank has sent to other ranks in all groups so far, computed in group_end() by formula: for N
     // bytes on R ranks, reduce_scatter and all_to_all send N minus this rank's shard, all_gather R - 1 times that
-    // shard, broadcast R - 1 times N from its root and 0 from others. So all_reduce sends 2 (R - 1) / R N if shards are
-    // equal, like a ring and like ranks over MPI. The control plane does not count.
+    // shard, broadcast R - 1 times N from its root and 0 from others, reduce N from every rank but its root. So
+    // all_reduce sends 2 (R - 1) / R N if shards are equal, like a ring and like ranks over MPI. The control plane does
+    // not count.
     std::int64_t bytes_sent() const { return bytes_sent_; }
 
     // On return no device collective accesses memory any more: waits for all of them, and calls abort() if one has
@@ -202,6 +208,8 @@ private:
     void all_to_all(ElementType element, std::byte* out, std::int64_t out_elements, const std::byte* in,
                     std::int64_t elements);
     void broadcast(ElementType element, std::byte* data, std::int64_t elements, int root);
+    void reduce(ElementType element, std::byte* data, std::int64_t elements, int root);
+    void add_rooted(const Collective& operation);
 
     int rank_, size_;
     Place place_;

@@ -176,75 +176,93 @@ private:
         stream_->after(compute);
     }
     CommEvent end_group() override { return {stream_->point()}; }
+    // Sums first, then copies: the operations are independent of each other.
     void enqueue(std::span<const Collective> operations) override {
-        for (const Collective& op : operations) switch (op.kind) {
-                case Collective::Kind::reduce_scatter:
-                    if (op.element == ElementType::bf16) reduce_scatter<bf16>(op);
-                    else if (op.element == ElementType::fp64) reduce_scatter<double>(op);
-                    else reduce_scatter<float>(op);
-                    break;
-                case Collective::Kind::all_gather: all_gather(op); break;
-                case Collective::Kind::all_to_all: all_to_all(op); break;
-                case Collective::Kind::broadcast: broadcast(op); break;
+        std::vector<Chunks> sums(static_cast<std::size_t>(size())), copies(sums);
+        for (const Collective& op : operations)
+            for (int owner = 0; owner < size(); ++owner) {
+                const bool scatters = op.kind == Collective::Kind::reduce_scatter;
+                if (scatters || op.kind == Collective::Kind::reduce) add_chunks(sums, op, owner, scatters);
+                const bool gathers = op.kind == Collective::Kind::all_gather;
+                if (gathers || op.kind == Collective::Kind::broadcast) add_chunks(copies, op, owner, gathers);
             }
+        for (std::size_t round = 0; round < rounds_of(sums); ++round) sum(sums, round);
+        for (std::size_t round = 0; round < rounds_of(copies); ++round) copy(copies, round);
+        for (const Collective& op : operations)
+            if (op.kind == Collective::Kind::all_to_all) all_to_all(op);
     }
 
-    // Bytes [first, first + bytes) of the array: the chunk at `offset` bytes in the shard of `rank`.
+    // At most chunk_bytes_ of a collective, which one rank owns: in sums `in` of every rank is added to the owner's
+    // `out`, in copies the owner's `in` becomes `out` of every rank.
     struct Chunk {
-        std::int64_t first, bytes;
+        ElementType element;
+        std::byte *in, *out;
+        std::int64_t bytes;
     };
-    Chunk chunk_of(const Collective& op, int rank, std::int64_t offset) const {
-        const ShardRange shard = shard_of(op.elements, rank, size());
-        const std::int64_t width = bytes_of(op.element);
-        return {shard.first * width + offset, std::clamp(shard.size * width - offset, std::int64_t(0), chunk_bytes_)};
+    using Chunks = std::vector<Chunk>;  // of one owner
+
+    // Adds the chunks of the shard of `owner`, or if not `sharded` of the whole array, if it is the root.
+    void add_chunks(std::vector<Chunks>& all, const Collective& op, int owner, bool sharded) const {
+        const ShardRange range = sharded              ? shard_of(op.elements, owner, size())
+                                 : owner == op.root   ? ShardRange{.first = 0, .size = op.elements}
+                                                      : ShardRange{};
+        const std::int64_t width = bytes_of(op.element), first = range.first * width, bytes = range.size * width;
+        const bool gathers = op.kind == Collective::Kind::all_gather, scatters = sharded && !gathers;
+        for (std::int64_t offset = 0; offset < bytes; offset += chunk_bytes_)
+            all[std::size_t(owner)].push_back({.element = op.element,
+                                               .in = const_cast<std::byte*>(op.in) + (gathers ? 0 : first) + offset,
+                                               .out = op.out + (scatters ? 0 : first) + offset,
+                                               .bytes = std::min(chunk_bytes_, bytes - offset)});
     }
-    std::int64_t largest_shard_bytes(const Collective& op) const {
-        return shard_of(op.elements, 0, size()).size * bytes_of(op.element);
+    static std::size_t rounds_of(const std::vector<Chunks>& all) {
+        return std::ranges::max(all, {}, &Chunks::size).size();
+    }
+    static const Chunk* chunk_of(const std::vector<Chunks>& all, int owner, std::size_t round) {
+        const Chunks& chunks = all[std::size_t(owner)];
+        return round < chunks.size() ? &chunks[round] : nullptr;
     }
     // The other ranks, starting with the next one, so that ranks do not all send to the same one first.
     template <class Visit> void for_peers(Visit&& visit) const {
         for (int step = 1; step < size(); ++step) visit((rank() + step) % size());
     }
 
-    template <class T> void reduce_scatter(const Collective& op) {
-        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_bytes_) {
-            const Chunk mine = chunk_of(op, rank(), offset);
-            std::vector<Message> sends, receives;
-            for_peers([&](int peer) {
-                const Chunk theirs = chunk_of(op, peer, offset);
-                if (theirs.bytes > 0)
-                    sends.push_back({peer, const_cast<std::byte*>(op.in) + theirs.first, theirs.bytes});
-                if (mine.bytes > 0) receives.push_back({peer, gathered_.data() + peer * chunk_bytes_, mine.bytes});
-            });
-            transfer(std::move(sends), std::move(receives));
-            if (mine.bytes == 0) continue;
-            const std::size_t elements = mine.bytes / sizeof(T);
-            const std::int64_t stride = chunk_bytes_ / std::int64_t(sizeof(T));
-            const kernels::SumRanks<T> sum{
-                .out = {reinterpret_cast<T*>(op.out + offset), elements},
-                .own = {reinterpret_cast<const T*>(op.in + mine.first), elements},
-                .others = {reinterpret_cast<const T*>(gathered_.data()), std::size_t(stride * size())},
-                .stride = stride,
-                .rank = rank(),
-                .ranks = size()};
-            stream_->enqueue([sum](device::StreamRef stream) { kernels::sum_ranks(sum, stream); });
-        }
+    void sum(const std::vector<Chunks>& all, std::size_t round) {
+        const Chunk* const mine = chunk_of(all, rank(), round);
+        std::vector<Message> sends, receives;
+        for_peers([&](int peer) {
+            if (const Chunk* const theirs = chunk_of(all, peer, round))
+                sends.push_back({peer, theirs->in, theirs->bytes});
+            if (mine) receives.push_back({peer, gathered_.data() + peer * chunk_bytes_, mine->bytes});
+        });
+        transfer(std::move(sends), std::move(receives));
+        if (!mine) return;
+        if (mine->element == ElementType::bf16) sum_as<bf16>(*mine);
+        else if (mine->element == ElementType::fp64) sum_as<double>(*mine);
+        else sum_as<float>(*mine);
+    }
+    template <class T> void sum_as(const Chunk& mine) {
+        const std::size_t elements = mine.bytes / sizeof(T);
+        const std::int64_t stride = chunk_bytes_ / std::int64_t(sizeof(T));
+        const kernels::SumRanks<T> sum{
+            .out = {reinterpret_cast<T*>(mine.out), elements},
+            .own = {reinterpret_cast<const T*>(mine.in), elements},
+            .others = {reinterpret_cast<const T*>(gathered_.data()), std::size_t(stride * size())},
+            .stride = stride,
+            .rank = rank(),
+            .ranks = size()};
+        stream_->enqueue([sum](device::StreamRef stream) { kernels::sum_ranks(sum, stream); });
     }
 
-    void all_gather(const Collective& op) {
-        const ShardRange shard = shard_of(op.elements, rank(), size());
-        const std::int64_t width = bytes_of(op.element);
-        copy_own(op.out + shard.first * width, op.in, shard.size * width);
-        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_bytes_) {
-            const Chunk mine = chunk_of(op, rank(), offset);
-            std::vector<Message> sends, receives;
-            for_peers([&](int peer) {
-                const Chunk theirs = chunk_of(op, peer, offset);
-                if (mine.bytes > 0) sends.push_back({peer, const_cast<std::byte*>(op.in) + offset, mine.bytes});
-                if (theirs.bytes > 0) receives.push_back({peer, op.out + theirs.first, theirs.bytes});
-            });
-            transfer(std::move(sends), std::move(receives));
-        }
+    void copy(const std::vector<Chunks>& all, std::size_t round) {
+        const Chunk* const mine = chunk_of(all, rank(), round);
+        std::vector<Message> sends, receives;
+        for_peers([&](int peer) {
+            if (mine) sends.push_back({peer, mine->in, mine->bytes});
+            if (const Chunk* const theirs = chunk_of(all, peer, round))
+                receives.push_back({peer, theirs->out, theirs->bytes});
+        });
+        transfer(std::move(sends), std::move(receives));
+        if (mine) copy_own(mine->out, mine->in, mine->bytes);
     }
 
     void all_to_all(const Collective& op) {
@@ -258,21 +276,6 @@ private:
                 receives.push_back({peer, op.out + peer * part + offset, bytes});
             });
             transfer(std::move(sends), std::move(receives));
-        }
-    }
-
-    void broadcast(const Collective& op) {
-        const std::int64_t bytes = op.elements * bytes_of(op.element);
-        for (std::int64_t offset = 0; offset < bytes; offset += chunk_bytes_) {
-            std::vector<Message> message{{op.root, op.out + offset, std::min(chunk_bytes_, bytes - offset)}};
-            place(message, 0);
-            if (rank() == op.root) fetch(message);
-            stream_->enqueue_host([this, message = message[0]] {
-                complete([&](MPI_Request* request) {
-                    CHECKED(MPI_Ibcast(message.host, int(message.bytes), MPI_BYTE, message.peer, payload_, request));
-                });
-            });
-            if (rank() != op.root) deliver(message);
         }
     }
 

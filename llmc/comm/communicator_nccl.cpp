@@ -141,6 +141,10 @@ private:
                     case Collective::Kind::broadcast:
                         CHECKED(ncclBroadcast(op.in, op.out, op.elements, type_of(op.element), op.root, nccl_, stream));
                         break;
+                    case Collective::Kind::reduce:
+                        CHECKED(ncclReduce(op.in, op.out, op.elements, type_of(op.element), ncclSum, op.root, nccl_,
+                                           stream));
+                        break;
                 }
             group.finish();
         });

@@ -12,7 +12,7 @@ AdamW::AdamW(const Model& model, GradientExchange& gradients, const OptimizerSet
       gradients_(gradients),
       settings_(settings),
       segments_(model.table(), gradients.buckets(), context.stream) {
-    const auto elements = std::size_t(gradients.buckets().owned_elements());
+    const auto elements = std::size_t(gradients.buckets().elements_outside_matrices());
     first_ = device::Array<float>(elements);
     second_ = device::Array<float>(elements);
     first_.zero(context.stream);
@@ -27,6 +27,7 @@ void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars) {
 template <class T> void AdamW::update_as(Model& model, std::span<const kernels::StepScalars> scalars) {
     update_shards<T>(model, gradients_.buckets(), context_,
                      [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
+        if (shard.matrix) return;
         kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.in_owned(first_.span()),
                            .v = shard.in_owned(second_.span()), .grad = gradients_.reduced(shard),
                            .segments = segments_.of(shard),
@@ -41,8 +42,9 @@ std::vector<StateFile> AdamW::state() const {
                                                     {.name = "second_moments", .pieces = {}, .non_negative = true}}};
     std::vector<OwnedShard> owned = gradients_.buckets().owned();
     std::ranges::sort(owned, {}, &OwnedShard::offset);
+    file.every_rank = gradients_.buckets().sharding().shards_state();
     for (const OwnedShard& shard : owned) {
-        file.every_rank = file.every_rank || shard.bucket;
+        if (shard.matrix) continue;
         file.tensors[0].pieces.push_back({shard.first, shard.in_owned(first_.span())});
         file.tensors[1].pieces.push_back({shard.first, shard.in_owned(second_.span())});
     }
@@ -50,7 +52,8 @@ std::vector<StateFile> AdamW::state() const {
 }
 
 OptimizerBytes adamw_bytes(const ParameterTable& table, const Sharding& sharding) {
-    const std::size_t bytes = 2 * std::size_t(GradientBuckets(table, sharding).owned_elements()) * sizeof(float);
+    const auto elements = std::size_t(GradientBuckets(table, sharding).elements_outside_matrices());
+    const std::size_t bytes = 2 * elements * sizeof(float);
     return {"Adam's moments, fp32", bytes, sharding.shards_state() || sharding.rank == 0 ? bytes : 0};
 }
 

@@ -1,4 +1,5 @@
-// adamw.h - AdamW for all parameters, or at ZeRO stages 1 and 2 for this rank's shards
+// adamw.h - AdamW for all parameters that are in no whole matrix (gradient_buckets.h), or at ZeRO stages 1 and 2 for
+// this rank's shards of them
 //
 // Source    kernels/adamw.h
 #pragma once

@@ -1,19 +1,21 @@
-// gradient_buckets.cpp - divides the parameters into one bucket per block, and each bucket into one shard per rank
+// gradient_buckets.cpp - divides the parameters into one bucket per block, and each bucket into parts with owners
 #include "llmc/model/gradient_buckets.h"
+
+#include <tuple>
 
 #include "kernels/base/error.h"
 
 namespace llmc {
 
-GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sharding) {
+GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sharding)
+    : sharding_(sharding) {
     require(sharding.stage >= 0 && sharding.stage <= 2, "--zero-stage", sharding.stage, "0, 1 or 2");
+    if (sharding.whole_matrices) matrices_ = block_matrices(table, sharding.ranks);
     const int layers = table.config().layers;
     const auto offset = [&](int tensor) { return table.tensors()[std::size_t(tensor)].offset; };
     std::int64_t end = table.elements();
     const auto cut = [&](std::int64_t first) {
-        const ShardRange shard = shard_of(end - first, sharding.rank, sharding.ranks);
-        buckets_.push_back({.first = first, .size = end - first, .shard = shard, .shard_offset = shard_elements_});
-        shard_elements_ += shard.size;
+        divide(buckets_.emplace_back(GradientBucket{.first = first, .size = end - first}));
         end = first;
     };
     for (int layer = layers - 1; layer >= 0; --layer) {
@@ -26,19 +28,66 @@ GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sh
         while (spec.offset >= buckets_[std::size_t(bucket)].first + buckets_[std::size_t(bucket)].size) --bucket;
         of_tensor_.push_back(bucket);
     }
-
-    if (sharding.shards_state()) {
-        for (int i = size() - 1; i >= 0; --i) owned_.push_back(shard(i));
-    } else {
-        owned_.push_back({.first = 0, .size = table.elements(), .offset = 0, .bucket = std::nullopt});
-    }
-    for (const OwnedShard& shard : owned_) owned_elements_ += shard.size;
+    assign();
 }
 
-OwnedShard GradientBuckets::shard(int bucket) const {
-    const GradientBucket& whole = buckets_[std::size_t(bucket)];
-    return {.first = whole.first + whole.shard.first, .size = whole.shard.size, .offset = whole.shard_offset,
-            .bucket = bucket};
+void GradientBuckets::divide(GradientBucket& bucket) const {
+    std::int64_t first = bucket.first;
+    const std::int64_t end = bucket.first + bucket.size;
+    const auto add_shared = [&](std::int64_t size) {
+        if (size > 0)
+            bucket.parts.push_back({.first = first, .size = size,
+                                    .shard = shard_of(size, sharding_.rank, sharding_.ranks)});
+    };
+    for (const BlockMatrix& matrix : matrices_) {
+        if (matrix.first < bucket.first || matrix.first >= end) continue;
+        add_shared(matrix.first - first);
+        bucket.parts.push_back({.first = matrix.first, .size = matrix.size(), .owner = matrix.owner,
+                                .shard = {0, matrix.owner == sharding_.rank ? matrix.size() : 0}});
+        first = matrix.first + matrix.size();
+    }
+    add_shared(end - first);
+}
+
+// What this rank owns, and where it is in an array of that.
+void GradientBuckets::assign() {
+    const bool shares_all = !sharding_.shards_state();  // what is in no matrix
+    std::int64_t offset = 0;
+    std::vector<BucketPart*> matrices;
+    for (GradientBucket& bucket : buckets_)
+        for (BucketPart& part : bucket.parts) {
+            if (part.owner) {
+                matrices.push_back(&part);
+                continue;
+            }
+            part.offset = offset;
+            offset += shares_all ? part.size : part.shard.size;
+        }
+    outside_matrices_ = offset;
+    const auto index_of = [this](const BucketPart& part) {
+        return int(std::ranges::find(matrices_, part.first, &BlockMatrix::first) - matrices_.begin());
+    };
+    std::ranges::sort(matrices, {}, [&](const BucketPart* part) {
+        const BlockMatrix& matrix = matrices_[std::size_t(index_of(*part))];
+        return std::tuple(matrix.rows, matrix.columns, matrix.first);
+    });
+    for (BucketPart* const part : matrices) {
+        part->offset = offset;
+        offset += part->shard.size;
+    }
+    owned_elements_ = offset;
+    if (shares_all && matrices_.empty()) {
+        owned_.push_back({.first = 0, .size = owned_elements_, .offset = 0, .bucket = {}, .matrix = {}});
+        return;
+    }
+    for (int i = size() - 1; i >= 0; --i)
+        for (const BucketPart& part : buckets_[std::size_t(i)].parts) {
+            const bool is_mine = part.owner == sharding_.rank;
+            if (part.owner && !is_mine) continue;
+            const ShardRange range = shares_all ? ShardRange{0, part.size} : part.shard;
+            owned_.push_back({.first = part.first + range.first, .size = range.size, .offset = part.offset, .bucket = i,
+                              .matrix = is_mine ? std::optional(index_of(part)) : std::nullopt});
+        }
 }
 
 }  // namespace llmc

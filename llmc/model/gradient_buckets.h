@@ -1,12 +1,16 @@
 // gradient_buckets.h - divides the flat array of parameters for data-parallel training into buckets, which are reduced
-// together, and each bucket into one shard per rank
+// together, and says which rank owns which elements
 //
 // Buckets are contiguous and numbered in the order in which the backward pass completes their gradients:
 //   0: last block and final LayerNorm,  1: the block before,  ...,  layers - 1: first block,  layers: token and
 //                                       position table
-// The token table, which head and embedding share, is complete last. shard_of() (communicator.h) divides a bucket into
-// shards. At stage 1 a rank stores Adam moments and master weights of its shards only, at stage 2 also gradients: such
-// an array contains the shards one after another, in bucket order.
+// The token table, which head and embedding share, is complete last.
+//
+// A bucket consists of parts. Without whole matrices it is one part, of which every rank owns a shard (shard_of(),
+// communicator.h). Whole matrices have one owner each, at every stage; what is between them are parts of the first kind.
+// At stage 1 a rank stores Adam moments and master weights of what it owns only, at stage 2 also gradients. Such an
+// array has the shards of the first kind one after another, in bucket order, and then the matrices, those of a shape
+// together. At stage 0 all ranks own the parts of the first kind.
 //
 // Plain host code.
 #pragma once
@@ -14,6 +18,7 @@
 #include <optional>
 
 #include "llmc/comm/communicator.h"
+#include "llmc/model/block_matrices.h"
 #include "llmc/weights/parameters.h"
 
 namespace llmc {
@@ -21,17 +26,31 @@ namespace llmc {
 // What a rank stores at each stage (ZeRO; Rajbhandari et al. 2019, arXiv 1910.02054). Stage 0: everything.
 struct Sharding {
     int stage = 0, rank = 0, ranks = 1;
+    bool whole_matrices = false;                          // those of the blocks have one owner each
     bool shards_state() const { return stage >= 1; }      // Adam moments, and in bf16 master weights
     bool shards_gradients() const { return stage >= 2; }  // also gradients
 };
 
+struct BucketPart {
+    std::int64_t first, size;          // in the flat array
+    std::optional<int> owner{};        // of a whole matrix
+    ShardRange shard{};                // of this rank, in the sums over ranks: relative to `first`
+    std::int64_t offset = 0;           // of its elements in an array of what this rank owns
+};
+
 struct GradientBucket {
-    std::int64_t first, size;   // in the flat array
-    ShardRange shard;           // this rank's shard, relative to `first`
-    std::int64_t shard_offset;  // offset of the shard in an array of this rank's shards
+    std::int64_t first, size;  // in the flat array
+    std::vector<BucketPart> parts{};
 
     template <class T> std::span<T> in_flat(std::span<T> flat) const {
         return flat.subspan(std::size_t(first), std::size_t(size));
+    }
+    // A part's elements, or those of this rank's shard of it, among those of the bucket.
+    template <class T> std::span<T> whole(const BucketPart& part, std::span<T> values) const {
+        return values.subspan(std::size_t(part.first - first), std::size_t(part.size));
+    }
+    template <class T> std::span<T> shard(const BucketPart& part, std::span<T> values) const {
+        return whole(part, values).subspan(std::size_t(part.shard.first), std::size_t(part.shard.size));
     }
 };
 
@@ -39,7 +58,8 @@ struct GradientBucket {
 struct OwnedShard {
     std::int64_t first, size;   // in the flat array
     std::int64_t offset;        // in an array of this rank's elements
-    std::optional<int> bucket;  // the bucket of the shard; nullopt: the whole flat array, which every rank owns
+    std::optional<int> bucket;  // nullopt: the whole flat array, which every rank owns
+    std::optional<int> matrix;  // the index of a whole matrix in GradientBuckets::matrices()
 
     template <class T> std::span<T> in_flat(std::span<T> flat) const {
         return flat.subspan(std::size_t(first), std::size_t(size));
@@ -59,22 +79,39 @@ public:
     int embeddings() const { return size() - 1; }
     int of_layer(int layer) const { return size() - 2 - layer; }
     int of_tensor(int tensor) const { return of_tensor_[std::size_t(tensor)]; }
-    std::int64_t shard_elements() const { return shard_elements_; }  // of all of this rank's shards
     std::int64_t largest_block() const { return largest_block_; }    // elements of the largest bucket of a block
     std::int64_t largest() const { return std::max(largest_block_, buckets_[std::size_t(embeddings())].size); }
 
-    OwnedShard shard(int bucket) const;
-    // The elements that this rank updates and stores the Adam moments of: the whole array as one, or its shard of every
-    // bucket, in the order in which the next forward pass needs them.
+    const Sharding& sharding() const { return sharding_; }
+    // The elements that this rank updates: the whole array as one, or its ranges bucket by bucket, in the order in which
+    // the next forward pass needs them.
     const std::vector<OwnedShard>& owned() const { return owned_; }
     std::int64_t owned_elements() const { return owned_elements_; }
+    bool owns_all() const { return !owned_.front().bucket; }  // as one range
+    // Of those, the ones before the matrices.
+    std::int64_t elements_outside_matrices() const { return outside_matrices_; }
+    const std::vector<BlockMatrix>& matrices() const { return matrices_; }
+
+    // Adds to a communicator's group: all ranks get the elements of a bucket that not all of them own. `values`: the
+    // bucket's, with those of this rank in place.
+    template <class T> void gather(Communicator& communicator, int bucket, std::span<T> values) const {
+        const GradientBucket& of = (*this)[bucket];
+        for (const BucketPart& part : of.parts)
+            if (part.owner) communicator.broadcast<T>(of.whole(part, values), *part.owner);
+            else if (sharding_.shards_state()) communicator.all_gather<T>(of.whole(part, values), of.shard(part, values));
+    }
 
 private:
+    void divide(GradientBucket& bucket) const;
+    void assign();
+
+    Sharding sharding_;
+    std::vector<BlockMatrix> matrices_;
     std::vector<GradientBucket> buckets_;
     std::vector<int> of_tensor_;
-    std::int64_t shard_elements_ = 0, largest_block_ = 0;
+    std::int64_t largest_block_ = 0;
     std::vector<OwnedShard> owned_;
-    std::int64_t owned_elements_ = 0;
+    std::int64_t owned_elements_ = 0, outside_matrices_ = 0;
 };
 
 }  // namespace llmc

@@ -44,29 +44,31 @@ void GradientExchange::complete(int bucket) {
     if (reduces()) reduce(bucket);
 }
 
-// Calls enqueue(communicator, gradients in the type of the reduction) for each range, in one group.
-template <class Enqueue> CommEvent GradientExchange::in_group(std::span<const ShardRange> ranges, Enqueue&& enqueue) {
+// Calls enqueue(communicator, all written gradients in the type of the reduction) in one group.
+template <class Enqueue> CommEvent GradientExchange::in_group(Enqueue&& enqueue) {
     Communicator& communicator = *context_.communicator;
     communicator.group_begin(context_.stream);
-    for (const ShardRange& range : ranges) {
-        const auto in_range = [&](auto all) { return all.subspan(std::size_t(range.first), std::size_t(range.size)); };
-        if (reduces_in_bf16()) enqueue(communicator, in_range(rounded()));
-        else enqueue(communicator, in_range(written()));
-    }
+    if (reduces_in_bf16()) enqueue(communicator, rounded());
+    else enqueue(communicator, written());
     return last_ = communicator.group_end();
 }
 
 CommEvent GradientExchange::all_reduce(std::span<const ShardRange> ranges) {
-    return in_group(ranges, []<class T>(Communicator& communicator, std::span<T> whole) {
-        communicator.all_reduce<T>(whole);
+    return in_group([&]<class T>(Communicator& communicator, std::span<T> all) {
+        for (const ShardRange& range : ranges)
+            communicator.all_reduce<T>(all.subspan(std::size_t(range.first), std::size_t(range.size)));
     });
 }
 
-CommEvent GradientExchange::reduce_scatter(int bucket) {
-    const ShardRange shard = buckets_[bucket].shard;
-    const ShardRange range{.first = offset(bucket), .size = buckets_[bucket].size};
-    return in_group(std::span(&range, 1), [&]<class T>(Communicator& communicator, std::span<T> whole) {
-        communicator.reduce_scatter<T>(whole.subspan(std::size_t(shard.first), std::size_t(shard.size)), whole);
+CommEvent GradientExchange::reduce_to_owners(int bucket) {
+    const GradientBucket& of = buckets_[bucket];
+    const bool all_own = !buckets_.sharding().shards_state();
+    return in_group([&]<class T>(Communicator& communicator, std::span<T> all) {
+        const std::span<T> values = bucket_of(all, bucket);
+        for (const BucketPart& part : of.parts)
+            if (part.owner) communicator.reduce<T>(of.whole(part, values), *part.owner);
+            else if (all_own) communicator.all_reduce<T>(of.whole(part, values));
+            else communicator.reduce_scatter<T>(of.shard(part, values), of.whole(part, values));
     });
 }
 
@@ -80,7 +82,7 @@ void GradientExchange::finish() {
 void GradientExchange::take_norms() {
     for (int bucket = 0; bucket < buckets_.size(); ++bucket) {
         settle(bucket);
-        sums_.add_reduced(bucket, reduced(buckets_.shard(bucket)));
+        sums_.add_reduced(bucket, reduced());
     }
 }
 

@@ -3,7 +3,8 @@
 //
 // One subclass per reduction policy (gradient_policies.cpp), selected by make_gradient_exchange():
 //
-//   stage 0   stores all gradients; in the last micro-batch every bucket is all-reduced, unless gradients stay local
+//   stage 0   stores all gradients; in the last micro-batch every bucket is all-reduced, unless gradients stay local;
+//             but whole matrices (gradient_buckets.h), at every stage, are reduced to their owners
 //   stage 1   the same with reduce-scatter: afterwards a rank has the sum of its shards
 //   stage 2   every bucket of every micro-batch is reduce-scattered from a working buffer and added to this rank's
 //             shards, in fp32; memory: the shards, two buffers for blocks and one for the embeddings
@@ -78,8 +79,11 @@ public:
     // On return: the compute stream sees the sum.
     virtual void end_sum(Communicator& among, CommEvent event, const ShardRange& range, std::span<float> mine);
     // The reduced gradient of the elements that this rank owns, or its local one, accumulated with weight
-    // 1 / positions; valid until the next begin().
-    virtual std::span<float> reduced(const OwnedShard& shard) const = 0;
+    // 1 / positions; valid until the next begin(). In an array of all parameters, or at stage 2 of what this rank owns.
+    virtual std::span<float> reduced() const = 0;
+    std::span<float> reduced(const OwnedShard& shard) const {
+        return buckets_.sharding().shards_gradients() ? shard.in_owned(reduced()) : shard.in_flat(reduced());
+    }
     const StepSums& sums() const { return sums_; }
 
 protected:
@@ -93,10 +97,10 @@ protected:
     std::span<kernels::bf16> rounded() const { return rounded_.span(); }
     std::span<kernels::bf16> rounded(int bucket) const { return bucket_of(rounded_.span(), bucket); }
     bool reduces_in_bf16() const { return rounded_.size() > 0; }
-    // Starts a group that computes the sum over ranks, in the type of the reduction, in ranges of the written memory or
-    // in this rank's shard of a bucket. On return: it is in progress.
+    // Starts a group that computes the sum over ranks, in the type of the reduction, in ranges of the written memory;
+    // or of a bucket, in what this rank owns of it. On return: it is in progress.
     CommEvent all_reduce(std::span<const ShardRange> ranges);
-    CommEvent reduce_scatter(int bucket);
+    CommEvent reduce_to_owners(int bucket);
     const MicroStep& micro() const { return sums_.micro(); }
     // Called by finish() before it gathers the rows of sums: settles all buckets, and computes the norms of shards.
     virtual void take_norms();
@@ -116,7 +120,7 @@ private:
     // and the communicator no longer uses its memory.
     virtual void settle(int bucket) = 0;
 
-    template <class Enqueue> CommEvent in_group(std::span<const ShardRange> ranges, Enqueue&& enqueue);
+    template <class Enqueue> CommEvent in_group(Enqueue&& enqueue);
     template <class T> std::span<T> bucket_of(std::span<T> all, int bucket) const {
         return all.subspan(std::size_t(offset(bucket)), std::size_t(buckets_[bucket].size));
     }

@@ -36,44 +36,33 @@ public:
 
     bool accumulate() const final { return !micro().is_first(); }
     void open(int) final {}  // finish() of the previous step waited for every bucket
-    std::span<float> reduced(const OwnedShard& shard) const final { return shard.in_flat(written()); }
+    std::span<float> reduced() const final { return written(); }
 
 private:
-    virtual CommEvent begin_reduction(int bucket) = 0;
-    // The range of the reduced sums, relative to the start of the bucket.
-    virtual ShardRange summed(const GradientBucket& bucket) const = 0;
-
     std::int64_t offset(int bucket) const final { return buckets()[bucket].first; }
     bool reduces() const override { return micro().is_last(); }
-    void reduce(int bucket) final { groups_[std::size_t(bucket)] = begin_reduction(bucket); }
+    void reduce(int bucket) final { groups_[std::size_t(bucket)] = reduce_to_owners(bucket); }
     void settle(int bucket) final {
         context_.communicator->wait(context_.stream, groups_[std::size_t(bucket)]);
         if (!reduces_in_bf16()) return;
-        const ShardRange range = summed(buckets()[bucket]);
-        kernels::gradient_copy<float, bf16>({.out = in(written(bucket), range), .in = in(rounded(bucket), range)},
-                                            context_.stream);
+        const GradientBucket& of = buckets()[bucket];
+        const bool all_own = !buckets().sharding().shards_state();
+        for (const BucketPart& part : of.parts) {
+            const auto owned = [&](auto values) {
+                return all_own && !part.owner ? of.whole(part, values) : of.shard(part, values);
+            };
+            kernels::gradient_copy<float, bf16>({.out = owned(written(bucket)), .in = owned(rounded(bucket))},
+                                                context_.stream);
+        }
     }
 
     std::vector<CommEvent> groups_;  // one per bucket
 };
 
-// All-reduce: every rank gets the whole sum.
-class AllReducedGradients : public WholeGradients {
+// For 1-bit Adam: all-reduce until stay_local() is called.
+class LocalGradients final : public WholeGradients {
 public:
     using WholeGradients::WholeGradients;
-
-private:
-    CommEvent begin_reduction(int bucket) override {
-        const ShardRange range{.first = buckets()[bucket].first, .size = buckets()[bucket].size};
-        return all_reduce(std::span(&range, 1));
-    }
-    ShardRange summed(const GradientBucket& bucket) const override { return {.first = 0, .size = bucket.size}; }
-};
-
-// For 1-bit Adam: all-reduce until stay_local() is called.
-class LocalGradients final : public AllReducedGradients {
-public:
-    using AllReducedGradients::AllReducedGradients;
 
     void stay_local(std::uint32_t draw, std::span<const ShardRange> summed) override {
         local_ = true;
@@ -122,28 +111,18 @@ private:
     std::vector<ShardRange> summed_;
 };
 
-// Reduce-scatter: every rank gets the sums of its shards; other shards keep the rank's own gradients.
-class ReduceScatteredGradients final : public WholeGradients {
-public:
-    using WholeGradients::WholeGradients;
-
-private:
-    CommEvent begin_reduction(int bucket) override { return reduce_scatter(bucket); }
-    ShardRange summed(const GradientBucket& bucket) const override { return bucket.shard; }
-};
-
-// Stores only the sums of this rank's shards. The backward pass writes to working buffers, two alternating ones for the
+// Stores only the sums of what this rank owns. The backward pass writes to working buffers, two alternating ones for the
 // blocks and one for the embeddings, from which every micro-batch is reduced.
 class ShardedGradients final : public GradientExchange {
 public:
     static std::size_t bytes(const ParameterTable& table, const Settings& settings) {
         const GradientBuckets buckets(table, settings.sharding);
         return std::size_t(buffer_elements(buckets)) * bytes_written(settings) +
-               std::size_t(buckets.shard_elements()) * sizeof(float);
+               std::size_t(buckets.owned_elements()) * sizeof(float);
     }
     ShardedGradients(const ParameterTable& table, const Settings& settings, Context& context)
         : GradientExchange(table, settings, context, buffer_elements(GradientBuckets(table, settings.sharding))),
-          shards_(std::size_t(buckets().shard_elements())) {
+          shards_(std::size_t(buckets().owned_elements())) {
         const SmallBatches small = settings.small_batches;
         require(small == SmallBatches::none || small == SmallBatches::micro_batches,
                 "small batches for the noise scale", small == SmallBatches::ranks ? "ranks" : "first micro-batches",
@@ -153,7 +132,7 @@ public:
 
     bool accumulate() const override { return false; }
     void open(int bucket) override { drain(buffer_of(bucket)); }
-    std::span<float> reduced(const OwnedShard& shard) const override { return shard.in_owned(shards_.span()); }
+    std::span<float> reduced() const override { return shards_.span(); }
 
 private:
     // A working buffer and the reduction of its bucket, in progress or done.
@@ -173,7 +152,7 @@ private:
     }
     bool reduces() const override { return true; }
     void reduce(int bucket) override {
-        buffer_of(bucket) = {.bucket = bucket, .accumulate = !micro().is_first(), .group = reduce_scatter(bucket)};
+        buffer_of(bucket) = {.bucket = bucket, .accumulate = !micro().is_first(), .group = reduce_to_owners(bucket)};
     }
     void settle(int bucket) override {
         if (Buffer& buffer = buffer_of(bucket); buffer.bucket == bucket) drain(buffer);
@@ -183,14 +162,16 @@ private:
         if (!buffer.bucket) return;
         const int bucket = *buffer.bucket;
         context_.communicator->wait(context_.stream, buffer.group);
-        const ShardRange range = buckets()[bucket].shard;
-        const std::span<float> out = reduced(buckets().shard(bucket));
-        if (reduces_in_bf16())
-            kernels::gradient_copy<float, bf16>({.out = out, .in = in(rounded(bucket), range),
-                                                 .accumulate = buffer.accumulate}, context_.stream);
-        else
-            kernels::gradient_copy<float, float>({.out = out, .in = in(written(bucket), range),
-                                                  .accumulate = buffer.accumulate}, context_.stream);
+        const GradientBucket& of = buckets()[bucket];
+        for (const BucketPart& part : of.parts) {
+            const std::span<float> out = shards_.span().subspan(std::size_t(part.offset), std::size_t(part.shard.size));
+            if (reduces_in_bf16())
+                kernels::gradient_copy<float, bf16>({.out = out, .in = of.shard(part, rounded(bucket)),
+                                                     .accumulate = buffer.accumulate}, context_.stream);
+            else
+                kernels::gradient_copy<float, float>({.out = out, .in = of.shard(part, written(bucket)),
+                                                      .accumulate = buffer.accumulate}, context_.stream);
+        }
         buffer.bucket.reset();
     }
 
@@ -205,8 +186,7 @@ template <class Use> auto with_policy(const Settings& settings, Use&& use) {
             "0, because gradients stay local");
     if (settings.may_stay_local) return use.template operator()<LocalGradients>();
     if (sharding.shards_gradients()) return use.template operator()<ShardedGradients>();
-    if (sharding.shards_state()) return use.template operator()<ReduceScatteredGradients>();
-    return use.template operator()<AllReducedGradients>();
+    return use.template operator()<WholeGradients>();
 }
 
 }  // namespace

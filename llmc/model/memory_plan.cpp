@@ -41,7 +41,7 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {"stacks of threads", context.device.stack_bytes}};
     if (setup.training) {
         std::vector<MemoryPlan::Line> state;
-        for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, setup.sharding))
+        for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, setup.sharding, setup.dtype))
             state.push_back({array.what, array.bytes});
         lines.insert(lines.begin() + 3, state.begin(), state.end());  // after the gradients
     }

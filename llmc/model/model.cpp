@@ -414,13 +414,12 @@ ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, con
     const std::size_t elements = std::size_t(table.elements());
     const std::size_t master_weights = std::size_t(master_weight_elements(table, setup.dtype, setup.sharding));
     const bool bf16_parameters = setup.dtype == DType::bf16, shared = device::memory_is_host_memory();
+    const GradientBuckets buckets(table, setup.sharding);
     return {.parameters = bf16_parameters ? elements * sizeof(bf16) : 0,
             .master_weights = master_weights * sizeof(float),
             .activations = bf16_parameters ? activation_bytes<bf16>(setup, device)
                                            : activation_bytes<float>(setup, device),
-            .gathered = master_weights < elements
-                            ? std::size_t(GradientBuckets(table, setup.sharding).largest()) * sizeof(float)
-                            : 0,
+            .gathered = bf16_parameters && !buckets.owns_all() ? std::size_t(buckets.largest()) * sizeof(float) : 0,
             // Gradients of the largest weight and bias, and where a run that is timed adds to instead.
             .chooses = 2 * ((setup.training ? largest_weight(setup.config) : 0) +
                             4 * std::size_t(setup.config.channels)) * sizeof(float),

@@ -62,11 +62,16 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     }
     Communicator& communicator = *context_.communicator;
     const device::Array<float> gathered(std::size_t(buckets_.largest()));
-    for (const OwnedShard& shard : buckets_.owned()) {
-        const GradientBucket& bucket = buckets_[*shard.bucket];
+    for (int i = 0; i < buckets_.size(); ++i) {
+        const GradientBucket& bucket = buckets_[i];
         const auto whole = gathered.span().first(std::size_t(bucket.size));
+        for (const OwnedShard& shard : buckets_.owned())
+            if (shard.bucket == i)
+                device::copy_on_device(whole.subspan(std::size_t(shard.first - bucket.first)).data(),
+                                       shard.in_owned(master_weights_.span()).data(),
+                                       std::size_t(shard.size) * sizeof(float), context_.stream);
         communicator.group_begin(context_.stream);
-        communicator.all_gather<float>(whole, shard.in_owned(master_weights_.span()));
+        buckets_.gather<float>(communicator, i, whole);
         communicator.wait(context_.stream, communicator.group_end());
         if (receives)
             device::copy_to_host(bucket.in_flat(flat).data(), whole.data(), whole.size_bytes(), context_.stream);

@@ -2,11 +2,10 @@
 // weights that the optimizer updates
 //
 //   fp32  one array is both
-//   bf16  the working parameters are the rounded master weights; at ZeRO stages 1 and 2 a rank stores the master
-//         weights of its shards only (gradient_buckets.h)
+//   bf16  the working parameters are the rounded master weights; at ZeRO stages 1 and 2, and if matrices have one owner
+//         each, a rank stores the master weights of what it owns only (gradient_buckets.h)
 //
-// At ZeRO stages 1 and 2 the working parameters are gathered from all ranks, bucket by bucket, during the next forward
-// pass.
+// Working parameters that not all ranks own are gathered, bucket by bucket, during the next forward pass.
 #pragma once
 #include <span>
 #include <type_traits>
@@ -27,9 +26,9 @@ class ModelWeights {
 public:
     const ParameterTable& table() const { return table_; }
     kernels::DType dtype() const { return dtype_; }
-    // All master weights, or in bf16 at stages 1 and 2 those of this rank's shards (gradient_buckets.h).
+    // All master weights, or of those in bf16 what this rank owns (gradient_buckets.h).
     std::span<float> master_weights() const { return master_weights_.span(); }
-    bool has_all_master_weights() const { return std::int64_t(master_weights_.size()) == table_.elements(); }
+    bool has_all_master_weights() const { return dtype_ != kernels::DType::bf16 || buckets_.owns_all(); }
     // The working parameters in bf16; in fp32 they are the master weights.
     std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
 

@@ -45,10 +45,20 @@ NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets,
     for (const NormModules::Range& range : modules.ranges) {
         close(range.module, range.bucket);
         const GradientBucket& bucket = buckets[range.bucket];
-        const ShardRange covered = of == TilesOf::shards ? bucket.shard : ShardRange{0, bucket.size};
-        const std::int64_t begin = bucket.first + covered.first, end = begin + covered.size;
-        const std::int64_t first = std::max(begin, range.first), last = std::min(end, range.first + range.size);
-        if (last > first) kernels::append_tiles(tiles, first - begin, last - first);
+        // `origin`: in the flat array, of the first element of the array that the tiles are relative to
+        const auto add = [&](std::int64_t begin, std::int64_t size, std::int64_t origin) {
+            const std::int64_t first = std::max(begin, range.first),
+                               last = std::min(begin + size, range.first + range.size);
+            if (last > first) kernels::append_tiles(tiles, first - origin, last - first);
+        };
+        if (of == TilesOf::buckets) {
+            add(bucket.first, bucket.size, bucket.first);
+            continue;
+        }
+        for (const BucketPart& part : bucket.parts) {
+            const std::int64_t begin = part.first + part.shard.first;
+            add(begin, part.shard.size, buckets.sharding().shards_gradients() ? begin - part.offset : 0);
+        }
     }
     close(int(modules.names.size()), buckets.size());
 }

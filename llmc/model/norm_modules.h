@@ -21,10 +21,11 @@ struct NormModules {
     std::vector<Range> ranges;  // ascending by bucket, then by module
 };
 
-// Whole buckets, or this rank's shards of them.
+// Whole buckets, or this rank's shards of their parts.
 enum class TilesOf { buckets, shards };
 
-// Tiles of every module, by bucket. A tile's first element is relative to the start of the bucket or shard.
+// Tiles of every module, by bucket. A tile's first element is relative to the start of the bucket; of a shard, to the
+// start of the array of reduced gradients: the flat array, or at stage 2 that of what this rank owns.
 struct NormTiles {
     NormTiles(const NormModules& modules, const GradientBuckets& buckets, TilesOf of);
     std::vector<kernels::NormTile> tiles;

@@ -7,6 +7,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/device/range.h"
 #include "llmc/model/adamw.h"
+#include "llmc/model/muon.h"
 #include "llmc/model/onebit_adam.h"
 
 namespace llmc {
@@ -133,15 +134,19 @@ kernels::ConstRankSums OptimizerStep::totals(int steps_back) const {
 std::unique_ptr<Optimizer> make_optimizer(const Model& model, GradientExchange& gradients,
                                           const OptimizerSettings& settings, Context& context) {
     if (settings.onebit) return make_onebit_adam(model, gradients, settings, context);
+    if (settings.muon) return make_muon(model, gradients, settings, context);
     return std::make_unique<AdamW>(model, gradients, settings, context);
 }
 
 bool may_stay_local(const OptimizerSettings& settings) { return settings.onebit.has_value(); }
+bool owns_whole_matrices(const OptimizerSettings& settings) { return settings.muon.has_value(); }
 
 std::vector<OptimizerBytes> optimizer_bytes(const OptimizerSettings& settings, const ParameterTable& table,
-                                            const Sharding& sharding) {
-    if (settings.onebit) return {adamw_bytes(table, sharding), onebit_bytes(table, sharding, settings)};
-    return {adamw_bytes(table, sharding)};
+                                            const Sharding& sharding, kernels::DType dtype) {
+    std::vector<OptimizerBytes> all{adamw_bytes(table, sharding)};
+    if (settings.onebit) all.push_back(onebit_bytes(table, sharding, settings));
+    if (settings.muon) std::ranges::copy(muon_bytes(table, sharding, dtype), std::back_inserter(all));
+    return all;
 }
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// optimizer.h - what an optimizer is (Optimizer: AdamW, OnebitAdam), and one step with it (OptimizerStep)
+// optimizer.h - what an optimizer is (Optimizer: AdamW, OnebitAdam, Muon), and one step with it (OptimizerStep)
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,6 +16,11 @@
 
 namespace llmc {
 
+struct MuonSettings {
+    float momentum = 0.95f;
+    float learning_rate_factor = 1;  // the matrices' learning rate over that of the rest
+};
+
 struct OptimizerSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
     float max_grad_norm = 1;  // 0: no clipping
@@ -23,6 +28,7 @@ struct OptimizerSettings {
     // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
     std::optional<std::uint64_t> rounding_seed{};
     std::optional<OnebitSettings> onebit{};  // 1-bit Adam: AdamW until it freezes the second moment
+    std::optional<MuonSettings> muon{};      // Muon for the matrices of the blocks, AdamW for the rest
 };
 
 // The update of parameters from gradients. It stores state of its own in device memory, and decides what a checkpoint
@@ -54,21 +60,23 @@ protected:
     Optimizer() = default;
 };
 
-// Calls update(shard, its parameters, its master weights) for all elements that this rank owns; after a shard it starts
-// the all-gather of its bucket, overlapped with the update of the next one. T is the type of the parameters.
+// Calls update(shard, its parameters, its master weights) for all elements that this rank owns; after those of a bucket
+// it starts the gather of the bucket, overlapped with the update of the next one. T is the type of the parameters.
 template <class T, class Update>
 void update_shards(Model& model, const GradientBuckets& buckets, Context& context, Update&& update) {
     std::span<T> parameters;
     if constexpr (std::is_same_v<T, float>) parameters = model.master_weights();
     else parameters = model.rounded_parameters();
     Communicator& communicator = *context.communicator;
-    for (const OwnedShard& shard : buckets.owned()) {
-        const std::span<T> values = shard.in_flat(parameters);
-        const std::span<float> master = model.master_weights();
-        update(shard, values, model.has_all_master_weights() ? shard.in_flat(master) : shard.in_owned(master));
-        if (!shard.bucket) continue;
+    const std::span<float> master = model.master_weights();
+    const std::vector<OwnedShard>& owned = buckets.owned();
+    for (std::size_t i = 0; i < owned.size(); ++i) {
+        const OwnedShard& shard = owned[i];
+        update(shard, shard.in_flat(parameters),
+               model.has_all_master_weights() ? shard.in_flat(master) : shard.in_owned(master));
+        if (!shard.bucket || (i + 1 < owned.size() && owned[i + 1].bucket == shard.bucket)) continue;
         communicator.group_begin(context.stream);
-        communicator.all_gather<T>(buckets[*shard.bucket].in_flat(parameters), values);
+        buckets.gather<T>(communicator, *shard.bucket, buckets[*shard.bucket].in_flat(parameters));
         model.parameters_arrive(*shard.bucket, communicator.group_end());
     }
 }
@@ -149,8 +157,9 @@ private:
 // The optimizer for the settings. Model, gradients and context must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Model& model, GradientExchange& gradients,
                                           const OptimizerSettings& settings, Context& context);
-// Whether gradients may stay local (GradientExchange::Settings).
+// Whether gradients may stay local (GradientExchange::Settings), and whether matrices have one owner each (Sharding).
 bool may_stay_local(const OptimizerSettings& settings);
+bool owns_whole_matrices(const OptimizerSettings& settings);
 
 // Device bytes of its arrays, for the memory plan; `copied`: as much of them as this rank copies for a checkpoint.
 struct OptimizerBytes {
@@ -158,6 +167,7 @@ struct OptimizerBytes {
     std::size_t bytes, copied;
 };
 std::vector<OptimizerBytes> optimizer_bytes(const OptimizerSettings& settings, const ParameterTable& table,
-                                            const Sharding& sharding);
+                                            const Sharding& sharding,
+                                            kernels::DType dtype = kernels::DType::fp32);
 
 }  // namespace llmc

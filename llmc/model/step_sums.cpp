@@ -73,7 +73,9 @@ void StepSums::add_small_batch(int bucket, std::span<const float> gradient, std:
     counts_.small_batches += 1;
 }
 
-void StepSums::add_reduced(int bucket, std::span<const float> shard) { take_norms(shard_tiles_, bucket, shard, {}); }
+void StepSums::add_reduced(int bucket, std::span<const float> reduced) {
+    take_norms(shard_tiles_, bucket, reduced, {});
+}
 
 std::size_t sketch_bytes() {
     return (std::size_t(kSketchSize) + kernels::sketch_scratch()) * sizeof(float);

@@ -45,9 +45,9 @@ public:
     bool small_batch_ends() const;
     void add_small_batch(int bucket, std::span<const float> gradient, std::span<kernels::bf16> rounded);
 
-    // Call it after the last micro-batch, for every bucket: computes the norm of this rank's shard of the reduced
-    // gradient.
-    void add_reduced(int bucket, std::span<const float> shard);
+    // Call it after the last micro-batch, for every bucket: computes the norm of this rank's shards of it. `reduced`:
+    // the reduced gradients of all buckets, in the flat array, or at stage 2 in one of what this rank owns.
+    void add_reduced(int bucket, std::span<const float> reduced);
     // Or, if every rank keeps its own gradient: computes the norm of the sum over ranks of sketches (kernels/sketch.h),
     // an estimate whose square has a relative deviation of 1.1 %. It is for all modules together and stored as the norm
     // of the first one. Waits for the ranks' sketches on the compute stream.

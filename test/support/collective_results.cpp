@@ -29,7 +29,7 @@ template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, 
 }  // namespace
 
 std::string name_of(const Collective& op) {
-    constexpr const char* kNames[] = {"reduce_scatter", "all_gather", "all_to_all", "broadcast"};
+    constexpr const char* kNames[] = {"reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"};
     return std::string(kNames[int(op.kind)]) + " of " + std::to_string(op.elements) + " elements of type " +
            std::to_string(int(op.element)) + ", root " + std::to_string(op.root);
 }
@@ -40,6 +40,7 @@ std::int64_t in_bytes(const Collective& op, int rank, int ranks) {
 }
 std::int64_t out_bytes(const Collective& op, int rank, int ranks) {
     if (op.kind == Collective::Kind::broadcast && op.root == rank) return 0;
+    if (op.kind == Collective::Kind::reduce && op.root != rank) return 0;
     return bytes_of(op.element) *
            (op.kind == Collective::Kind::reduce_scatter ? shard_of(op.elements, rank, ranks).size : op.elements);
 }
@@ -50,8 +51,11 @@ std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& in
     for (int rank = 0; rank < ranks; ++rank) {
         Bytes& out = results[rank];
         switch (op.kind) {
+            case Collective::Kind::reduce:
             case Collective::Kind::reduce_scatter: {
-                const ShardRange shard = shard_of(op.elements, rank, ranks);
+                const bool scatters = op.kind == Collective::Kind::reduce_scatter;
+                if (!scatters && rank != op.root) break;
+                const ShardRange shard = scatters ? shard_of(op.elements, rank, ranks) : ShardRange{0, op.elements};
                 if (op.element == ElementType::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
                 else if (op.element == ElementType::fp64) sum_shard<double>(out, inputs, shard);
                 else sum_shard<float>(out, inputs, shard);

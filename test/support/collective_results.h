@@ -15,7 +15,8 @@ using Bytes = std::vector<std::byte>;
 // Identifies a collective: ranks that call the same one get the same text.
 std::string name_of(const Collective& op);
 
-// Bytes that a rank reads and writes: its shard or the whole array; the root of a broadcast writes nothing.
+// Bytes that a rank reads and writes: its shard or the whole array; the root of a broadcast and the others of a
+// reduce write nothing.
 std::int64_t in_bytes(const Collective& op, int rank, int ranks);
 std::int64_t out_bytes(const Collective& op, int rank, int ranks);
 

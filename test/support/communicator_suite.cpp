@@ -83,6 +83,16 @@ template <class T> void check_sums(Communicator& comm, std::int64_t elements, un
     group(comm, [&] { comm.all_reduce(input.span()); });
     expect(same(input.download(nullptr), want), "all_reduce" + of);
     expect(same(input.download(nullptr), two_stages), "all_reduce is reduce_scatter and all_gather" + of);
+
+    // Two roots in one group.
+    const int root = int(elements % comm.size()), next = (root + 1) % comm.size();
+    const auto at_root = on_device(mine), at_next = on_device(mine);
+    group(comm, [&] {
+        comm.reduce(at_root.span(), root);
+        comm.reduce(at_next.span(), next);
+    });
+    expect(same(at_root.download(nullptr), comm.rank() == root ? want : mine), "reduce" + of);
+    expect(same(at_next.download(nullptr), comm.rank() == next ? want : mine), "reduce to another root" + of);
 }
 
 template <class T> void check_moves(Communicator& comm, std::int64_t elements, unsigned salt) {
@@ -160,6 +170,8 @@ template <class T> void check_bytes_sent(Communicator& comm, std::int64_t elemen
                "reduce_scatter on all ranks" + of);
         expect(check("all_reduce", scattered + gathered, [&] { comm.all_reduce(whole.span()); }) == 2 * once,
                "all_reduce on all ranks" + of);
+        expect(check("reduce", rank == 0 ? 0 : elements * width, [&] { comm.reduce(whole.span(), 0); }) == once,
+               "reduce on all ranks" + of);
     };
     if constexpr (!std::is_same_v<T, std::byte>) sums();
     expect(check("all_gather", gathered, [&] { comm.all_gather(whole.span(), mine); }) == once,

@@ -33,6 +33,17 @@ void check_onebit(const Options& o) {
             "1-bit Adam needs the whole momentum on every rank, so the optimizer state cannot be sharded");
 }
 
+void check_muon(const Options& o) {
+    if (o.optimizer == "muon") return;
+    const Options defaults;
+    const char* const flag = o.muon_momentum != defaults.muon_momentum   ? "--muon-momentum"
+                             : o.muon_lr_scale != defaults.muon_lr_scale ? "--muon-lr-scale"
+                                                                         : nullptr;
+    if (flag)
+        fail(flag, "set with --optimizer " + o.optimizer, "--optimizer muon",
+             "set that optimizer, or remove " + std::string(flag));
+}
+
 }  // namespace
 
 void check_resume(const CommandLine& line) {
@@ -47,6 +58,7 @@ void check_resume(const CommandLine& line) {
 void check_together(const CommandLine& line) {
     const Options& o = line.options;
     check_onebit(o);
+    check_muon(o);
     require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "set with --dtype " + o.dtype,
             "--dtype bf16", "add it, or remove the flag: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20

@@ -114,8 +114,11 @@ std::vector<Option> option_table(Options& o) {
           Real{0, 1e30});
     entry("optimizer", o.optimizer,
           "optimizer; onebit-adam is AdamW until its second moment is frozen; then ranks exchange momentum with 1 bit "
-          "per element instead of gradients",
+          "per element instead of gradients; muon orthogonalizes the updates of the blocks' weight matrices, which "
+          "takes time per step, little if a step has many tokens, and is AdamW for the rest",
           kOptimizers);
+    entry("muon-momentum", o.muon_momentum, "Muon's momentum of the matrices", Real{0, 0.9999999});
+    entry("muon-lr-scale", o.muon_lr_scale, "Muon's learning rate of the matrices over --lr", Real{0, 1e3});
     group("1-bit Adam");
     entry("onebit-freeze-step", o.onebit_freeze_step,
           "number of updates before the second moment is frozen, 15 to 25 % of a run; auto: after the learning-rate "

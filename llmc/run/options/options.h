@@ -36,9 +36,10 @@ inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstima
                                                              {"rank", NoiseEstimator::rank},
                                                              {"micro", NoiseEstimator::micro}};
 
-enum class OptimizerKind { adamw, onebit_adam };
+enum class OptimizerKind { adamw, onebit_adam, muon };
 inline constexpr Named<OptimizerKind> kOptimizers[] = {{"adamw", OptimizerKind::adamw},
-                                                       {"onebit-adam", OptimizerKind::onebit_adam}};
+                                                       {"onebit-adam", OptimizerKind::onebit_adam},
+                                                       {"muon", OptimizerKind::muon}};
 
 struct Options {
     // Data and model
@@ -61,6 +62,7 @@ struct Options {
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: off
     std::string optimizer = "adamw";
+    double muon_momentum = 0.95, muon_lr_scale = 1;
     std::string onebit_freeze_step = "auto";  // auto, or a number
     std::string onebit_scale = "bucket", onebit_space = "update", onebit_exclude;
     std::int64_t onebit_bits = 1;             // 1, or 32: frozen but not compressed

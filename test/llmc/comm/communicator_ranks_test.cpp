@@ -61,7 +61,8 @@ TEST_CASE("invalid arguments of collectives are refused", "[communicator]") {
     REQUIRE_THROWS_WITH(comm->all_gather(a.span(), b.span().first(100)), Contains("this rank's shard"));
     REQUIRE_THROWS_WITH(comm->all_to_all(a.span(), a.span()), Contains("separate memory"));
     REQUIRE_THROWS_WITH(comm->all_to_all(b.span().first(100), a.span().first(100)), Contains("64 bytes"));
-    REQUIRE_THROWS_WITH(comm->broadcast(a.span(), 1), Contains("root"));
+    REQUIRE_THROWS_WITH(comm->broadcast(a.span(), 1), Contains("root of a broadcast"));
+    REQUIRE_THROWS_WITH(comm->reduce(a.span(), 1), Contains("root of a reduce"));
     REQUIRE_THROWS_WITH(comm->reduce_scatter(std::span<std::byte>(), std::span<const std::byte>()),
                         Contains("float, bf16 or double"));
     comm->group_end();
@@ -99,6 +100,7 @@ TEST_CASE("the bytes that a rank sends follow from the collective and its shard"
         sends(300 * 4, [&] { comm.all_reduce(data.span()); });
         sends(256 * 4, [&] { comm.all_to_all(out.span(), other.span()); });
         sends(first ? 0 : 300 * 4, [&] { comm.broadcast(data.span(), 1); });
+        sends(first ? 300 * 4 : 0, [&] { comm.reduce(data.span(), 1); });
         sends(0, [] {});
         comm.barrier();
         expect(comm.bytes_sent() == before, "the control plane does not count");

@@ -1,0 +1,38 @@
+// block_matrices.cpp - the table of matrices, and their division among ranks
+#include "llmc/model/block_matrices.h"
+
+#include "kernels/base/error.h"
+
+namespace llmc {
+
+std::vector<BlockMatrix> block_matrices(const ParameterTable& table, int ranks) {
+    const int channels = table.config().channels;
+    require(channels % 8 == 0, "the number of channels of a model that --optimizer muon trains", channels,
+            "a multiple of 8");
+    std::vector<BlockMatrix> matrices;
+    const auto add = [&](int tensor, int parts) {
+        const ParameterSpec& spec = table.tensors()[std::size_t(tensor)];
+        for (int part = 0; part < parts; ++part)
+            matrices.push_back({.first = spec.offset + part * spec.size() / parts, .rows = int(spec.rows) / parts,
+                                .columns = int(spec.columns), .owner = 0});
+    };
+    for (int layer = 0; layer < table.config().layers; ++layer) {
+        const BlockParameters& block = table.block(layer);
+        add(block.qkv.weight, 3);
+        add(block.attn_proj.weight, 1);
+        add(block.fc.weight, 1);
+        add(block.mlp_proj.weight, 1);
+    }
+    std::vector<BlockMatrix*> by_cost;
+    for (BlockMatrix& matrix : matrices) by_cost.push_back(&matrix);
+    std::ranges::stable_sort(by_cost, [](auto* a, auto* b) { return a->cost() > b->cost(); });
+    std::vector<double> work(std::size_t(ranks), 0);
+    for (BlockMatrix* const matrix : by_cost) {
+        const auto least = std::ranges::min_element(work);
+        *least += matrix->cost();
+        matrix->owner = int(least - work.begin());
+    }
+    return matrices;
+}
+
+}  // namespace llmc

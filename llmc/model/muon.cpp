@@ -1,0 +1,205 @@
+// muon.cpp - the batches of matrices of one shape, and their update
+#include "llmc/model/muon.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/base/error.h"
+#include "kernels/matmul/newton_schulz.h"
+#include "kernels/muon.h"
+#include "llmc/model/adamw.h"
+#include "llmc/model/context.h"
+
+namespace llmc {
+namespace {
+
+using kernels::bf16;
+
+constexpr std::int64_t kMuonBatch = std::int64_t(1) << 24;  // elements
+constexpr float kMuonScale = 0.2f;
+
+// Matrices of one shape that are orthogonalized together, one after the other in the array of their momentum.
+struct MuonBatch {
+    int rows, columns, count = 0;
+    std::int64_t first;  // in the array of momentum
+    std::vector<std::int64_t> flat{};  // the first element of each, in the flat array
+
+    std::int64_t each() const { return std::int64_t(rows) * columns; }
+    std::int64_t elements() const { return count * each(); }
+    std::int64_t gram_elements() const { return std::int64_t(count) * std::min(rows, columns) * std::min(rows, columns); }
+};
+
+std::vector<OwnedShard> owned_matrices(const GradientBuckets& buckets) {
+    std::vector<OwnedShard> owned = buckets.owned();
+    std::erase_if(owned, [](const OwnedShard& shard) { return !shard.matrix; });
+    std::ranges::sort(owned, {}, &OwnedShard::offset);
+    return owned;
+}
+
+std::vector<MuonBatch> batches_of(const GradientBuckets& buckets) {
+    std::vector<MuonBatch> batches;
+    for (const OwnedShard& shard : owned_matrices(buckets)) {
+        const BlockMatrix& matrix = buckets.matrices()[std::size_t(*shard.matrix)];
+        if (batches.empty() || batches.back().rows != matrix.rows || batches.back().columns != matrix.columns ||
+            batches.back().elements() + matrix.size() > kMuonBatch)
+            batches.push_back({.rows = matrix.rows, .columns = matrix.columns,
+                               .first = shard.offset - buckets.elements_outside_matrices()});
+        batches.back().flat.push_back(matrix.first);
+        ++batches.back().count;
+    }
+    return batches;
+}
+
+std::int64_t largest(const std::vector<MuonBatch>& batches, std::int64_t (MuonBatch::*elements)() const) {
+    std::int64_t most = 0;
+    for (const MuonBatch& batch : batches) most = std::max(most, (batch.*elements)());
+    return most;
+}
+
+std::int64_t momentum_elements(const GradientBuckets& buckets) {
+    return buckets.owned_elements() - buckets.elements_outside_matrices();
+}
+
+template <class T>
+class Muon final : public Optimizer {
+public:
+    Muon(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context)
+        : context_(context),
+          gradients_(gradients),
+          settings_(settings),
+          adamw_(model, gradients, settings, context),
+          batches_(batches_of(gradients.buckets())),
+          momentum_(std::size_t(momentum_elements(gradients.buckets()))),
+          direction_(std::size_t(largest(batches_, &MuonBatch::elements))),
+          other_(direction_.size()),
+          gram_(std::size_t(largest(batches_, &MuonBatch::gram_elements))),
+          polynomial_(gram_.size()) {
+        momentum_.zero(context.stream);
+        std::size_t most_tiles = 0, most_matrices = 0;
+        const device::SyncIfThrown guard(context.stream);
+        for (const MuonBatch& batch : batches_) {
+            std::vector<kernels::MuonTile> tiles;
+            std::vector<std::int32_t> start{0};
+            for (int matrix = 0; matrix < batch.count; ++matrix) {
+                kernels::append_muon_tiles(tiles, matrix, matrix * batch.each(), batch.flat[std::size_t(matrix)],
+                                           batch.each());
+                start.push_back(std::int32_t(tiles.size()));
+            }
+            const float scale = kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns)));
+            on_device_.push_back({.tiles = {tiles, context.stream}, .tile_start = {start, context.stream},
+                                  .scale = {std::vector<float>(std::size_t(batch.count), scale), context.stream}});
+            context.stream.sync();  // before the host copies are freed
+            most_tiles = std::max(most_tiles, tiles.size());
+            most_matrices = std::max(most_matrices, std::size_t(batch.count));
+        }
+        partial_ = device::Array<double>(most_tiles);
+        squared_norm_ = device::Array<double>(most_matrices);
+    }
+
+    void update(Model& model, std::span<kernels::StepScalars> scalars) override {
+        for (std::size_t i = 0; i < batches_.size(); ++i) update_batch(batches_[i], on_device_[i], model, scalars);
+        adamw_.update(model, scalars);  // and the gather of all parameters
+    }
+
+    std::vector<StateFile> state() const override {
+        std::vector<StateFile> files = adamw_.state();
+        StateFile& file = files.emplace_back(StateFile{.name = "muon", .every_rank = context_.communicator->size() > 1,
+                                                       .tensors = {{.name = "momentum", .pieces = {}}}});
+        for (const MuonBatch& batch : batches_)
+            for (int matrix = 0; matrix < batch.count; ++matrix)
+                file.tensors[0].pieces.push_back(
+                    {batch.flat[std::size_t(matrix)],
+                     momentum_.span().subspan(std::size_t(batch.first + matrix * batch.each()),
+                                              std::size_t(batch.each()))});
+        return files;
+    }
+
+private:
+    struct OnDevice {
+        device::Array<kernels::MuonTile> tiles;
+        device::Array<std::int32_t> tile_start;  // (matrices + 1)
+        device::Array<float> scale;              // (matrices)
+    };
+
+    void update_batch(const MuonBatch& batch, const OnDevice& of, Model& model,
+                      std::span<const kernels::StepScalars> scalars) {
+        const device::StreamRef stream = context_.stream;
+        const GradientBuckets& buckets = gradients_.buckets();
+        // of an array of what this rank owns
+        const auto packed = [&](std::span<float> owned) {
+            return owned.subspan(std::size_t(buckets.elements_outside_matrices() + batch.first),
+                                 std::size_t(batch.elements()));
+        };
+        const bool packed_grad = buckets.sharding().shards_gradients(),
+                   packed_master = !model.has_all_master_weights();
+        const std::span<T> direction = direction_.span().first(std::size_t(batch.elements()));
+        const std::span<double> norms = squared_norm_.span().first(std::size_t(batch.count));
+        kernels::muon_momentum<T>({.momentum = momentum_.span().subspan(std::size_t(batch.first), direction.size()),
+                                   .direction = direction, .partial = partial_.span(),
+                                   .grad = packed_grad ? packed(gradients_.reduced()) : gradients_.reduced(),
+                                   .tiles = of.tiles.span(), .scalars = scalars, .mu = settings_.muon->momentum,
+                                   .packed_grad = packed_grad}, stream);
+        kernels::module_sums({.sums = norms, .partial = partial_.span(), .module_start = of.tile_start.span()}, stream);
+        kernels::muon_normalize<T>({.direction = direction, .squared_norm = norms, .tiles = of.tiles.span()}, stream);
+        constexpr std::array kSteps{kernels::kMuonStep, kernels::kMuonStep, kernels::kMuonStep, kernels::kMuonStep,
+                                    kernels::kMuonStep};
+        static_assert(kSteps.size() == kernels::kMuonSteps);
+        const std::span<T> orthogonal = kernels::newton_schulz<T>(
+            context_.matmul, {.matrices = direction, .other = other_.span().first(direction.size()),
+                              .gram = gram_.span().first(std::size_t(batch.gram_elements())),
+                              .polynomial = polynomial_.span().first(std::size_t(batch.gram_elements())),
+                              .count = batch.count, .rows = batch.rows, .columns = batch.columns, .steps = kSteps},
+            stream);
+        std::span<T> parameters;
+        if constexpr (std::is_same_v<T, float>) parameters = model.master_weights();
+        else parameters = model.rounded_parameters();
+        kernels::muon_update<T>({.parameter = parameters,
+                                 .master = packed_master ? packed(model.master_weights()) : model.master_weights(),
+                                 .direction = orthogonal, .scale = of.scale.span(), .tiles = of.tiles.span(),
+                                 .scalars = scalars, .learning_rate_factor = settings_.muon->learning_rate_factor,
+                                 .weight_decay = settings_.weight_decay, .rounding = rounding_of(settings_, 0),
+                                 .packed_master = packed_master}, stream);
+    }
+
+    Context& context_;
+    GradientExchange& gradients_;
+    OptimizerSettings settings_;
+    AdamW adamw_;
+    std::vector<MuonBatch> batches_;
+    std::vector<OnDevice> on_device_;  // of each batch
+    device::Array<float> momentum_;
+    device::Array<T> direction_, other_, gram_, polynomial_;  // of one batch at a time
+    device::Array<double> partial_, squared_norm_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradients,
+                                     const OptimizerSettings& settings, Context& context) {
+    require(gradients.buckets().sharding().whole_matrices, "the gradients of Muon's matrices", "divided among ranks",
+            "one owner for each matrix (Sharding::whole_matrices)");
+    if (model.dtype() == kernels::DType::bf16) return std::make_unique<Muon<bf16>>(model, gradients, settings, context);
+    return std::make_unique<Muon<float>>(model, gradients, settings, context);
+}
+
+std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype) {
+    const GradientBuckets buckets(table, sharding);
+    const std::vector<MuonBatch> batches = batches_of(buckets);
+    const std::size_t momentum = std::size_t(momentum_elements(buckets)) * sizeof(float);
+    const std::int64_t work = 2 * (largest(batches, &MuonBatch::elements) + largest(batches, &MuonBatch::gram_elements));
+    return {{"Muon's momentum, fp32", momentum, momentum},
+            {"Muon's orthogonalization", std::size_t(work) * (dtype == kernels::DType::bf16 ? 2 : 4), 0}};
+}
+
+double muon_share(const ParameterTable& table, int ranks, double tokens_per_rank) {
+    std::vector<double> work(std::size_t(ranks), 0);
+    double elements = 0;
+    for (const BlockMatrix& matrix : block_matrices(table, ranks)) {
+        work[std::size_t(matrix.owner)] += kernels::kMuonSteps * matrix.cost();
+        elements += double(matrix.size());
+    }
+    return std::ranges::max(work) / (3 * elements * tokens_per_rank);
+}
+
+}  // namespace llmc

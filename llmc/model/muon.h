@@ -1,0 +1,29 @@
+// muon.h - Muon for the weight matrices of the blocks, of which each has one owner (block_matrices.h), and AdamW for all
+// other parameters
+//
+//   M = mu M + (1 - mu) g;  U = (1 - mu) g + mu M;  O = orthogonalized U
+//   W = (1 - lr decay) W - lr 0.2 sqrt(max(rows, columns)) O
+//
+// With this factor an update is as large as AdamW's, about 0.2 lr per element, so that learning rate and weight decay
+// are AdamW's. Query, key and value are orthogonalized apart. A skipped step changes nothing.
+//
+// The owner alone has the momentum, at every ZeRO stage, and computes the update: a step gives the same bits at all
+// stages in fp32. Matrices of one shape are processed together, as far as kMuonBatch elements of working memory allow.
+//
+// Source    kernels/muon.h, kernels/matmul/newton_schulz.h; factor: Liu et al. 2025, arXiv 2502.16982.
+#pragma once
+#include "llmc/model/optimizer.h"
+
+namespace llmc {
+
+std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradients,
+                                     const OptimizerSettings& settings, Context& context);
+
+// Bytes in addition to AdamW's: the momentum of this rank's matrices, and working memory in the type of the parameters.
+std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype);
+
+// The multiplications of a step's orthogonalizations on the rank that has most of them, in relation to those of a step's
+// forward and backward passes in the blocks' weights on one rank.
+double muon_share(const ParameterTable& table, int ranks, double tokens_per_rank);
+
+}  // namespace llmc
