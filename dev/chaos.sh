@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
-# chaos.sh [KILLS] - kills a run of two ranks with SIGKILL many times, half of them while it writes a checkpoint,
-# resumes it with --resume auto each time, and compares its result with an uninterrupted run
+# chaos.sh [KILLS] [FLAGS...] - kills a run of two ranks with SIGKILL many times, half of them while it writes a
+# checkpoint, resumes it with --resume auto each time, and compares its result with an uninterrupted run
 #
 # Kills KILLS (100) runs; each following run resumes, and the last one runs to the end. Times are drawn from SEED (1):
 # every second kill waits until a checkpoint is being written (its hidden folder exists), the others come at any time.
-# Must be equal: weights and Adam moments, bit for bit, and the steps of the log, each once and in order. Prints its
-# counts. Exit status 1: something differs.
+# FLAGS of train_gpt2, such as --optimizer muon, are those of all runs.
+# Must be equal: weights and the optimizer's state, bit for bit, and the steps of the log, each once and in order.
+# Prints its counts. Exit status 1: something differs.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
-most_words 1 "$@"
-whole_numbers "$@"
+kills=100
+if [[ ${1:-} =~ ^[^-] ]]; then
+    kills=$1
+    shift
+fi
+whole_numbers "$kills"
+flags=("$@")
 cd "$(dirname "$0")/.."
-kills=${1:-100} RANDOM=${SEED:-1}
+RANDOM=${SEED:-1}
 bin=${BIN:-build/cpu/train_gpt2}
 [ -x "$bin" ] || { echo "error: no $bin; make DEVICE=cpu all" >&2; exit 2; }
 command -v mpirun >/dev/null || { echo "no mpirun found"; exit 77; }
@@ -28,7 +34,7 @@ start() {  # FOLDER FLAGS...
     shift
     exec mpirun --bind-to none --oversubscribe -np 2 "$bin" -i "$work/text_train_*.bin" -e custom:l=2,h=2,c=64,t=32 \
         -t 32 -b 2 -d 2048 -x $steps --epochs 1000000 -n 2 -z 1 --dtype bf16 --stochastic-rounding --shuffle \
-        --keep-checkpoints 2 --threads 1 --tune=off -o "$folder" "$@"
+        --keep-checkpoints 2 --threads 1 --tune=off "${flags[@]}" -o "$folder" "$@"
 }
 (start "$work/whole") >"$work/whole.txt" 2>&1 || { cat "$work/whole.txt"; exit 1; }
 
@@ -81,5 +87,5 @@ steps_of() {
 cmp <(steps_of "$work/whole/log.jsonl") <(steps_of "$work/killed/log.jsonl") || failed=1
 [ "$(steps_of "$work/killed/log.jsonl" | wc -l)" -eq $steps ] || failed=1
 echo "$done runs killed, $writing of them while a checkpoint was written; $partial partial ones skipped;" \
-    "$steps steps, each once; weights and Adam moments $([ $failed -eq 0 ] && echo equal || echo DIFFERENT)"
+    "$steps steps, each once; weights and the optimizer's state $([ $failed -eq 0 ] && echo equal || echo DIFFERENT)"
 exit $failed

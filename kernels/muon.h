@@ -8,8 +8,8 @@
 // A skipped step (StepScalars) changes nothing but the directions. The matrices need not be neighbours in the flat
 // array of parameters; their momentum and direction are in arrays of their own, one matrix after the other.
 //
-// Shapes    momentum, direction: (elements of all matrices); parameter: a flat array; grad, master: flat, or packed like
-//           momentum; tiles: see MuonTile.
+// Shapes    momentum, direction: (elements of all matrices); parameter: a flat array; grad, master: flat, or packed
+//           like momentum; tiles: see MuonTile.
 // Numerics  in float; squares and their sums in double, so that no size of U overflows; U is rounded to T before and
 //           after the normalization.
 // Traffic   momentum 12 + sizeof(T) bytes an element, normalization 2 sizeof(T), update 8 + sizeof(T), in bf16 2 more.

@@ -1,14 +1,9 @@
 // block_matrices.cpp - the table of matrices, and their division among ranks
 #include "llmc/model/block_matrices.h"
 
-#include "kernels/base/error.h"
-
 namespace llmc {
 
 std::vector<BlockMatrix> block_matrices(const ParameterTable& table, int ranks) {
-    const int channels = table.config().channels;
-    require(channels % 8 == 0, "the number of channels of a model that --optimizer muon trains", channels,
-            "a multiple of 8");
     std::vector<BlockMatrix> matrices;
     const auto add = [&](int tensor, int parts) {
         const ParameterSpec& spec = table.tensors()[std::size_t(tensor)];

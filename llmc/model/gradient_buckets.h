@@ -7,7 +7,7 @@
 // The token table, which head and embedding share, is complete last.
 //
 // A bucket consists of parts. Without whole matrices it is one part, of which every rank owns a shard (shard_of(),
-// communicator.h). Whole matrices have one owner each, at every stage; what is between them are parts of the first kind.
+// communicator.h). Whole matrices have one owner each, at every stage; between them are parts of the first kind.
 // At stage 1 a rank stores Adam moments and master weights of what it owns only, at stage 2 also gradients. Such an
 // array has the shards of the first kind one after another, in bucket order, and then the matrices, those of a shape
 // together. At stage 0 all ranks own the parts of the first kind.
@@ -83,8 +83,8 @@ public:
     std::int64_t largest() const { return std::max(largest_block_, buckets_[std::size_t(embeddings())].size); }
 
     const Sharding& sharding() const { return sharding_; }
-    // The elements that this rank updates: the whole array as one, or its ranges bucket by bucket, in the order in which
-    // the next forward pass needs them.
+    // The elements that this rank updates: the whole array as one, or its ranges bucket by bucket, in the order in
+    // which the next forward pass needs them.
     const std::vector<OwnedShard>& owned() const { return owned_; }
     std::int64_t owned_elements() const { return owned_elements_; }
     bool owns_all() const { return !owned_.front().bucket; }  // as one range
@@ -98,7 +98,8 @@ public:
         const GradientBucket& of = (*this)[bucket];
         for (const BucketPart& part : of.parts)
             if (part.owner) communicator.broadcast<T>(of.whole(part, values), *part.owner);
-            else if (sharding_.shards_state()) communicator.all_gather<T>(of.whole(part, values), of.shard(part, values));
+            else if (sharding_.shards_state())
+                communicator.all_gather<T>(of.whole(part, values), of.shard(part, values));
     }
 
 private:

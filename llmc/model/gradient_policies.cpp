@@ -111,8 +111,8 @@ private:
     std::vector<ShardRange> summed_;
 };
 
-// Stores only the sums of what this rank owns. The backward pass writes to working buffers, two alternating ones for the
-// blocks and one for the embeddings, from which every micro-batch is reduced.
+// Stores only the sums of what this rank owns. The backward pass writes to working buffers, two alternating ones for
+// the blocks and one for the embeddings, from which every micro-batch is reduced.
 class ShardedGradients final : public GradientExchange {
 public:
     static std::size_t bytes(const ParameterTable& table, const Settings& settings) {
@@ -164,7 +164,7 @@ private:
         context_.communicator->wait(context_.stream, buffer.group);
         const GradientBucket& of = buckets()[bucket];
         for (const BucketPart& part : of.parts) {
-            const std::span<float> out = shards_.span().subspan(std::size_t(part.offset), std::size_t(part.shard.size));
+            const auto out = shards_.span().subspan(std::size_t(part.offset), std::size_t(part.shard.size));
             if (reduces_in_bf16())
                 kernels::gradient_copy<float, bf16>({.out = out, .in = of.shard(part, rounded(bucket)),
                                                      .accumulate = buffer.accumulate}, context_.stream);

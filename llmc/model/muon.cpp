@@ -27,7 +27,10 @@ struct MuonBatch {
 
     std::int64_t each() const { return std::int64_t(rows) * columns; }
     std::int64_t elements() const { return count * each(); }
-    std::int64_t gram_elements() const { return std::int64_t(count) * std::min(rows, columns) * std::min(rows, columns); }
+    std::int64_t gram_elements() const {
+        const std::int64_t smaller = std::min(rows, columns);
+        return count * smaller * smaller;
+    }
 };
 
 std::vector<OwnedShard> owned_matrices(const GradientBuckets& buckets) {
@@ -187,19 +190,20 @@ std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Shardi
     const GradientBuckets buckets(table, sharding);
     const std::vector<MuonBatch> batches = batches_of(buckets);
     const std::size_t momentum = std::size_t(momentum_elements(buckets)) * sizeof(float);
-    const std::int64_t work = 2 * (largest(batches, &MuonBatch::elements) + largest(batches, &MuonBatch::gram_elements));
+    const std::int64_t work =
+        2 * (largest(batches, &MuonBatch::elements) + largest(batches, &MuonBatch::gram_elements));
     return {{"Muon's momentum, fp32", momentum, momentum},
             {"Muon's orthogonalization", std::size_t(work) * (dtype == kernels::DType::bf16 ? 2 : 4), 0}};
 }
 
-double muon_share(const ParameterTable& table, int ranks, double tokens_per_rank) {
+double muon_share(const ParameterTable& table, int ranks, double tokens) {
     std::vector<double> work(std::size_t(ranks), 0);
     double elements = 0;
     for (const BlockMatrix& matrix : block_matrices(table, ranks)) {
         work[std::size_t(matrix.owner)] += kernels::kMuonSteps * matrix.cost();
         elements += double(matrix.size());
     }
-    return std::ranges::max(work) / (3 * elements * tokens_per_rank);
+    return std::ranges::max(work) / (3 * elements * tokens / ranks);
 }
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// muon.h - Muon for the weight matrices of the blocks, of which each has one owner (block_matrices.h), and AdamW for all
-// other parameters
+// muon.h - Muon for the weight matrices of the blocks, of which each has one owner (block_matrices.h), and AdamW for
+// all other parameters
 //
 //   M = mu M + (1 - mu) g;  U = (1 - mu) g + mu M;  O = orthogonalized U
 //   W = (1 - lr decay) W - lr 0.2 sqrt(max(rows, columns)) O
@@ -22,8 +22,8 @@ std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradi
 // Bytes in addition to AdamW's: the momentum of this rank's matrices, and working memory in the type of the parameters.
 std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype);
 
-// The multiplications of a step's orthogonalizations on the rank that has most of them, in relation to those of a step's
-// forward and backward passes in the blocks' weights on one rank.
-double muon_share(const ParameterTable& table, int ranks, double tokens_per_rank);
+// The multiplications of a step's orthogonalizations, on the rank that has most of them, over those of its forward and
+// backward passes in the blocks' weights on each of `ranks`, which share its `tokens`.
+double muon_share(const ParameterTable& table, int ranks, double tokens);
 
 }  // namespace llmc

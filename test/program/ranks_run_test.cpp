@@ -125,13 +125,16 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
 
 TEST_CASE("ranks train in bf16 and save all master weights at every ZeRO stage", "[run][ranks][mpi]") {
     skip_without_mpi();
+    const std::string optimizer = GENERATE("adamw", "muon");
+    CAPTURE(optimizer);
     const TrainingFolder folder;
     std::vector<std::string> models;
     for (const char* stage : {"0", "1"}) {
         const std::string out = std::string("stage") + stage;
         const auto result = folder.run_ranks(
             2,
-            flags_of(folder, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding", "--reduce-dtype", "bf16"}));
+            flags_of(folder, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding", "--reduce-dtype", "bf16",
+                                   "--optimizer", optimizer}));
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
         models.push_back(model_of(folder, out));
@@ -159,7 +162,10 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
              {"stage1", {"-z", "1"}, 2 * half * 4 + row},
              // Parameters are sent in bf16, and master weights are gathered for the checkpoints.
              {"stage1-bf16", {"-z", "1", "--dtype", "bf16"}, half * 4 + half * 2 + row},
-             {"stage2", {"-z", "2"}, 6 * half * 4 + half * 4 + row}})
+             {"stage2", {"-z", "2"}, 6 * half * 4 + half * 4 + row},
+             // Each rank sends the gradients of half of the matrices and the parameters of the other half.
+             {"muon", {"--optimizer", "muon"}, 2 * half * 4 + row},
+             {"muon-stage2", {"--optimizer", "muon", "-z", "2"}, 6 * half * 4 + half * 4 + row}})
         for (const int ranks : {1, 2}) {
             const std::string out = way.name + std::to_string(ranks);
             auto flags = folder.flags({"-b", ranks == 1 ? "4" : "2", "-d", "384", "-x", "4", "-v", "2", "--val-tokens",

@@ -72,6 +72,7 @@ public:
           upload_(setup.shape, setup.config.vocabulary, context) {
         setup.sharding.rank = rank_;
         setup.sharding.ranks = ranks_;
+        setup.sharding.whole_matrices = llmc::owns_whole_matrices(settings);
         exchange.sharding = setup.sharding;
         model_ = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
         std::vector<float> weights(std::size_t(model_->table().elements()));

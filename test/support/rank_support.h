@@ -28,7 +28,7 @@ inline constexpr Partition kPartitions[] = {{1, 1}, {1, 4}, {2, 2}, {2, 8}, {4, 
 struct RankRun {
     Partition partition{2, 1};
     llmc::ModelSetup setup = tiny_setup();
-    llmc::OptimizerSettings adamw{};
+    llmc::OptimizerSettings optimizer{};
     llmc::GradientExchange::Settings exchange{};
     llmc::LocalSettings local{};
     std::uint64_t seed = 1;
@@ -40,7 +40,7 @@ struct RankResult {
     std::vector<kernels::StepScalars> scalars;         // one per step
     std::vector<std::vector<double>> totals;           // one row of sums per step
     std::vector<float> parameters;                     // the working parameters; bf16 widened
-    std::vector<float> moments;                        // the optimizer's state of its shards
+    std::vector<float> moments;                        // the optimizer's state of what it owns
     // the reduced gradient of the last step: its shards, at their offsets in the flat array
     std::vector<float> gradient;
     std::vector<float> master_weights;                        // as saved by rank 0
@@ -113,16 +113,18 @@ struct RunResult {
 };
 
 inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& table, int ranks, int stage,
-                          const RankBody& body) {
+                          const RankBody& body, bool whole_matrices = false) {
     RunResult result{.ranks = how(ranks, body), .gradient = std::vector<float>(std::size_t(table.elements())),
                      .master_weights = {}};
     for (int rank = 0; rank < ranks; ++rank) {
-        const llmc::GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
-        for (int bucket = 0; bucket < buckets.size(); ++bucket) {
-            const llmc::OwnedShard shard = buckets.shard(bucket);
-            std::ranges::copy(shard.in_flat(std::span(result.ranks[std::size_t(rank)].gradient)),
-                              shard.in_flat(std::span(result.gradient)).begin());
-        }
+        const llmc::GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks,
+                                                    .whole_matrices = whole_matrices});
+        for (const llmc::GradientBucket& bucket : buckets.all())
+            for (const llmc::BucketPart& part : bucket.parts) {
+                const std::span<float> from(result.ranks[std::size_t(rank)].gradient), to(result.gradient);
+                std::ranges::copy(bucket.shard(part, bucket.in_flat(from)),
+                                  bucket.shard(part, bucket.in_flat(to)).begin());
+            }
     }
     result.master_weights = result.ranks[0].master_weights;
     return result;
@@ -146,7 +148,7 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
     const llmc::ParameterTable table(run.setup.config);
     return run_body(how, table, run.partition.ranks, run.setup.sharding.stage, [&](llmc::Communicator& communicator) {
         llmc::Context context = make_context(communicator);
-        Trainer trainer(context, run.setup, run.adamw, run.seed, run.exchange);
+        Trainer trainer(context, run.setup, run.optimizer, run.seed, run.exchange);
         RankResult mine;
         for (const GlobalBatch& batch : batches) {
             mine.scalars.push_back(trainer.step(batch, run.partition.micro_batches, 6e-4f, run.loss_factor));
@@ -164,7 +166,7 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         if (communicator.rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
         trainer.model().copy_master_weights_to_host(mine.master_weights);
         return mine;
-    });
+    }, llmc::owns_whole_matrices(run.optimizer));
 }
 inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) {
     return run_ranks(run, batches, on_threads(run.local));

@@ -327,4 +327,70 @@ double ReferenceAdamW::update(const ParameterTable& table, std::span<double> par
     return norm;
 }
 
+namespace {
+
+// Row-major (rows, columns) of a product of two factors.
+std::vector<double> product(const std::vector<double>& left, const std::vector<double>& right, int rows, int inner,
+                            int columns) {
+    std::vector<double> out(std::size_t(rows) * columns);
+    for (int i = 0; i < rows; ++i)
+        for (int k = 0; k < inner; ++k)
+            for (int j = 0; j < columns; ++j)
+                out[std::size_t(i) * columns + j] +=
+                    left[std::size_t(i) * inner + k] * right[std::size_t(k) * columns + j];
+    return out;
+}
+
+std::vector<double> transposed(const std::vector<double>& x, int rows, int columns) {
+    std::vector<double> out(x.size());
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) out[std::size_t(j) * rows + i] = x[std::size_t(i) * columns + j];
+    return out;
+}
+
+std::vector<double> orthogonalized(std::vector<double> x, int rows, int columns) {
+    if (rows > columns) return transposed(orthogonalized(transposed(x, rows, columns), columns, rows), columns, rows);
+    double square = 0;
+    for (const double u : x) square += u * u;
+    for (double& u : x) u /= std::max(std::sqrt(square), 1e-7);
+    for (int step = 0; step < 5; ++step) {
+        const auto gram = product(x, transposed(x, rows, columns), rows, columns, rows),
+                   gram_squared = product(gram, gram, rows, rows, rows);
+        std::vector<double> polynomial(gram.size());
+        for (std::size_t i = 0; i < gram.size(); ++i) polynomial[i] = -4.7750 * gram[i] + 2.0315 * gram_squared[i];
+        const auto more = product(polynomial, x, rows, rows, columns);
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = 3.4445 * x[i] + more[i];
+    }
+    return x;
+}
+
+}  // namespace
+
+void ReferenceMuon::update(const ParameterTable& table, std::span<double> parameters, std::span<const double> gradient,
+                           double learning_rate) {
+    m.resize(parameters.size());
+    const std::vector<double> before(parameters.begin(), parameters.end());
+    const double norm = adamw.update(table, parameters, gradient, learning_rate),
+                 clip = adamw.max_norm > 0 ? std::min(1.0, adamw.max_norm / (norm + 1e-6)) : 1,
+                 rate = learning_rate * learning_rate_factor;
+    for (const llmc::ParameterSpec& spec : table.tensors()) {
+        if (spec.is_vector() || spec.name.starts_with("w")) continue;  // wte, wpe
+        const int parts = spec.name.ends_with("c_attn.weight") ? 3 : 1, rows = int(spec.rows) / parts,
+                  columns = int(spec.columns);
+        for (int part = 0; part < parts; ++part) {
+            const std::size_t first = std::size_t(spec.offset + std::int64_t(part) * rows * columns);
+            std::vector<double> u(std::size_t(rows) * columns);
+            for (std::size_t i = 0; i < u.size(); ++i) {
+                const double g = gradient[first + i] * clip;
+                m[first + i] = momentum * m[first + i] + (1 - momentum) * g;
+                u[i] = (1 - momentum) * g + momentum * m[first + i];
+            }
+            const auto o = orthogonalized(u, rows, columns);
+            for (std::size_t i = 0; i < u.size(); ++i)
+                parameters[first + i] = (1 - rate * adamw.weight_decay) * before[first + i] -
+                                        rate * 0.2 * std::sqrt(std::max(rows, columns)) * o[i];
+        }
+    }
+}
+
 }  // namespace test

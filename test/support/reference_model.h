@@ -50,4 +50,14 @@ struct ReferenceAdamW {
                   double learning_rate);
 };
 
+// Muon with Nesterov momentum for the matrices of the blocks, and AdamW for the rest.
+struct ReferenceMuon {
+    ReferenceAdamW adamw{};
+    double momentum = 0.95, learning_rate_factor = 1;
+    std::vector<double> m{};         // created by the first update; only the matrices' elements are used
+
+    void update(const llmc::ParameterTable& table, std::span<double> parameters, std::span<const double> gradient,
+                double learning_rate);
+};
+
 }  // namespace test

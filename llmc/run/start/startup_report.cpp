@@ -1,6 +1,7 @@
 // startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once
 #include "llmc/run/start/startup_report.h"
 
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -9,6 +10,7 @@
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/communicator.h"
+#include "llmc/model/muon.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/start/onebit_report.h"
 #include "llmc/run/start/version.h"
@@ -107,11 +109,17 @@ StartupItem training_item(const RunPlan& plan) {
                         : with_commas(plan.total_steps, "step")) +
                  " of " + with_commas(plan.step_tokens, "token") +
                  ", micro-batches per step: " + std::to_string(plan.micro_batches) + '\n';
+    const Sharding& sharding = plan.setup.sharding;
+    const double share = plan.optimizer.muon ? muon_share(plan.table, sharding.ranks, double(plan.step_tokens)) : 0;
+    if (plan.optimizer.muon)
+        lines += "Muon: orthogonalizing adds " + text_of_number(std::round(1000 * share) / 10) +
+                 " % to the blocks' matrix products of a step\n";
     if (plan.measures_noise())
         lines += "noise: sequences at which noise equals signal; ~ few steps, > lower bound\n";
     Json fields = {{"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
+    if (plan.optimizer.muon) fields["muon_share"] = share;
     return {lines, fields,
             plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
 }

@@ -27,8 +27,11 @@ std::vector<GlobalBatch> batches_with_gaps(int count) {
     return batches;
 }
 
-RankRun run_at(Partition partition, int stage, kernels::DType dtype = kernels::DType::fp32) {
-    RankRun run{.partition = partition, .setup = tiny_setup(dtype)};
+const OptimizerSettings kAdamW{}, kMuon{.muon = MuonSettings{.momentum = 0.9f, .learning_rate_factor = 2}};
+
+RankRun run_at(Partition partition, int stage, kernels::DType dtype = kernels::DType::fp32,
+               const OptimizerSettings& optimizer = kAdamW) {
+    RankRun run{.partition = partition, .setup = tiny_setup(dtype), .optimizer = optimizer};
     run.setup.sharding.stage = stage;
     return run;
 }
@@ -47,7 +50,7 @@ void check_one_step(Partition partition, const RankRunner& how) {
             CAPTURE(partition.ranks, partition.micro_batches, seed, stage);
             RankRun run = run_at(partition, stage);
             run.seed = seed;
-            run.adamw.max_grad_norm = max_norm;
+            run.optimizer.max_grad_norm = max_norm;
             const RunResult got = run_ranks(run, {batch}, how);
             const kernels::StepScalars& step = got.ranks[0].scalars[0];
             CHECK(got.ranks_agree());
@@ -65,21 +68,25 @@ void check_one_step(Partition partition, const RankRunner& how) {
     }
 }
 
-void check_five_steps(Partition partition, const RankRunner& how) {
+void check_five_steps(Partition partition, const OptimizerSettings& optimizer, const RankRunner& how) {
     const auto batches = batches_with_gaps(5);
     const ParameterTable table(kTinyModel);
     for (const float max_norm : {0.5f, 0.0f}) {
         if (kThreadSanitizer && max_norm == 0) break;
         std::vector<double> parameters = widen(initial_weights(1));
-        ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
-        for (const GlobalBatch& batch : batches)
-            reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient,
-                             6e-4f);
+        ReferenceMuon muon{.adamw = {.eps = 1e-4, .max_norm = max_norm}, .momentum = kMuon.muon->momentum,
+                           .learning_rate_factor = kMuon.muon->learning_rate_factor};
+        ReferenceAdamW adamw = muon.adamw;
+        for (const GlobalBatch& batch : batches) {
+            const auto gradient = reference_gradient(table, parameters, batch.reference()).gradient;
+            if (optimizer.muon) muon.update(table, parameters, gradient, 6e-4f);
+            else adamw.update(table, parameters, gradient, 6e-4f);
+        }
         for (const int stage : {0, 1, 2}) {
-            CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage);
-            RankRun run = run_at(partition, stage);
-            run.adamw.eps = 1e-4f;
-            run.adamw.max_grad_norm = max_norm;
+            CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage, optimizer.muon.has_value());
+            RankRun run = run_at(partition, stage, kernels::DType::fp32, optimizer);
+            run.optimizer.eps = 1e-4f;
+            run.optimizer.max_grad_norm = max_norm;
             const RunResult got = run_ranks(run, batches, how);
             CHECK(got.ranks_agree());
             CHECK(largest_error(got.ranks[0].parameters, parameters) <= 1e-6);
@@ -95,7 +102,9 @@ TEST_CASE("R ranks x M micro-batches equal one batch and fp64", "[ranks]") {
 }
 
 TEST_CASE("parameters after data-parallel steps equal fp64", "[ranks]") {
-    for (const Partition partition : {Partition{2, 2}, Partition{8, 2}}) check_five_steps(partition, on_threads());
+    for (const OptimizerSettings& optimizer : {kAdamW, kMuon})
+        for (const Partition partition : {Partition{2, 2}, Partition{8, 2}})
+            check_five_steps(partition, optimizer, on_threads());
 }
 
 TEST_CASE("ranks as processes equal one batch and fp64, bit-identical to ranks as threads", "[ranks][mpi]") {
@@ -109,11 +118,14 @@ TEST_CASE("mpi rank: R ranks x M micro-batches", "[.]") {
     for (const Partition partition : kPartitions) {
         if (partition.ranks != communicator->size()) continue;
         check_one_step(partition, processes);
-        check_five_steps(partition, processes);
-        for (const int stage : {0, 1, 2})
-            for (const auto dtype : {kernels::DType::fp32, kernels::DType::bf16}) {
-                CAPTURE(partition.ranks, partition.micro_batches, stage, int(dtype));
-                RankRun run = run_at(partition, stage, dtype);
+        check_five_steps(partition, kAdamW, processes);
+        for (const auto& [stage, dtype, optimizer] :
+             {std::tuple(0, kernels::DType::fp32, kAdamW), {1, kernels::DType::fp32, kAdamW},
+              {2, kernels::DType::fp32, kAdamW}, {0, kernels::DType::bf16, kAdamW}, {1, kernels::DType::bf16, kAdamW},
+              {2, kernels::DType::bf16, kAdamW}, {0, kernels::DType::bf16, kMuon}, {1, kernels::DType::fp32, kMuon},
+              {2, kernels::DType::bf16, kMuon}}) {
+                CAPTURE(partition.ranks, partition.micro_batches, stage, int(dtype), optimizer.muon.has_value());
+                RankRun run = run_at(partition, stage, dtype, optimizer);
                 run.exchange.reduce_in_bf16 = dtype == kernels::DType::bf16;
                 run.exchange.small_batches = stage == 2 ? SmallBatches::micro_batches : SmallBatches::ranks;
                 const auto batches = batches_with_gaps(3);
@@ -134,16 +146,17 @@ TEST_CASE("ZeRO stage 1 is bit-identical to stage 0, and so is stage 2 with one 
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const bool stochastic = GENERATE(false, true), reduce_in_bf16 = GENERATE(false, true);
     if (stochastic && dtype == kernels::DType::fp32) return;
+    const OptimizerSettings optimizer = GENERATE(kAdamW, kMuon);
     const Partition partition = GENERATE(Partition{2, 2}, Partition{3, 1}, Partition{8, 1});
     if (reduce_in_bf16 && partition.ranks > 2) return;  // saves time
     if (kThreadSanitizer && (stochastic != reduce_in_bf16 || partition.ranks == 8)) return;
-    CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks);
+    CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks, optimizer.muon.has_value());
     std::vector<GlobalBatch> batches;
     for (unsigned i = 0; i < 5; ++i) batches.push_back(random_batch(i, partition.ranks == 3 ? 12 : 16));
     const auto run_stage = [&](int stage) {
-        RankRun run = run_at(partition, stage, dtype);
+        RankRun run = run_at(partition, stage, dtype, optimizer);
         run.exchange.reduce_in_bf16 = reduce_in_bf16;
-        if (stochastic) run.adamw.rounding_seed = 7;
+        if (stochastic) run.optimizer.rounding_seed = 7;
         return run_ranks(run, batches);
     };
     const RunResult zero = run_stage(0), one = run_stage(1), two = run_stage(2);
@@ -155,7 +168,9 @@ TEST_CASE("ZeRO stage 1 is bit-identical to stage 0, and so is stage 2 with one 
     CHECK(same_bits(one.master_weights, zero.master_weights));
     CHECK(std::memcmp(one.ranks[0].scalars.data(), zero.ranks[0].scalars.data(),
                       5 * sizeof(kernels::StepScalars)) == 0);
-    CHECK(one.ranks[0].moments.size() < zero.ranks[0].moments.size() / std::size_t(partition.ranks) * 11 / 10 + 1024);
+    if (!optimizer.muon)
+        CHECK(one.ranks[0].moments.size() <
+              zero.ranks[0].moments.size() / std::size_t(partition.ranks) * 11 / 10 + 1024);
     // with more micro-batches the order of the sums differs
     CHECK(same_bits(two.master_weights, zero.master_weights) == (partition.micro_batches == 1));
 }
@@ -184,11 +199,12 @@ TEST_CASE("results do not depend on the timing of the communication stream", "[r
     const int stage = GENERATE(0, 1, 2);
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const bool reduce_in_bf16 = GENERATE(false, true);
-    if (kThreadSanitizer && reduce_in_bf16 != (dtype == kernels::DType::bf16)) return;
-    CAPTURE(stage, int(dtype), reduce_in_bf16);
+    const OptimizerSettings optimizer = GENERATE(kAdamW, kMuon);
+    if ((kThreadSanitizer || optimizer.muon) && reduce_in_bf16 != (dtype == kernels::DType::bf16)) return;
+    CAPTURE(stage, int(dtype), reduce_in_bf16, optimizer.muon.has_value());
     const auto batches = batches_with_gaps(3);
     const auto run_order = [&](LocalSettings local) {
-        RankRun run = run_at({2, 2}, stage, dtype);
+        RankRun run = run_at({2, 2}, stage, dtype, optimizer);
         run.setup.config.layers = 4;  // stage 2 reuses its working buffers
         run.exchange.reduce_in_bf16 = reduce_in_bf16;
         run.exchange.small_batches = stage == 2 ? SmallBatches::micro_batches : SmallBatches::ranks;

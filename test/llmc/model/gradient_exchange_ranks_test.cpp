@@ -10,59 +10,109 @@
 using namespace llmc;
 using namespace test;
 
-TEST_CASE("buckets follow the backward pass and shards cover every element once", "[ranks]") {
+TEST_CASE("buckets follow the backward pass, and every element has one owner", "[ranks]") {
     const int layers = GENERATE(1, 2, 5), ranks = GENERATE(1, 2, 3, 8, 200);
-    CAPTURE(layers, ranks);
+    const bool whole_matrices = GENERATE(false, true);
+    CAPTURE(layers, ranks, whole_matrices);
     ModelConfig config = kTinyModel;
     config.layers = layers;
     const ParameterTable table(config);
     std::vector<int> owners(std::size_t(table.elements()));
-    std::vector<std::int64_t> sizes;
     for (int rank = 0; rank < ranks; ++rank) {
-        const GradientBuckets buckets(table, {.stage = 1, .rank = rank, .ranks = ranks});
+        const GradientBuckets buckets(table, {.stage = 1, .rank = rank, .ranks = ranks,
+                                              .whole_matrices = whole_matrices});
         REQUIRE(buckets.size() == layers + 1);
-        std::int64_t end = table.elements(), shards = 0;
+        std::int64_t end = table.elements();
         for (const GradientBucket& bucket : buckets.all()) {
             REQUIRE(bucket.first + bucket.size == end);  // from the end of the array to its start
             end = bucket.first;
-            REQUIRE(bucket.shard_offset == shards);
-            shards += bucket.shard.size;
-            REQUIRE((bucket.first % 32 == 0 && bucket.shard.first % 32 == 0 && bucket.shard.size % 32 == 0));
+            std::int64_t next = bucket.first;
+            for (const BucketPart& part : bucket.parts) {
+                REQUIRE(part.first == next);
+                next += part.size;
+                REQUIRE((part.first % 32 == 0 && part.shard.first % 32 == 0 && part.shard.size % 32 == 0));
+                REQUIRE((!part.owner || part.shard.size == (*part.owner == rank ? part.size : 0)));
+            }
+            REQUIRE(next == bucket.first + bucket.size);
+            REQUIRE(bucket.parts.size() == (whole_matrices && &bucket != &buckets.all().back() ? 11 : 1));
         }
-        REQUIRE(buckets.owned_elements() == shards);
-        int expected = buckets.size();  // in the order of the forward pass
-        for (const OwnedShard& shard : buckets.owned()) {
-            REQUIRE(shard.bucket == --expected);
-            REQUIRE(shard.first == buckets[expected].first + buckets[expected].shard.first);
-            REQUIRE(shard.size == buckets[expected].shard.size);
-            REQUIRE(shard.offset == buckets[expected].shard_offset);
-            for (int& owner : shard.in_flat(std::span(owners))) ++owner;
-        }
-        REQUIRE(expected == 0);
-        const GradientBuckets all(table, {.stage = 0, .rank = rank, .ranks = ranks});
-        REQUIRE(all.owned().size() == 1);
-        REQUIRE((all.owned()[0].first == 0 && all.owned()[0].offset == 0 && !all.owned()[0].bucket));
-        REQUIRE(all.owned_elements() == table.elements());
         REQUIRE(end == 0);
-        REQUIRE(buckets.shard_elements() == shards);
+        int before = buckets.size();  // in the order of the forward pass
+        std::int64_t matrices = 0, total = 0;
+        std::vector<int> places(std::size_t(buckets.owned_elements()));
+        for (const OwnedShard& shard : buckets.owned()) {
+            REQUIRE((*shard.bucket == before || *shard.bucket == before - 1));
+            before = *shard.bucket;
+            const GradientBucket& bucket = buckets[before];
+            REQUIRE((shard.first >= bucket.first && shard.first + shard.size <= bucket.first + bucket.size));
+            const bool is_matrix = shard.offset >= buckets.elements_outside_matrices() && shard.size > 0;
+            REQUIRE(shard.matrix.has_value() == is_matrix);
+            if (shard.matrix) matrices += buckets.matrices()[std::size_t(*shard.matrix)].size();
+            total += shard.size;
+            for (int& owner : shard.in_flat(std::span(owners))) ++owner;
+            for (int& place : shard.in_owned(std::span(places))) ++place;
+        }
+        REQUIRE(before == 0);
+        REQUIRE(total == buckets.owned_elements());
+        REQUIRE(matrices == total - buckets.elements_outside_matrices());
+        REQUIRE(std::ranges::all_of(places, [](int count) { return count == 1; }));
+        const GradientBuckets all(table, {.stage = 0, .rank = rank, .ranks = ranks, .whole_matrices = whole_matrices});
+        REQUIRE(all.owns_all() == !whole_matrices);
+        REQUIRE(all.owned_elements() - all.elements_outside_matrices() == matrices);
+        if (!whole_matrices) {
+            REQUIRE(all.owned().size() == 1);
+            REQUIRE((all.owned()[0].first == 0 && all.owned()[0].offset == 0));
+            REQUIRE(all.owned_elements() == table.elements());
+        }
         for (int layer = 0; layer < layers; ++layer)
             REQUIRE(buckets.of_tensor(table.block(layer).qkv.weight) == layers - 1 - layer);
         REQUIRE(buckets.of_tensor(table.final_ln().bias) == 0);
         REQUIRE(buckets.of_tensor(table.token_table()) == buckets.embeddings());
         REQUIRE(buckets.of_tensor(table.position_table()) == buckets.embeddings());
-        sizes.push_back(shards);
     }
-    CHECK(std::all_of(owners.begin(), owners.end(), [](int owner) { return owner == 1; }));
-    CHECK(std::accumulate(sizes.begin(), sizes.end(), std::int64_t(0)) == table.elements());
+    CHECK(std::ranges::all_of(owners, [](int owner) { return owner == 1; }));
+}
+
+TEST_CASE("matrices are those of the blocks, query, key and value apart, and the work is divided evenly", "[ranks]") {
+    ModelConfig config = kTinyModel;
+    config.layers = 12;
+    const ParameterTable table(config);
+    const int channels = config.channels, ranks = GENERATE(1, 2, 3, 5, 8);
+    const std::vector<BlockMatrix> matrices = block_matrices(table, ranks);
+    REQUIRE(matrices.size() == 6 * 12);
+    const std::vector<std::pair<int, int>> shapes{{channels, channels}, {channels, channels}, {channels, channels},
+                                                  {channels, channels}, {4 * channels, channels},
+                                                  {channels, 4 * channels}};
+    std::vector<double> work(static_cast<std::size_t>(ranks));
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+        CHECK(std::pair(matrices[i].rows, matrices[i].columns) == shapes[i % 6]);
+        work[std::size_t(matrices[i].owner)] += matrices[i].cost();
+    }
+    const BlockParameters& block = table.block(3);
+    const auto offset = [&](int tensor) { return table.tensors()[std::size_t(tensor)].offset; };
+    CHECK(matrices[18].first == offset(block.qkv.weight));
+    CHECK(matrices[20].first == offset(block.qkv.weight) + 2 * channels * channels);
+    CHECK(matrices[23].first == offset(block.mlp_proj.weight));
+    const auto [least, most] = std::ranges::minmax(work);
+    CHECK(most - least <= matrices[4].cost());
 }
 
 TEST_CASE("tiles of all modules cover each bucket or shard once, each in its own module", "[ranks]") {
     const TilesOf of = GENERATE(TilesOf::buckets, TilesOf::shards);
-    const bool shards_only = of == TilesOf::shards;
+    const int stage = GENERATE(0, 1, 2);
+    const bool shards_only = of == TilesOf::shards, whole_matrices = GENERATE(false, true);
+    CAPTURE(stage, shards_only, whole_matrices);
     const ParameterTable table(kTinyModel);
     std::vector<std::string> module_of(std::size_t(table.elements()));
     for (int rank = 0; rank < 3; ++rank) {
-        const GradientBuckets buckets(table, {.stage = 1, .rank = rank, .ranks = 3});
+        const GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = 3,
+                                              .whole_matrices = whole_matrices});
+        // The elements of the flat array that are in the array of reduced gradients.
+        std::vector<std::int64_t> places(std::size_t(buckets.owned_elements()));
+        if (stage == 2)
+            for (const OwnedShard& shard : buckets.owned())
+                std::iota(shard.in_owned(std::span(places)).begin(), shard.in_owned(std::span(places)).end(),
+                          shard.first);
         const NormModules modules(table, buckets);
         const NormTiles tiles(modules, buckets, of);
         REQUIRE(modules.names.size() == 9);
@@ -74,8 +124,10 @@ TEST_CASE("tiles of all modules cover each bucket or shard once, each in its own
                 const auto& starts = tiles.module_start;
                 const auto module = std::upper_bound(starts.begin(), starts.end(),
                                                      std::int32_t(i)) - starts.begin() - 1;
-                const std::int64_t first = buckets[bucket].first + (shards_only ? buckets[bucket].shard.first : 0) +
-                                           tiles.tiles[i].first;
+                const std::int64_t tile = tiles.tiles[i].first,
+                                   first = !shards_only ? buckets[bucket].first + tile
+                                           : stage == 2 ? places[std::size_t(tile)]
+                                                        : tile;
                 for (std::int64_t element = first; element < first + tiles.tiles[i].size; ++element) {
                     if (shards_only) REQUIRE(module_of[std::size_t(element)].empty());
                     module_of[std::size_t(element)] = modules.names[std::size_t(module)];

@@ -89,6 +89,31 @@ TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[me
     CHECK(kept == flat);
 }
 
+TEST_CASE("Muon's momentum is at the owners, and AdamW's moments are of the rest", "[memory_plan][ranks]") {
+    const Context context = make_context();
+    const ParameterTable table(kSmall.config);
+    const OptimizerSettings settings{.muon = MuonSettings{}};
+    std::size_t matrices = 0;
+    for (const BlockMatrix& matrix : block_matrices(table, 1)) matrices += std::size_t(matrix.size());
+    const std::size_t rest = std::size_t(table.elements()) - matrices;
+    for (const int stage : {0, 1}) {
+        std::size_t moments = 0, momentum = 0;
+        for (int rank = 0; rank < 3; ++rank) {
+            ModelSetup setup = kSmall;
+            setup.sharding = {.stage = stage, .rank = rank, .ranks = 3, .whole_matrices = true};
+            const auto bytes = optimizer_bytes(settings, table, setup.sharding, setup.dtype);
+            REQUIRE(bytes.size() == 3);
+            moments += bytes[0].bytes;
+            momentum += bytes[1].bytes;
+            CHECK(bytes[1].copied == bytes[1].bytes);
+            CHECK_THAT(plan_memory(setup, table, context, false, 0, settings).text(),
+                       Contains("Muon's momentum, fp32") && Contains("Muon's orthogonalization"));
+        }
+        CHECK(momentum == matrices * sizeof(float));
+        CHECK(moments == (stage == 0 ? 3 : 1) * 2 * rest * sizeof(float));
+    }
+}
+
 TEST_CASE("the plan counts bf16 copies of gradients and the gather for a checkpoint", "[memory_plan][ranks]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);

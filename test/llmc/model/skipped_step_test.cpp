@@ -10,12 +10,18 @@ using namespace test;
 
 namespace {
 
-// Master weights and moments.
+// Master weights and the optimizer's state.
 std::vector<float> state_of(const Trainer& trainer) {
     std::vector<float> all = trainer.master_weights();
-    for (const auto& moments : {trainer.first_moments(), trainer.second_moments()})
-        all.insert(all.end(), moments.begin(), moments.end());
+    for (const StateFile& file : trainer.optimizer().optimizer().state()) {
+        const std::vector<float> values = trainer.read_state(file);
+        all.insert(all.end(), values.begin(), values.end());
+    }
     return all;
+}
+
+OptimizerSettings optimizer_with(bool muon, double max_norm_z = 0) {
+    return {.max_norm_z = max_norm_z, .muon = muon ? std::optional(MuonSettings{}) : std::nullopt};
 }
 
 }  // namespace
@@ -52,7 +58,8 @@ TEST_CASE("a step without targets is skipped, reported and counted, and the run 
 TEST_CASE("a non-finite gradient on one rank skips the step on all", "[ranks]") {
     const int stage = GENERATE(0, 1, 2);
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
-    CAPTURE(stage, int(dtype));
+    const bool muon = GENERATE(false, true);
+    CAPTURE(stage, int(dtype), muon);
     const GlobalBatch batch = random_batch(1);
     ModelSetup setup = tiny_setup(dtype);
     setup.sharding.stage = stage;
@@ -63,7 +70,7 @@ TEST_CASE("a non-finite gradient on one rank skips the step on all", "[ranks]") 
     std::vector<Rank> ranks(2);
     llmc::run_ranks(2, [&](Communicator& communicator) {
         Context context = make_context(communicator);
-        Trainer trainer(context, setup);
+        Trainer trainer(context, setup, optimizer_with(muon));
         Rank& mine = ranks[std::size_t(communicator.rank())];
         trainer.step(batch);
         mine.before = state_of(trainer);
@@ -83,7 +90,8 @@ TEST_CASE("a non-finite gradient on one rank skips the step on all", "[ranks]") 
 
 TEST_CASE("an outlier on a single rank skips the step on all, without any change", "[ranks]") {
     const int stage = GENERATE(0, 1, 2);
-    CAPTURE(stage);
+    const bool muon = GENERATE(false, true);
+    CAPTURE(stage, muon);
     const GlobalBatch batch = random_batch(1);
     ModelSetup setup = tiny_setup(stage == 2 ? kernels::DType::bf16 : kernels::DType::fp32);
     setup.sharding.stage = stage;
@@ -95,7 +103,7 @@ TEST_CASE("an outlier on a single rank skips the step on all, without any change
     std::vector<Rank> ranks(2);
     llmc::run_ranks(2, [&](Communicator& communicator) {
         Context context = make_context(communicator);
-        Trainer trainer(context, setup, {.max_norm_z = 6});
+        Trainer trainer(context, setup, optimizer_with(muon, 6));
         Rank& mine = ranks[std::size_t(communicator.rank())];
         const kernels::StepScalars usual = trainer.step(batch);
         OptimizerCounts counts{.updates = 129, .losses = std::vector<double>(128, usual.loss)};

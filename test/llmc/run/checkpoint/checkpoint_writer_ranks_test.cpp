@@ -41,6 +41,10 @@ std::vector<CopyCase> copy_cases() {
         for (const int stage : {0, 1, 2})
             for (const auto dtype : {kernels::DType::fp32, kernels::DType::bf16})
                 all.push_back({.name = "adamw", .ranks = ranks, .stage = stage, .dtype = dtype});
+    for (const auto& [ranks, stage, dtype] : {std::tuple(1, 0, kernels::DType::bf16), {3, 0, kernels::DType::fp32},
+                                              {3, 2, kernels::DType::bf16}})
+        all.push_back({.name = "muon", .ranks = ranks, .optimizer = {.muon = MuonSettings{}}, .stage = stage,
+                       .dtype = dtype});
     for (const OnebitScale scale : {OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block})
         all.push_back({"--onebit-bits 1", 3, onebit({.freeze_after = kWarmup, .scale = scale})});
     const OnebitSettings nodes{.freeze_after = kWarmup, .ranks_per_node = 2},
@@ -58,7 +62,8 @@ std::vector<CopyCase> copy_cases() {
 ModelSetup setup_of(const CopyCase& of, int rank) {
     ModelSetup setup = short_setup(of.ranks);
     setup.dtype = of.dtype;
-    setup.sharding = {.stage = of.stage, .rank = rank, .ranks = of.ranks};
+    setup.sharding = {.stage = of.stage, .rank = rank, .ranks = of.ranks,
+                      .whole_matrices = owns_whole_matrices(of.optimizer)};
     return setup;
 }
 

@@ -127,7 +127,10 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
         {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
-        {{"--optimizer", "newton"}, "--optimizer is \"newton\"; expected adamw or onebit-adam"},
+        {{"--optimizer", "newton"}, "--optimizer is \"newton\"; expected adamw, onebit-adam or muon"},
+        {{"--muon-momentum", "0.9"}, "--muon-momentum is set with --optimizer adamw; expected --optimizer muon"},
+        {{"--muon-lr-scale", "2", "--optimizer", "onebit-adam"},
+         "--muon-lr-scale is set with --optimizer onebit-adam; expected --optimizer muon"},
         {{"--optimizer", "onebit-adam", "--onebit-freeze-step", "0"},
          "--onebit-freeze-step is \"0\"; expected auto, or a whole number from 1"},
         {{"--optimizer", "onebit-adam", "--onebit-freeze-step", "soon"},
@@ -164,7 +167,7 @@ TEST_CASE("the error for an unknown flag suggests a similar one", "[options]") {
                                                test::EndsWith("did you mean --onebit-freeze-step?"));
     CHECK_THAT(refusal({"-D", "3"}), test::StartsWith("the flag \"-D\" is unknown"));
     CHECK(refusal({"--optimizer", "admw"}) ==
-          "--optimizer is \"admw\"; expected adamw or onebit-adam; did you mean adamw?");
+          "--optimizer is \"admw\"; expected adamw, onebit-adam or muon; did you mean adamw?");
     CHECK_THAT(refusal({"--teaching-rate", "1"}), test::Contains("teaching-rate") && test::Contains("--help"));
     CHECK_THAT(refusal({"-b"}), test::Contains("--help"));
     CHECK_THAT(refusal({"--", "-x", "3"}), test::StartsWith("the flag \"--\" is unknown"));
