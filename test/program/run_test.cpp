@@ -83,6 +83,10 @@ TEST_CASE("a run starts from another run's model", "[run]") {
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK(folder.log("second", "val").front()["loss"].get<double>() == saved);
+    auto zero = flags;
+    zero.insert(zero.end(), {"--init-projections", "zero", "-o", folder.path("third")});
+    CHECK_THAT(folder.run(zero).output,
+               Contains("error: --init-projections is zero with --init " + flags[5] + "; expected normal"));
     flags.insert(flags.end(), {"--eval-only", "-o", folder.path("third")});
     REQUIRE(folder.run(flags).exit_code == 0);
     CHECK(folder.log("third", "val").front()["loss"].get<double>() == saved);

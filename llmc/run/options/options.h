@@ -30,6 +30,11 @@ inline constexpr Named<LrSchedule> kLrSchedules[] = {{"cosine", LrSchedule::cosi
                                                      {"constant", LrSchedule::constant},
                                                      {"wsd", LrSchedule::wsd}};
 
+// Initial weights of the residual projections of a new model.
+enum class InitialProjections { normal, zero };
+inline constexpr Named<InitialProjections> kInitialProjections[] = {{"normal", InitialProjections::normal},
+                                                                    {"zero", InitialProjections::zero}};
+
 enum class NoiseEstimator { off, automatic, rank, micro };
 inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstimator::off},
                                                              {"auto", NoiseEstimator::automatic},
@@ -44,6 +49,7 @@ struct Options {
     // Data and model
     std::string train_data, val_data;       // globs of shards
     std::string init = "d12";               // a name of model_config.h, or a path
+    std::string init_projections = "normal";
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
     std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory

@@ -185,8 +185,7 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& optio
     ProgressLine progress(context.communicator->rank() == 0);  // large models take seconds
     progress.show("initializing the model");
     auto model = make_model(plan.setup, plan.table, context);
-    load_initial_weights(*model, std::move(startup.start), plan.table, std::uint64_t(options.seed),
-                         *context.communicator);
+    load_initial_weights(*model, std::move(startup.start), plan.table, options, *context.communicator);
     if (kernels::Matmul::chooses_by_shape()) startup.tuning.choose([&] { choose_products(*model, plan, context); });
     startup.tuning.save();
     return model;
