@@ -17,13 +17,16 @@ using namespace test;
 TEST_CASE("a run trains, validates, samples, logs and saves the model", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n",
-                                                 "25", "--shuffle", "-o", folder.path("out")}));
+                                                 "25", "--shuffle", "-k", "wsd", "--cooldown-fraction", "0.5",
+                                                 "--cooldown-shape", "1-sqrt", "-o", folder.path("out")}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     const auto steps = folder.log("out", "step");
     REQUIRE(steps.size() == 60);
     CHECK(steps.front()["loss"].get<double>() > 5.0);
     CHECK(steps.back()["loss"].get<double>() < 2.0);
+    CHECK(steps[30]["lr"].get<float>() == 1e-2f);
+    CHECK(std::fabs(steps[45]["lr"].get<double>() - 1e-2 * (0.1 + 0.9 * (1 - std::sqrt(0.5)))) < 1e-8);
     CHECK(steps.back()["tokens"] == 128);
     CHECK(steps.back()["valid_tokens"] == 128);
     CHECK(steps.back()["tokens_so_far"] == 60 * 128);

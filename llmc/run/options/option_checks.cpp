@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
+#include "llmc/base/value_text.h"
 
 namespace llmc {
 namespace {
@@ -33,6 +34,18 @@ void check_onebit(const Options& o) {
             "1-bit Adam needs the whole momentum on every rank, so the optimizer state cannot be sharded");
 }
 
+void check_cooldown(const Options& o) {
+    if (o.lr_schedule == "wsd") return;
+    const Options defaults;
+    const auto require_default = [&](const std::string& flag, const std::string& value, const std::string& unset) {
+        require(value == unset, flag, "set with --lr-schedule " + o.lr_schedule, "--lr-schedule wsd",
+                "set that schedule, or " + flag + ' ' + unset);
+    };
+    require_default("--cooldown-fraction", text_of_number(o.cooldown_fraction),
+                    text_of_number(defaults.cooldown_fraction));
+    require_default("--cooldown-shape", o.cooldown_shape, defaults.cooldown_shape);
+}
+
 }  // namespace
 
 void check_resume(const CommandLine& line) {
@@ -47,6 +60,7 @@ void check_resume(const CommandLine& line) {
 void check_together(const CommandLine& line) {
     const Options& o = line.options;
     check_onebit(o);
+    check_cooldown(o);
     require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "set with --dtype " + o.dtype,
             "--dtype bf16", "add it, or remove the flag: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20

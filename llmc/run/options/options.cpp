@@ -102,8 +102,13 @@ std::vector<Option> option_table(Options& o) {
           "--max-minutes: 5 % of the time", Whole{0, kMany});
     entry("q,final-lr-fraction", o.final_lr_fraction, "final learning rate as a fraction of the peak", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
-          "learning-rate schedule after the warm-up; wsd: constant, then linear decay over the last fifth of the run",
+          "learning-rate schedule after the warm-up; wsd: constant, then a cool-down at the end of the run",
           kLrSchedules);
+    entry("cooldown-fraction", o.cooldown_fraction,
+          "share of the run's steps, or of its time, in the cool-down of wsd", Real{0, 1});
+    entry("cooldown-shape", o.cooldown_shape,
+          "decay in the cool-down of wsd; 1-sqrt: final + (peak - final) * (1 - sqrt(x)), where x goes from 0 to 1",
+          kCooldownShapes);
     entry("c,weight-decay", o.weight_decay, "AdamW weight decay, applied to matrices and embeddings only",
           Real{0, 1e3});
     entry("beta1", o.beta1, "AdamW decay rate of the first moment", Real{0, 0.9999999});

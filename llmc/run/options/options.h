@@ -30,6 +30,10 @@ inline constexpr Named<LrSchedule> kLrSchedules[] = {{"cosine", LrSchedule::cosi
                                                      {"constant", LrSchedule::constant},
                                                      {"wsd", LrSchedule::wsd}};
 
+enum class CooldownShape { linear, one_minus_sqrt };
+inline constexpr Named<CooldownShape> kCooldownShapes[] = {{"linear", CooldownShape::linear},
+                                                           {"1-sqrt", CooldownShape::one_minus_sqrt}};
+
 // Initial weights of the residual projections of a new model.
 enum class InitialProjections { normal, zero };
 inline constexpr Named<InitialProjections> kInitialProjections[] = {{"normal", InitialProjections::normal},
@@ -64,6 +68,8 @@ struct Options {
     std::int64_t warmup_steps = 0;
     double final_lr_fraction = 0.1;
     std::string lr_schedule = "cosine";
+    double cooldown_fraction = 0.2;         // of the run, in the wsd schedule
+    std::string cooldown_shape = "linear";
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: off
     std::string optimizer = "adamw";

@@ -54,7 +54,9 @@ OnebitSettings onebit_settings(const Options& o, std::span<const int> nodes) {
 
 Schedule schedule_of(const Options& o, std::int64_t total_steps) {
     return {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
-            .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps, .total_steps = total_steps};
+            .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps, .total_steps = total_steps,
+            .cooldown = o.cooldown_fraction,
+            .shape = value_by_name("--cooldown-shape", o.cooldown_shape, kCooldownShapes)};
 }
 
 std::int64_t steps_of(const Options& o, const DataLoader& loader) {

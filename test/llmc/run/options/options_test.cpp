@@ -51,7 +51,8 @@ std::string unwrapped(const std::string& text) {
 
 TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l",
-                              "3e-3", "--shuffle", "--seed", "7", "-k", "wsd"});
+                              "3e-3", "--shuffle", "--seed", "7", "-k", "wsd", "--cooldown-fraction", "0.3",
+                              "--cooldown-shape", "1-sqrt"});
     CHECK(o.train_data == "a*.bin");
     CHECK(o.val_data == "b*.bin");
     CHECK(o.micro_batch == 8);
@@ -61,7 +62,7 @@ TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     CHECK(o.shuffle);
     CHECK(!o.overfit_batch);
     CHECK(o.seed == 7);
-    CHECK(o.lr_schedule == "wsd");
+    CHECK((o.lr_schedule == "wsd" && o.cooldown_fraction == 0.3 && o.cooldown_shape == "1-sqrt"));
 }
 
 TEST_CASE("a value may be joined to a flag of one letter, and switches of one letter to each other", "[options]") {
@@ -120,6 +121,11 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"--noise-scale", "on"}, "--noise-scale is \"on\"; expected off, auto, rank or micro"},
         {{"--comm", "tcp"}, "--comm is \"tcp\"; expected auto, nccl or mpi"},
         {{"-k", "cosign"}, "--lr-schedule is \"cosign\"; expected cosine, linear, constant or wsd"},
+        {{"-k", "wsd", "--cooldown-fraction", "1.1"}, "--cooldown-fraction is \"1.1\"; expected a number from 0 to 1"},
+        {{"-k", "wsd", "--cooldown-shape", "sqrt"}, "--cooldown-shape is \"sqrt\"; expected linear or 1-sqrt"},
+        {{"--cooldown-fraction", "0.3"}, "--cooldown-fraction is set with --lr-schedule cosine; expected --lr-schedule "
+         "wsd; set that schedule, or --cooldown-fraction 0.2"},
+        {{"-k", "linear", "--cooldown-shape", "1-sqrt"}, "--cooldown-shape is set with --lr-schedule linear; expected"},
         {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected fp32 or bf16"},
         {{"--stochastic-rounding"},
          "--stochastic-rounding is set with --dtype fp32; expected --dtype bf16; add it, or remove the flag"},
