@@ -164,12 +164,16 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
         CHECK(result.exit_code == 0);
         return result.output;
     };
-    REQUIRE(run(folder, 1, "out", {"-d", "0", "-b", "12", "-u", "2"}).exit_code == 0);
+    REQUIRE(run(folder, 1, "out", {"-d", "0", "-b", "12", "-x", "0", "--max-tokens", "2113", "--warmup-tokens",
+                                   "193"}).exit_code == 0);
+    const auto rates = numbers(folder.log("out", "step"), "lr");
+    CHECK((rates.size() == 12 && rates[0] == 5e-3f && rates[1] == 1e-2f && rates[3] < 1e-2f));  // 2 of 12 steps warm up
     const std::string finished = again({});
     CHECK_THAT(finished, Contains("the checkpoint has completed all 12 steps; to train further: ") &&
                              Contains("train_gpt2 -o " + folder.path("out") + " -y auto -x 24"));
     const std::string extended = again({"-x", "14", "-b", "4", "--lr", "2e-2"});
-    CHECK_THAT(extended, Contains("changed: --max-steps 12 -> 14\n") && Contains("changed: --lr 0.01 -> 0.02\n") &&
+    CHECK_THAT(extended, Contains("changed: --max-steps 0 -> 14\n") && Contains("changed: --lr 0.01 -> 0.02\n") &&
+                             Contains("changed: --max-tokens 2113 -> 0\n") &&
                              Contains("changed: --total-batch-tokens 0 -> 192\n"));
     // The end of the old schedule, and 0.002 + 0.018 (1 + cos(pi 10 / 12)) / 2.
     CHECK_THAT(extended, Contains("changed: learning rate at step 13: 0.001 -> 0.00321; the schedule is now of 14 "

@@ -377,6 +377,8 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"-e", "runs/nowhere"}, {"\"runs/nowhere\" is no folder, run or model; expected the folder of a run"}},
         {{"-e", "nowhere"}, {"\"nowhere\" is no size, folder, run or model; expected one of d6, d12"}},
         {{"-x", "0", "-u", "94"}, {"--warmup-steps is 94; expected at most the 93 steps of --epochs 1"}},
+        {{"-x", "0", "--max-tokens", "65", "--warmup-tokens", "129"},
+         {"--warmup-tokens is 129, 3 steps; expected at most the 2 steps of --max-tokens 65"}},
         {{"-k", "cosign"}, {"--lr-schedule", "cosine"}},
         {{"-k", "no\xffutf8"}, {"--lr-schedule", "no\xffutf8", "cosine"}},
         {{"--dtype", "fp8"}, {"--dtype", "bf16"}},

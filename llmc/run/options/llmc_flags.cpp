@@ -70,7 +70,7 @@ constexpr Row kRows[] = {
     {"do_train train", "", "a run trains unless it has --eval-only"},
     {"h", "--hellaswag", "it takes a file; -h alone prints the help"},
     {"max_new_tokens max_tokens n_predict", "--tokens", ""},
-    {"max_new_tokens max_tokens", "--sample-tokens", ""},
+    {"max_new_tokens", "--sample-tokens", ""},
     {"num_samples n_samples num_return_sequences", "--samples", ""},
     {"start text input", "--prompt", ""},
     {"do_sample greedy", "--temperature", "0: always the most likely token"},

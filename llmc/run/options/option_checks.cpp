@@ -26,7 +26,7 @@ void check_onebit(const Options& o) {
                  "set that optimizer, or remove " + std::string(flag));
         return;
     }
-    require(freeze_after(o) > 0 || !o.is_timed() || o.warmup_steps > 0, "--onebit-freeze-step",
+    require(freeze_after(o) > 0 || !o.is_timed() || o.has_warmup(), "--onebit-freeze-step",
             in_quotes(o.onebit_freeze_step) + " with --max-minutes as the length of the run",
             "a number of updates, or --warmup-steps, because auto freezes after the warm-up");
     require(o.onebit_bits == 1 || o.onebit_bits == 32, "--onebit-bits", o.onebit_bits, "1 or 32");
@@ -66,6 +66,10 @@ void check_together(const CommandLine& line) {
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro,
             "at most 2147483647 tokens", "decrease one of them and increase -d");
+    require(o.max_steps == 0 || o.max_tokens == 0, "--max-tokens", o.max_tokens,
+            "0 with --max-steps " + std::to_string(o.max_steps), "remove one of them");
+    require(o.warmup_steps == 0 || o.warmup_tokens == 0, "--warmup-tokens", o.warmup_tokens,
+            "0 with --warmup-steps " + std::to_string(o.warmup_steps), "remove one of them");
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));

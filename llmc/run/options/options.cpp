@@ -78,13 +78,16 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, kMany});
     entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs or --max-minutes needs",
           Whole{0, kMany});
+    entry("max-tokens", o.max_tokens,
+          "instead of --max-steps: tokens of the run, rounded up to whole steps (see -d); 0: not set", Whole{0, kMany});
     entry("epochs", o.epochs,
-          "number of passes over the training data, if --max-steps is 0; auto: 1, or with --max-minutes as many as fit",
+          "number of passes over the training data, without --max-steps and --max-tokens; auto: 1, or with "
+          "--max-minutes as many as fit",
           Whole{0, 1000000, true});
     entry("max-minutes", o.max_minutes,
-          "without --max-steps and --epochs: length of the whole run, with the time before a resume, validations, "
-          "samples and checkpoints; the learning rate then follows the time. With one of them: time from this start "
-          "until the run ends early, with a last validation, samples and a checkpoint. 0: no limit",
+          "without --max-steps, --max-tokens and --epochs: length of the whole run, with the time before a resume, "
+          "validations, samples and checkpoints; the learning rate then follows the time. With one of them: time from "
+          "this start until the run ends early, with a last validation, samples and a checkpoint. 0: no limit",
           Real{0, 1e7});
     entry("shuffle", o.shuffle,
           "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "
@@ -100,6 +103,9 @@ std::vector<Option> option_table(Options& o) {
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
     entry("u,warmup-steps", o.warmup_steps, "steps of linear learning-rate warm-up; 0 in a run whose length is "
           "--max-minutes: 5 % of the time", Whole{0, kMany});
+    entry("warmup-tokens", o.warmup_tokens,
+          "instead of --warmup-steps: tokens of the warm-up, rounded up to whole steps (see -d); 0: not set",
+          Whole{0, kMany});
     entry("q,final-lr-fraction", o.final_lr_fraction, "final learning rate as a fraction of the peak", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
           "learning-rate schedule after the warm-up; wsd: constant, then a cool-down at the end of the run",

@@ -202,7 +202,7 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
         return Report(options.output_dir, plan.total_steps, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
                        .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
-                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = options.warmup_steps,
+                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.schedule.warmup_steps,
                        .max_minutes = options.is_timed() ? options.max_minutes : 0});
     });
     on_first_rank(ranks, [&] {
