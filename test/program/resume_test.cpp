@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "llmc/weights/checkpoint.h"
 #include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
@@ -169,12 +170,16 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
         CHECK(result.exit_code == 0);
         return result.output;
     };
-    REQUIRE(run(folder, 1, "out", {"-d", "0", "-b", "12", "-u", "2"}).exit_code == 0);
+    REQUIRE(run(folder, 1, "out", {"-d", "0", "-b", "12", "-x", "0", "--max-tokens", "2113", "--warmup-tokens",
+                                   "193"}).exit_code == 0);
+    const auto rates = numbers(folder.log("out", "step"), "lr");
+    CHECK((rates.size() == 12 && rates[0] == 5e-3f && rates[1] == 1e-2f && rates[3] < 1e-2f));  // 2 of 12 steps warm up
     const std::string finished = again({});
     CHECK_THAT(finished, Contains("the checkpoint has completed all 12 steps; to train further: ") &&
                              Contains("train_gpt2 -o " + folder.path("out") + " -y auto -x 24"));
     const std::string extended = again({"-x", "14", "-b", "4", "--lr", "2e-2"});
-    CHECK_THAT(extended, Contains("changed: --max-steps 12 -> 14\n") && Contains("changed: --lr 0.01 -> 0.02\n") &&
+    CHECK_THAT(extended, Contains("changed: --max-steps 0 -> 14\n") && Contains("changed: --lr 0.01 -> 0.02\n") &&
+                             Contains("changed: --max-tokens 2113 -> 0\n") &&
                              Contains("changed: --total-batch-tokens 0 -> 192\n"));
     // The end of the old schedule, and 0.002 + 0.018 (1 + cos(pi 10 / 12)) / 2.
     CHECK_THAT(extended, Contains("changed: learning rate at step 13: 0.001 -> 0.00321; the schedule is now of 14 "
@@ -274,6 +279,7 @@ TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run
              {{"-y", "auto", "-d", "384"}, "set --total-batch-tokens 192"},
              {{"-y", "auto", "--seed", "2"}, "--seed"},
              {{"-y", "auto", "--shuffle"}, "--shuffle"},
+             {{"-y", "auto", "--init-projections", "zero"}, "--init-projections is zero; expected normal"},
              {{"-y", "auto", "-x", "11"}, "--max-steps"},
              {{"-y", "auto", "-i", folder.path("val_*.bin")}, "training shard 0"},
              {{"-y", "auto", "-i", folder.path("val_*.bin")}, "--allow-new-data"},
@@ -309,8 +315,16 @@ TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run
 TEST_CASE("a run resumes from a checkpoint of step 0, by any path of its folder", "[run][resume]") {
     const TrainingFolder folder;
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
-    REQUIRE(run(folder, 1, "start", {"--max-minutes", "1e-12"}).exit_code == 0);
+    REQUIRE(run(folder, 1, "start", {"--max-minutes", "1e-12", "--init-projections", "zero"}).exit_code == 0);
     REQUIRE(fs::exists(step(folder, "start", 0)));
+    const llmc::Checkpoint checkpoint(step(folder, "start", 0));
+    const llmc::ParameterTable table(checkpoint.config());
+    std::vector<float> initial(std::size_t(table.elements())), expected = initial;
+    checkpoint.read(table, initial);
+    table.initialise(expected, 1337);
+    CHECK(initial != expected);
+    table.zero_projections(expected);
+    CHECK(initial == expected);
     CHECK(run(folder, 1, "start", {"-y", "auto", "-x", "6", "--max-minutes", "0"}).exit_code == 0);
     write_bytes(folder.path("start/run_-1"), "");  // a name that only looks like a step's
     for (const char* const end : {"/", "/."}) {

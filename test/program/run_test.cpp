@@ -17,13 +17,16 @@ using namespace test;
 TEST_CASE("a run trains, validates, samples, logs and saves the model", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n",
-                                                 "25", "--shuffle", "-o", folder.path("out")}));
+                                                 "25", "--shuffle", "-k", "wsd", "--cooldown-fraction", "0.5",
+                                                 "--cooldown-shape", "1-sqrt", "-o", folder.path("out")}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     const auto steps = folder.log("out", "step");
     REQUIRE(steps.size() == 60);
     CHECK(steps.front()["loss"].get<double>() > 5.0);
     CHECK(steps.back()["loss"].get<double>() < 2.0);
+    CHECK(steps[30]["lr"].get<float>() == 1e-2f);
+    CHECK(std::fabs(steps[45]["lr"].get<double>() - 1e-2 * (0.1 + 0.9 * (1 - std::sqrt(0.5)))) < 1e-8);
     CHECK(steps.back()["tokens"] == 128);
     CHECK(steps.back()["valid_tokens"] == 128);
     CHECK(steps.back()["tokens_so_far"] == 60 * 128);
@@ -83,6 +86,10 @@ TEST_CASE("a run starts from another run's model", "[run]") {
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK(folder.log("second", "val").front()["loss"].get<double>() == saved);
+    auto zero = flags;
+    zero.insert(zero.end(), {"--init-projections", "zero", "-o", folder.path("third")});
+    CHECK_THAT(folder.run(zero).output,
+               Contains("error: --init-projections is zero with --init " + flags[5] + "; expected normal"));
     flags.insert(flags.end(), {"--eval-only", "-o", folder.path("third")});
     REQUIRE(folder.run(flags).exit_code == 0);
     CHECK(folder.log("third", "val").front()["loss"].get<double>() == saved);
@@ -370,6 +377,8 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"-e", "runs/nowhere"}, {"\"runs/nowhere\" is no folder, run or model; expected the folder of a run"}},
         {{"-e", "nowhere"}, {"\"nowhere\" is no size, folder, run or model; expected one of d6, d12"}},
         {{"-x", "0", "-u", "94"}, {"--warmup-steps is 94; expected at most the 93 steps of --epochs 1"}},
+        {{"-x", "0", "--max-tokens", "65", "--warmup-tokens", "129"},
+         {"--warmup-tokens is 129, 3 steps; expected at most the 2 steps of --max-tokens 65"}},
         {{"-k", "cosign"}, {"--lr-schedule", "cosine"}},
         {{"-k", "no\xffutf8"}, {"--lr-schedule", "no\xffutf8", "cosine"}},
         {{"--dtype", "fp8"}, {"--dtype", "bf16"}},

@@ -8,7 +8,6 @@
 namespace llmc {
 namespace {
 
-constexpr double kDecayShare = 0.2;    // of the run, in the wsd schedule
 constexpr double kWarmupShare = 0.05;  // of the time
 
 // The position of `at` between `first` (0) and `last` (1). If there is nothing between them, all later ones are at 1.
@@ -23,8 +22,10 @@ double Schedule::after_warmup(double at, double first, double last) const {
     switch (kind) {
         case LrSchedule::constant: return peak;
         case LrSchedule::linear: return peak + position(at, first, last) * (low - peak);
-        case LrSchedule::wsd: return peak + position(at, std::max(first, last - kDecayShare * last),
-                                                     last) * (low - peak);
+        case LrSchedule::wsd: {
+            const double share = position(at, std::max(first, last - cooldown * last), last);
+            return peak + (shape == CooldownShape::linear ? share : std::sqrt(share)) * (low - peak);
+        }
         case LrSchedule::cosine: break;
     }
     return low + 0.5 * (1 + std::cos(std::numbers::pi * position(at, first, last))) * (peak - low);

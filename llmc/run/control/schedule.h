@@ -5,8 +5,9 @@
 //             low = peak * final_fraction
 //   linear    the same with a straight line from peak to low
 //   constant  peak
-//   wsd       peak, then a straight line to low over the last fifth of the steps (warm-up, stable, decay: Hu et al.
-//             2024, arXiv 2404.06395)
+//   wsd       peak, then over the last `cooldown` of total, but after the warm-up: low + (1 - x) (peak - low), where x
+//             goes from 0 to 1, or low + (1 - sqrt(x)) (peak - low) (warm-up, stable, decay: Hu et al. 2024, arXiv
+//             2404.06395; 1 - sqrt: Haegele et al. 2024, arXiv 2405.18392)
 //   later     low (constant: peak)
 //
 // In a run whose length is a time (total_steps = 0), the share of it that is used, from 0 to 1, takes the place of step
@@ -23,6 +24,8 @@ struct Schedule {
     LrSchedule kind = LrSchedule::cosine;
     double peak = 6e-4, final_fraction = 0.1;
     std::int64_t warmup_steps = 0, total_steps = 0;
+    double cooldown = 0.2;  // of wsd: share of total
+    CooldownShape shape = CooldownShape::linear;
 
     // step from 0; `share` of the time, for total_steps = 0
     double learning_rate(std::int64_t step, double share = 0) const;

@@ -18,7 +18,17 @@
 namespace llmc {
 namespace {
 
-// Sets the options of one source, which override those of earlier ones: --epochs also an earlier --max-steps.
+// What a source sets (its long names) replaces the same quantity in another unit, which an earlier source has set.
+template <class Set>
+void replace_other_units(Options& o, const Set& set) {
+    const auto sets = [&](const char* name) { return set.contains(name); };
+    if ((sets("epochs") || sets("max-tokens")) && !sets("max-steps")) o.max_steps = 0;
+    if ((sets("epochs") || sets("max-steps")) && !sets("max-tokens")) o.max_tokens = 0;
+    if (sets("warmup-tokens") && !sets("warmup-steps")) o.warmup_steps = 0;
+    if (sets("warmup-steps") && !sets("warmup-tokens")) o.warmup_tokens = 0;
+}
+
+// Sets the options of one source, which override those of earlier ones.
 void set_all(CommandLine& line, const Settings& settings) {
     for (const Option& option : option_table(line.options)) {
         const auto setting = settings.find(long_name(option.flag).substr(2));
@@ -28,7 +38,7 @@ void set_all(CommandLine& line, const Settings& settings) {
         set_value(option, value.what, value.text);
         line.given.insert(key);
     }
-    if (settings.contains("epochs") && !settings.contains("max-steps")) line.options.max_steps = 0;
+    replace_other_units(line.options, settings);
 }
 
 // The start of --help.
@@ -187,7 +197,7 @@ CommandLine continued(const CommandLine& now, const nlohmann::json& before, cons
         else if (before.contains(key))
             set_value(table[i], file + ": " + key, text_of_setting(file + ": " + key, before[key]));
     }
-    if (now.given.contains("epochs") && !now.given.contains("max-steps")) line.options.max_steps = 0;
+    replace_other_units(line.options, now.given);
     return line;
 }
 

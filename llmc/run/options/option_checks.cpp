@@ -6,42 +6,34 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
+#include "llmc/run/options/option_table.h"
 
 namespace llmc {
 namespace {
 
-void check_onebit(const Options& o) {
-    const Options defaults;
-    if (o.optimizer != "onebit-adam") {
-        const char* const flag = o.onebit_freeze_step != defaults.onebit_freeze_step ? "--onebit-freeze-step"
-                                 : o.onebit_scale != defaults.onebit_scale           ? "--onebit-scale"
-                                 : o.onebit_space != defaults.onebit_space           ? "--onebit-space"
-                                 : !o.onebit_exclude.empty()                         ? "--onebit-exclude"
-                                 : o.onebit_bits != defaults.onebit_bits             ? "--onebit-bits"
-                                 : o.onebit_hierarchical                             ? "--onebit-hierarchical"
-                                                                                     : nullptr;
-        if (flag)
-            fail(flag, "set with --optimizer " + o.optimizer, "--optimizer onebit-adam",
-                 "set that optimizer, or remove " + std::string(flag));
-        return;
+// Throws if an option differs from its default though it has no effect without `needed`, such as --optimizer muon.
+// `name`: of the flag that has the value `chosen` instead.
+void require_defaults(const Options& o, std::string_view prefix, const std::string& name, const std::string& chosen,
+                      const std::string& needed) {
+    if (chosen == needed) return;
+    Options given = o, defaults;
+    const std::vector<Option> is = option_table(given), of = option_table(defaults);
+    for (std::size_t i = 0; i < is.size(); ++i) {
+        const std::string flag = long_name(is[i].flag);
+        if (flag.starts_with(prefix) && text_of_value(is[i]) != text_of_value(of[i]))
+            fail(flag, "set with " + name + ' ' + chosen, name + ' ' + needed,
+                 "set that, or " + flag + '=' + text_of_value(of[i]));
     }
-    require(freeze_after(o) > 0 || !o.is_timed() || o.warmup_steps > 0, "--onebit-freeze-step",
+}
+
+void check_onebit(const Options& o) {
+    if (o.optimizer != "onebit-adam") return;
+    require(freeze_after(o) > 0 || !o.is_timed() || o.has_warmup(), "--onebit-freeze-step",
             in_quotes(o.onebit_freeze_step) + " with --max-minutes as the length of the run",
             "a number of updates, or --warmup-steps, because auto freezes after the warm-up");
     require(o.onebit_bits == 1 || o.onebit_bits == 32, "--onebit-bits", o.onebit_bits, "1 or 32");
     require(o.zero_stage == 0, "--zero-stage", std::to_string(o.zero_stage) + " with --optimizer onebit-adam", "0",
             "1-bit Adam needs the whole momentum on every rank, so the optimizer state cannot be sharded");
-}
-
-void check_muon(const Options& o) {
-    if (o.optimizer == "muon") return;
-    const Options defaults;
-    const char* const flag = o.muon_momentum != defaults.muon_momentum   ? "--muon-momentum"
-                             : o.muon_lr_scale != defaults.muon_lr_scale ? "--muon-lr-scale"
-                                                                         : nullptr;
-    if (flag)
-        fail(flag, "set with --optimizer " + o.optimizer, "--optimizer muon",
-             "set that optimizer, or remove " + std::string(flag));
 }
 
 }  // namespace
@@ -58,12 +50,18 @@ void check_resume(const CommandLine& line) {
 void check_together(const CommandLine& line) {
     const Options& o = line.options;
     check_onebit(o);
-    check_muon(o);
+    require_defaults(o, "--onebit-", "--optimizer", o.optimizer, "onebit-adam");
+    require_defaults(o, "--muon-", "--optimizer", o.optimizer, "muon");
+    require_defaults(o, "--cooldown-", "--lr-schedule", o.lr_schedule, "wsd");
     require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "set with --dtype " + o.dtype,
             "--dtype bf16", "add it, or remove the flag: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro,
             "at most 2147483647 tokens", "decrease one of them and increase -d");
+    require(o.max_steps == 0 || o.max_tokens == 0, "--max-tokens", o.max_tokens,
+            "0 with --max-steps " + std::to_string(o.max_steps), "remove one of them");
+    require(o.warmup_steps == 0 || o.warmup_tokens == 0, "--warmup-tokens", o.warmup_tokens,
+            "0 with --warmup-steps " + std::to_string(o.warmup_steps), "remove one of them");
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));

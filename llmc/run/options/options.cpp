@@ -60,6 +60,10 @@ std::vector<Option> option_table(Options& o) {
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
           "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
           "llm.c's .bin file; or the folder of a run, for its newest checkpoint");
+    entry("init-projections", o.init_projections,
+          "initial weights of the residual projections (attn.c_proj and mlp.c_proj) of a new model; zero: every block "
+          "starts as the identity",
+          kInitialProjections);
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written");
     group("Batch and length");
     entry("b,micro-batch", o.micro_batch,
@@ -74,13 +78,16 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, kMany});
     entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs or --max-minutes needs",
           Whole{0, kMany});
+    entry("max-tokens", o.max_tokens,
+          "instead of --max-steps: tokens of the run, rounded up to whole steps (see -d); 0: not set", Whole{0, kMany});
     entry("epochs", o.epochs,
-          "number of passes over the training data, if --max-steps is 0; auto: 1, or with --max-minutes as many as fit",
+          "number of passes over the training data, without --max-steps and --max-tokens; auto: 1, or with "
+          "--max-minutes as many as fit",
           Whole{0, 1000000, true});
     entry("max-minutes", o.max_minutes,
-          "without --max-steps and --epochs: length of the whole run, with the time before a resume, validations, "
-          "samples and checkpoints; the learning rate then follows the time. With one of them: time from this start "
-          "until the run ends early, with a last validation, samples and a checkpoint. 0: no limit",
+          "without --max-steps, --max-tokens and --epochs: length of the whole run, with the time before a resume, "
+          "validations, samples and checkpoints; the learning rate then follows the time. With one of them: time from "
+          "this start until the run ends early, with a last validation, samples and a checkpoint. 0: no limit",
           Real{0, 1e7});
     entry("shuffle", o.shuffle,
           "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "
@@ -96,10 +103,18 @@ std::vector<Option> option_table(Options& o) {
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
     entry("u,warmup-steps", o.warmup_steps, "steps of linear learning-rate warm-up; 0 in a run whose length is "
           "--max-minutes: 5 % of the time", Whole{0, kMany});
+    entry("warmup-tokens", o.warmup_tokens,
+          "instead of --warmup-steps: tokens of the warm-up, rounded up to whole steps (see -d); 0: not set",
+          Whole{0, kMany});
     entry("q,final-lr-fraction", o.final_lr_fraction, "final learning rate as a fraction of the peak", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
-          "learning-rate schedule after the warm-up; wsd: constant, then linear decay over the last fifth of the run",
+          "learning-rate schedule after the warm-up; wsd: constant, then a cool-down at the end of the run",
           kLrSchedules);
+    entry("cooldown-fraction", o.cooldown_fraction,
+          "share of the run's steps, or of its time, in the cool-down of wsd", Real{0, 1});
+    entry("cooldown-shape", o.cooldown_shape,
+          "decay in the cool-down of wsd; 1-sqrt: final + (peak - final) * (1 - sqrt(x)), where x goes from 0 to 1",
+          kCooldownShapes);
     entry("c,weight-decay", o.weight_decay, "AdamW weight decay, applied to matrices and embeddings only",
           Real{0, 1e3});
     entry("beta1", o.beta1, "AdamW decay rate of the first moment", Real{0, 0.9999999});

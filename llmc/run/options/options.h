@@ -30,6 +30,15 @@ inline constexpr Named<LrSchedule> kLrSchedules[] = {{"cosine", LrSchedule::cosi
                                                      {"constant", LrSchedule::constant},
                                                      {"wsd", LrSchedule::wsd}};
 
+enum class CooldownShape { linear, one_minus_sqrt };
+inline constexpr Named<CooldownShape> kCooldownShapes[] = {{"linear", CooldownShape::linear},
+                                                           {"1-sqrt", CooldownShape::one_minus_sqrt}};
+
+// Initial weights of the residual projections of a new model.
+enum class InitialProjections { normal, zero };
+inline constexpr Named<InitialProjections> kInitialProjections[] = {{"normal", InitialProjections::normal},
+                                                                    {"zero", InitialProjections::zero}};
+
 enum class NoiseEstimator { off, automatic, rank, micro };
 inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstimator::off},
                                                              {"auto", NoiseEstimator::automatic},
@@ -45,20 +54,23 @@ struct Options {
     // Data and model
     std::string train_data, val_data;       // globs of shards
     std::string init = "d12";               // a name of model_config.h, or a path
+    std::string init_projections = "normal";
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
     std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory
     std::int64_t seq_len = 0;               // 0: auto, until a run knows its model
     std::int64_t total_batch_tokens = 0;    // 0: one micro-batch per rank
-    std::int64_t max_steps = 0;             // 0: from epochs or max_minutes
-    std::int64_t epochs = 0;                // used if max_steps is 0; 0: auto
+    std::int64_t max_steps = 0, max_tokens = 0;  // at most one of them; both 0: from epochs or max_minutes
+    std::int64_t epochs = 0;                // used if both are 0; 0: auto
     double max_minutes = 0;                 // 0: no limit
     bool shuffle = false, mask_document_start = false, pad_last = false, overfit_batch = false;
     // Optimizer
     double lr = 6e-4;
-    std::int64_t warmup_steps = 0;
+    std::int64_t warmup_steps = 0, warmup_tokens = 0;  // at most one of them
     double final_lr_fraction = 0.1;
     std::string lr_schedule = "cosine";
+    double cooldown_fraction = 0.2;         // of the run, in the wsd schedule
+    std::string cooldown_shape = "linear";
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: off
     std::string optimizer = "adamw";
@@ -101,8 +113,18 @@ struct Options {
     bool log_gpu = false, verbose = false, dry_run = false;
 
     // The length of the run is max_minutes, not a number of steps.
-    bool is_timed() const { return max_minutes > 0 && max_steps == 0 && epochs == 0; }
-    // Over the training data, if the length is neither max_steps nor a time.
+    bool is_timed() const { return max_minutes > 0 && !has_steps() && epochs == 0; }
+    // The length of the run is a number of steps or tokens.
+    bool has_steps() const { return max_steps > 0 || max_tokens > 0; }
+    bool has_warmup() const { return warmup_steps > 0 || warmup_tokens > 0; }
+    // Those of tokens are rounded up to whole steps; 0: not set.
+    std::int64_t steps(std::int64_t step_tokens) const {
+        return max_tokens > 0 ? (max_tokens - 1) / step_tokens + 1 : max_steps;
+    }
+    std::int64_t steps_of_warmup(std::int64_t step_tokens) const {
+        return warmup_tokens > 0 ? (warmup_tokens - 1) / step_tokens + 1 : warmup_steps;
+    }
+    // Over the training data, if the length is neither a number of steps nor a time.
     std::int64_t passes() const { return epochs > 0 ? epochs : 1; }
 };
 

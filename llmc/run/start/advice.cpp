@@ -87,7 +87,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
     if (plan.control.timed) return text;
     text += suggestion("--max-steps", plan.total_steps, steps, "20 tokens per parameter, compute-optimal");
-    text += suggestion("--warmup-steps", o.warmup_steps, warmup, "375 million tokens as GPT-3, at most 5 % of the run");
+    text += suggestion("--warmup-steps", plan.schedule.warmup_steps, warmup,
+                       "375 million tokens as GPT-3, at most 5 % of the run");
     char passes[64];
     std::snprintf(passes, sizeof passes, "%.3g",
                   double(plan.total_steps) * double(plan.step_tokens) / double(data.loader->targets()));

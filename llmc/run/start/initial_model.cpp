@@ -7,9 +7,9 @@
 
 namespace llmc {
 
-void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, std::uint64_t seed,
+void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, const Options& options,
                           Communicator& ranks) {
-    const auto weights = together(ranks, [&] { return initial_weights(start, table, seed); });
+    const auto weights = together(ranks, [&] { return initial_weights(start, table, options); });
     start.checkpoint.reset();
     const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
     require_same(ranks, {{"initial weights with the fingerprint", bits}}, "use the same --init on all ranks");

@@ -4,9 +4,9 @@
 
 namespace llmc {
 
-// Loads the same weights on every rank: those of `start`, whose file is then closed, or random ones from the seed.
+// Loads the same weights on every rank: those of `start`, whose file is then closed, or new ones.
 // Throws SharedError if the weights differ between ranks.
-void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, std::uint64_t seed,
+void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, const Options& options,
                           Communicator& ranks);
 
 // Times matrix products on the model's own tensors, before there are data or gradients.

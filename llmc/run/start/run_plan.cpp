@@ -42,9 +42,9 @@ void choose_tokenizer(RunPlan& plan, const Options& o, Vocabulary vocabulary, co
         plan.tokenizer_note = "samples are ids, and checkpoints have no tokenizer: " + plan.tokenizer_note;
 }
 
-OnebitSettings onebit_settings(const Options& o, std::span<const int> nodes) {
+OnebitSettings onebit_settings(const Options& o, std::int64_t warmup_steps, std::span<const int> nodes) {
     OnebitSettings onebit{
-        .freeze_after = freeze_after(o), .lr_warmup_steps = o.warmup_steps,
+        .freeze_after = freeze_after(o), .lr_warmup_steps = warmup_steps,
         .scale = value_by_name("--onebit-scale", o.onebit_scale, kOnebitScales),
         .space = value_by_name("--onebit-space", o.onebit_space, kOnebitSpaces), .exclude = o.onebit_exclude,
         .frozen_only = o.onebit_bits == 32};
@@ -52,13 +52,15 @@ OnebitSettings onebit_settings(const Options& o, std::span<const int> nodes) {
     return onebit;
 }
 
-Schedule schedule_of(const Options& o, std::int64_t total_steps) {
+Schedule schedule_of(const Options& o, std::int64_t step_tokens, std::int64_t total_steps) {
     return {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
-            .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps, .total_steps = total_steps};
+            .final_fraction = o.final_lr_fraction, .warmup_steps = o.steps_of_warmup(step_tokens),
+            .total_steps = total_steps, .cooldown = o.cooldown_fraction,
+            .shape = value_by_name("--cooldown-shape", o.cooldown_shape, kCooldownShapes)};
 }
 
-std::int64_t steps_of(const Options& o, const DataLoader& loader) {
-    return o.max_steps > 0 ? o.max_steps : o.is_timed() ? 0 : loader.steps_in(o.passes());
+std::int64_t steps_of(const Options& o, std::int64_t step_tokens, const DataLoader& loader) {
+    return o.has_steps() ? o.steps(step_tokens) : o.is_timed() ? 0 : loader.steps_in(o.passes());
 }
 
 double share_of_time(double seconds, const Options& o) {
@@ -73,8 +75,8 @@ std::string length_of(const Schedule& schedule, const Options& o) {
 // another amount of data are not known.
 std::string change_of_rate(const RunPlan& plan, const Options& before, const Options& now_options,
                            const DataLoader& loader, bool new_data) {
-    if (plan.first_step == plan.total_steps || (new_data && before.max_steps == 0)) return "";
-    const Schedule then = schedule_of(before, steps_of(before, loader));
+    if (plan.first_step == plan.total_steps || (new_data && !before.has_steps())) return "";
+    const Schedule then = schedule_of(before, plan.step_tokens, steps_of(before, plan.step_tokens, loader));
     const auto rate = [&](const Schedule& schedule, const Options& o) {
         return schedule.learning_rate(plan.first_step, share_of_time(plan.seconds_before, o));
     };
@@ -91,19 +93,25 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Opt
 void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::span<const int> nodes) {
     const auto estimator = value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators);
     plan.noise = choose_noise_estimator(estimator, int(o.zero_stage), data.batch.world, plan.micro_batches);
-    plan.total_steps = steps_of(o, *data.loader);
+    plan.total_steps = steps_of(o, plan.step_tokens, *data.loader);
+    plan.schedule = schedule_of(o, plan.step_tokens, plan.total_steps);
     // As for --max-steps: the learning rate would never reach its peak.
-    require(o.is_timed() || o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
-            "at most the " + counted(plan.total_steps, "step") + " of --epochs " + std::to_string(o.passes()));
+    const std::int64_t warmup = plan.schedule.warmup_steps;
+    require(o.is_timed() || warmup <= plan.total_steps, o.warmup_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
+            o.warmup_tokens > 0 ? std::to_string(o.warmup_tokens) + ", " + counted(warmup, "step")
+                                : std::to_string(warmup),
+            "at most the " + counted(plan.total_steps, "step") + " of " +
+                (o.max_tokens > 0  ? "--max-tokens " + std::to_string(o.max_tokens)
+                 : o.max_steps > 0 ? "--max-steps"
+                                   : "--epochs " + std::to_string(o.passes())));
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
                       .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt};
-    if (o.optimizer == "onebit-adam") plan.optimizer.onebit = onebit_settings(o, nodes);
+    if (o.optimizer == "onebit-adam") plan.optimizer.onebit = onebit_settings(o, warmup, nodes);
     if (o.optimizer == "muon")
         plan.optimizer.muon = {.momentum = float(o.muon_momentum), .learning_rate_factor = float(o.muon_lr_scale)};
     plan.setup.sharding.whole_matrices = owns_whole_matrices(plan.optimizer);
-    plan.schedule = schedule_of(o, plan.total_steps);
     plan.control = {.total_steps = plan.total_steps, .val_every = data.val ? o.val_every : 0,
                     .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
                     .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
@@ -131,7 +139,7 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
                                           (resumption.folder / "trainer_state.json").string()).frozen_after;
     require(o.is_timed() || plan.first_step <= plan.total_steps, "the number of steps of the whole run",
             plan.total_steps, "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
-            "increase --max-steps");
+            o.max_tokens > 0 ? "increase --max-tokens" : "increase --max-steps");
 }
 
 }  // namespace

@@ -40,6 +40,9 @@ StartingPoint starting_point(const NewestModel& model, const Options& options, V
     } else {
         start.config = model_by_name(init, vocabulary.size).config;
     }
+    require(options.init_projections == "normal" || is_model_name(options.init), "--init-projections",
+            options.init_projections + " with --init " + options.init, "normal, because a saved model has its weights",
+            "remove it, or name a size with --init");
     check(start.config);
     const bool larger = start.config.vocabulary > vocabulary.size;
     require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary),
@@ -54,10 +57,15 @@ StartingPoint starting_point(const NewestModel& model, const Options& options, V
     return start;
 }
 
-std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, std::uint64_t seed) {
+std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options) {
     std::vector<float> weights(std::size_t(table.elements()));
-    if (start.checkpoint) start.checkpoint->read(table, weights);
-    else table.initialise(weights, seed);
+    if (start.checkpoint) {
+        start.checkpoint->read(table, weights);
+        return weights;
+    }
+    table.initialise(weights, std::uint64_t(options.seed));
+    if (value_by_name("--init-projections", options.init_projections, kInitialProjections) == InitialProjections::zero)
+        table.zero_projections(weights);
     return weights;
 }
 

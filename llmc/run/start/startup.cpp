@@ -187,8 +187,7 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& optio
     ProgressLine progress(context.communicator->rank() == 0);  // large models take seconds
     progress.show("initializing the model");
     auto model = make_model(plan.setup, plan.table, context);
-    load_initial_weights(*model, std::move(startup.start), plan.table, std::uint64_t(options.seed),
-                         *context.communicator);
+    load_initial_weights(*model, std::move(startup.start), plan.table, options, *context.communicator);
     if (kernels::Matmul::chooses_by_shape()) startup.tuning.choose([&] { choose_products(*model, plan, context); });
     startup.tuning.save();
     return model;
@@ -205,7 +204,7 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
         return Report(options.output_dir, plan.total_steps, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
                        .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
-                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = options.warmup_steps,
+                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.schedule.warmup_steps,
                        .max_minutes = options.is_timed() ? options.max_minutes : 0});
     });
     on_first_rank(ranks, [&] {

@@ -45,7 +45,7 @@ std::string describe_dropped(const DataLoader& loader, const Options& options) {
     if (const std::int64_t dropped = loader.dropped_per_epoch(); dropped > 0)
         lines = "  " + with_commas(dropped) + " of " + with_commas(loader.targets(), "target") +
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
-    const bool whole_epochs = options.max_steps == 0 && !options.is_timed();
+    const bool whole_epochs = !options.has_steps() && !options.is_timed();
     const std::int64_t more = whole_epochs ? loader.dropped_after(options.passes()) : 0;
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +

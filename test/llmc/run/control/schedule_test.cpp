@@ -61,6 +61,24 @@ TEST_CASE("the other schedules change at their documented steps", "[schedule]") 
                 {{4, 0.5}, {10, 1}, {80, 1}, {90, 0.5}, {100, 0}, {101, 0}});
 }
 
+TEST_CASE("the cool-down of wsd has the given share of the run, and decays linearly or as 1 - sqrt", "[schedule]") {
+    Schedule wsd{.kind = LrSchedule::wsd, .peak = 1, .final_fraction = 0, .warmup_steps = 10, .total_steps = 100,
+                 .cooldown = 0.4};
+    check_rates(wsd, {{60, 1}, {70, 0.75}, {80, 0.5}, {100, 0}, {101, 0}});
+    wsd.shape = CooldownShape::one_minus_sqrt;
+    check_rates(wsd, {{60, 1}, {61, 1 - std::sqrt(1 / 40.0)}, {70, 0.5}, {100, 0}, {101, 0}});
+    wsd.final_fraction = 0.2;
+    check_rates(wsd, {{9, 1}, {60, 1}, {70, 0.6}, {100, 0.2}, {101, 0.2}});
+    wsd.cooldown = 1;  // from the warm-up on
+    check_rates(wsd, {{9, 1}, {10, 1}, {32, 0.2 + 0.8 * (1 - std::sqrt(22 / 90.0))}, {100, 0.2}});
+    wsd.cooldown = 0;
+    check_rates(wsd, {{10, 1}, {99, 1}, {100, 1}, {101, 0.2}});
+    const Schedule timed{.kind = LrSchedule::wsd, .peak = 1, .final_fraction = 0, .cooldown = 0.4,
+                         .shape = CooldownShape::one_minus_sqrt};
+    for (const auto& [share, rate] : {std::pair(0.6, 1.0), {0.7, 0.5}, {1.0, 0.0}})
+        CHECK(std::fabs(timed.learning_rate(5, share) - rate) < 1e-12);
+}
+
 TEST_CASE("a schedule without warm-up, or with nothing but warm-up, does not divide by 0", "[schedule]") {
     for (const auto kind : {LrSchedule::cosine, LrSchedule::linear, LrSchedule::constant, LrSchedule::wsd}) {
         const Schedule no_warmup{.kind = kind, .peak = 1, .final_fraction = 0.5, .warmup_steps = 0, .total_steps = 10};

@@ -51,7 +51,8 @@ std::string unwrapped(const std::string& text) {
 
 TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l",
-                              "3e-3", "--shuffle", "--seed", "7", "-k", "wsd"});
+                              "3e-3", "--shuffle", "--seed", "7", "-k", "wsd", "--cooldown-fraction", "0.3",
+                              "--cooldown-shape", "1-sqrt"});
     CHECK(o.train_data == "a*.bin");
     CHECK(o.val_data == "b*.bin");
     CHECK(o.micro_batch == 8);
@@ -61,7 +62,7 @@ TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     CHECK(o.shuffle);
     CHECK(!o.overfit_batch);
     CHECK(o.seed == 7);
-    CHECK(o.lr_schedule == "wsd");
+    CHECK((o.lr_schedule == "wsd" && o.cooldown_fraction == 0.3 && o.cooldown_shape == "1-sqrt"));
 }
 
 TEST_CASE("a value may be joined to a flag of one letter, and switches of one letter to each other", "[options]") {
@@ -120,12 +121,20 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"--noise-scale", "on"}, "--noise-scale is \"on\"; expected off, auto, rank or micro"},
         {{"--comm", "tcp"}, "--comm is \"tcp\"; expected auto, nccl or mpi"},
         {{"-k", "cosign"}, "--lr-schedule is \"cosign\"; expected cosine, linear, constant or wsd"},
+        {{"-k", "wsd", "--cooldown-fraction", "1.1"}, "--cooldown-fraction is \"1.1\"; expected a number from 0 to 1"},
+        {{"-k", "wsd", "--cooldown-shape", "sqrt"}, "--cooldown-shape is \"sqrt\"; expected linear or 1-sqrt"},
+        {{"--cooldown-fraction", "0.3"}, "--cooldown-fraction is set with --lr-schedule cosine; expected --lr-schedule "
+         "wsd; set that, or --cooldown-fraction=0.2"},
+        {{"-k", "linear", "--cooldown-shape", "1-sqrt"}, "--cooldown-shape is set with --lr-schedule linear; expected"},
         {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected fp32 or bf16"},
         {{"--stochastic-rounding"},
          "--stochastic-rounding is set with --dtype fp32; expected --dtype bf16; add it, or remove the flag"},
         {{"-r", "all"}, "--recompute is \"all\"; expected none, gelu, gelu+layernorm or block"},
         {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
+        {{"-x", "10", "--max-tokens", "1"}, "--max-tokens is 1; expected 0 with --max-steps 10; remove one of them"},
+        {{"-u", "2", "--warmup-tokens", "1"}, "--warmup-tokens is 1; expected 0 with --warmup-steps 2; remove one of"},
+        {{"--max-tokens", "1e6"}, "--max-tokens is \"1e6\"; expected a whole number from 0"},
         {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
         {{"--optimizer", "newton"}, "--optimizer is \"newton\"; expected adamw, onebit-adam or muon"},
         {{"--muon-momentum", "0.9"}, "--muon-momentum is set with --optimizer adamw; expected --optimizer muon"},
@@ -355,12 +364,43 @@ TEST_CASE("the length of a run is a time if only --max-minutes limits it", "[opt
     CHECK_FALSE(is_timed({"--max-minutes", "3", "-x", "10"}));
     CHECK_FALSE(is_timed({"--max-minutes", "3", "--epochs", "1"}));
     CHECK_FALSE(is_timed({}));
+    CHECK_FALSE(is_timed({"--max-minutes", "3", "--max-tokens", "10"}));
     CHECK(parsed({"-i", "x"}).passes() == 1);
     // Checkpoints of versions before 0.3.0 have "epochs": 1, and stay runs of steps.
     nlohmann::json before = to_json(parsed({"-i", "x", "--max-minutes", "3"}));
     CHECK(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
     before["epochs"] = 1;
     CHECK_FALSE(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
+}
+
+TEST_CASE("a length or warm-up in tokens is one of whole steps, and replaces an earlier one in steps", "[options]") {
+    const Options tokens = parsed({"-i", "x", "--max-tokens", "1001", "--warmup-tokens", "100"});
+    CHECK((tokens.steps(100) == 11 && tokens.steps(1001) == 1 && tokens.steps(2000) == 1));
+    CHECK((tokens.steps_of_warmup(100) == 1 && tokens.steps_of_warmup(99) == 2));
+    const Options steps = parsed({"-i", "x", "-x", "7", "-u", "2"});
+    CHECK((steps.steps(100) == 7 && steps.steps_of_warmup(100) == 2));
+
+    const test::ScratchFolder folder;
+    const auto lengths = [](const Options& o) {
+        return std::vector<std::int64_t>{o.max_steps, o.max_tokens, o.epochs, o.warmup_steps, o.warmup_tokens};
+    };
+    const auto over = [&](const Options& before, std::vector<std::string> flags) {
+        const std::string file = folder.path() / "a.json";
+        test::write_bytes(file, config_text(before));
+        auto resumed = flags, with_file = flags;
+        with_file.insert(with_file.end(), {"--config", file});
+        resumed.insert(resumed.end(), {"-o", "o", "-y", "auto"});
+        const Options same = parsed(with_file);
+        CHECK(lengths(continued(read(resumed), to_json(before), "state.json").options) == lengths(same));
+        return lengths(same);
+    };
+    using Lengths = std::vector<std::int64_t>;
+    CHECK(over(tokens, {}) == Lengths{0, 1001, 0, 0, 100});
+    CHECK(over(tokens, {"-x", "5"}) == Lengths{5, 0, 0, 0, 100});
+    CHECK(over(tokens, {"-x", "5", "-u", "3"}) == Lengths{5, 0, 0, 3, 0});
+    CHECK(over(tokens, {"--epochs", "2"}) == Lengths{0, 0, 2, 0, 100});
+    CHECK(over(steps, {"--max-tokens", "9"}) == Lengths{0, 9, 0, 2, 0});
+    CHECK(over(steps, {"--warmup-tokens", "9"}) == Lengths{7, 0, 0, 0, 9});
 }
 
 TEST_CASE("a resumed run has the options of its checkpoint, except those given", "[options]") {
