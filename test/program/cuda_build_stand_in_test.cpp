@@ -87,6 +87,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like its kernel
          {"--comm", "nccl", "-z", "2", "--dtype", "bf16", "--reduce-dtype", "bf16"}},
         {"3 ranks over NCCL, unequal shards", 3, {"--comm", "nccl", "-z", "1"}},
         {"4 ranks over NCCL", 4, {"--comm", "nccl", "-z", "0"}},
+        {"3 ranks over NCCL, Muon", 3, {"--comm", "nccl", "-z", "1", "--optimizer", "muon"}, nullptr, 1e-4},
         {"2 ranks over MPI, ZeRO 2", 2, {"--comm", "mpi", "-z", "2"}},
         {"4 ranks over MPI, ZeRO 1", 4, {"--comm", "mpi", "-z", "1"}},
         {"2 ranks over NCCL, 1-bit Adam", 2,

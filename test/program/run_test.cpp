@@ -282,9 +282,11 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
 }
 
 TEST_CASE("--overfit-batch memorizes one batch", "[run]") {
+    const std::string optimizer = GENERATE("adamw", "muon");
+    CAPTURE(optimizer);
     const TrainingFolder folder;
-    REQUIRE(folder.run(folder.flags({"-x", "150", "--overfit-batch", "-c", "0", "-v", "0", "-o",
-                                     folder.path("out")})).exit_code == 0);
+    REQUIRE(folder.run(folder.flags({"-x", "150", "--overfit-batch", "-c", "0", "-v", "0", "--optimizer", optimizer,
+                                     "-o", folder.path("out")})).exit_code == 0);
     CHECK(folder.log("out", "step").back()["loss"].get<double>() < 0.05);
 }
 
