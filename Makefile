@@ -116,7 +116,7 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 # the JSON library. UNITE="kernels llmc test" is for tests that are built once. Files of host code that have flags of
 # their own, or are not for every device, or define the same name differently are compiled separately; so is a kernel,
 # except in the CPU build, where it takes as long as its headers, and in tests: all take nvcc 65 s of processor time
-# instead of 92 with the five largest apart, but many cores have nothing to do meanwhile.
+# instead of 92 with the four of a GPU apart, but many cores have nothing to do meanwhile.
 UNITE     ?= kernels llmc
 KERNELS_AS_ONE := $(if $(SANITIZE),,$(filter test,$(UNITE)))
 APART     := %/processor_check.cpp %/commit.cpp test/support/% test/main% \
