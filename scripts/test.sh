@@ -210,7 +210,7 @@ all_of run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf1
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]~[tools]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
-is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh 8
+is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh $([ $tier = default ] && echo 4 || echo 8)
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
