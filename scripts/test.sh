@@ -258,7 +258,9 @@ all_of ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--el
 # Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
 # several of these programs run at a time.
 export OMP_NUM_THREADS=1
-is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" build/fibers/tests "[kernels]~[matmul]"
+# The cases of [statistics] repeat accesses for half of the time of this stage: by default only on the CPU.
+is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" build/fibers/tests \
+    "[kernels]~[matmul]$(all_of kernels || echo '~[statistics]')"
 all_of host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests \
     "[model]~[one_geometry]"
 for order in reverse random mix; do
