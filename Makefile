@@ -113,31 +113,35 @@ LEFT_OUT  := $(call with_end,$(HAS_NOT) $(HAS:%=%_absent))
 sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
 # Unity build: for each folder below those in UNITE all files are compiled as one translation unit, so that headers are
 # compiled once per folder: llmc takes 93 s of CPU time instead of 207, measured before its headers stopped including
-# the JSON library. UNITE="kernels llmc test" is for tests that are built once. Files that have flags of their own, or
-# are not for every device, or define the same name differently are compiled separately; so is a kernel, except in the
-# CPU build, where it takes as long as its headers, and in tests: 15 files take nvcc 36 s of processor time,
-# but many cores have nothing to do meanwhile.
+# the JSON library. UNITE="kernels llmc test" is for tests that are built once. Files of host code that have flags of
+# their own, or are not for every device, or define the same name differently are compiled separately; so is a kernel,
+# except in the CPU build, where it takes as long as its headers, and in tests: all take nvcc 65 s of processor time
+# instead of 92 with the four of a GPU apart, but many cores have nothing to do meanwhile.
 UNITE     ?= kernels llmc
 KERNELS_AS_ONE := $(if $(SANITIZE),,$(filter test,$(UNITE)))
 APART     := %/processor_check.cpp %/commit.cpp test/support/% test/main% \
              kernels/simt/races/% $(if $(or $(filter cpu,$(DEVICE)),$(KERNELS_AS_ONE)),,kernels/%.cu) \
-             $(call with_end,$(ENDS) $(ENDS:%=%_absent))
+             $(filter-out %.cu %_mpi_test.cpp,$(call with_end,$(ENDS) $(ENDS:%=%_absent)))
 # GROUP:FOLDER: these folders are compiled with the files of another one, because most of the time of each goes to
 # headers and their templates (base, comm, data and weights: 11 s of CPU time instead of 17). INNER_LOOPS: files whose
 # loops take much of the time of a start, a checkpoint or a tokenizer: the only ones of llmc that need an optimiser.
 TOGETHER  := llmc/base/:llmc/data/ llmc/base/:llmc/weights/ llmc/model/:llmc/comm/ \
-             llmc/run/start/:llmc/run/checkpoint/ $(patsubst %,llmc/run/log/:llmc/run/%/,control evaluation options) \
+             $(patsubst %,llmc/run/:llmc/run/%/,checkpoint control evaluation log options start) \
              $(patsubst %,kernels/:kernels/%/,attention device matmul tuning) \
-             $(patsubst %,test/llmc/run/log/:test/llmc/run/%/,checkpoint control evaluation options start) \
-             $(patsubst %,test/llmc/base/:test/llmc/%/,comm data weights)
+             $(patsubst %,test/kernels/:test/kernels/%/,attention device matmul simt tuning) \
+             $(patsubst %,test/llmc/run/:test/llmc/run/%/,checkpoint control evaluation log options start) \
+             $(patsubst %,test/llmc/base/:test/llmc/%/,comm data weights) \
+             $(patsubst %,test/:test/%/,fuzz fuzz/targets program)
 INNER_LOOPS := llmc/base/fingerprint.cpp llmc/data/bpe_encoder.cpp llmc/data/bpe_split.cpp llmc/weights/parameters.cpp
 group      = $(if $(filter $(INNER_LOOPS),$(1)),llmc/inner_loops/,$(or $(patsubst %:$(dir $(1)),%,$(filter \
                %:$(dir $(1)),$(TOGETHER))),$(dir $(1))))
 EXECUTOR_ONE := $(if $(filter kernels,$(UNITE)),kernels/simt/%.cpp)
 is_united  = $(sort $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1))) \
                $(filter-out %/races/%,$(filter $(EXECUTOR_ONE),$(1))))
-united     = $(call group,$(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
+united     = $(call group,$(1))united$(if $(filter $(RANKS_APART),$(1)),_ranks)$(if $(filter %_test.cpp \
                %_test.cu,$(1)),_test)$(suffix $(1))
+# Only the program rank_tests has the files of ranks as threads without the others.
+RANKS_APART := $(if $(RACES),,$(if $(filter thread,$(SANITIZE)),%_ranks_test.cpp))
 # $(call objects,FOLDER,SOURCES)
 objects    = $(sort $(foreach file,$(2),$(1)/$(if $(call is_united,$(file)),$(call united,$(file)),$(file)).o))
 
@@ -262,11 +266,14 @@ build/test/$(MACHINE)/main.cpp.o: test/main.cpp $(MAKE_FILES)
 # ---- objects with flags of their own
 
 # Optimizing test cases takes more time than it saves: -Og compiles in three quarters of the time of -O1. The reference
-# code, in test/support and test/operations, runs long enough to need optimization. Sanitizers double the code to be
-# optimized, and with -O0 they see every access of the source, so sanitized host code is not optimized either.
-# FAST_COMPILE: without an exception handler in every assertion; the test case has one.
+# code, in test/support and test/operations, runs long enough to need optimization; for the formulas of operations -O1
+# is enough. Sanitizers double the code to be optimized, and with -O0 they see every access of the source, so sanitized
+# host code is not optimized either. FAST_COMPILE: without an exception handler in every assertion; the test case has
+# one.
 QUICK     := $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
-$(CASES): private CXXFLAGS += $(QUICK:%=-Og) -DCATCH_CONFIG_FAST_COMPILE
+SUITES    := $(filter %/communicator_suite.cpp.o $(if $(SANITIZE),,%/communicator_local.cpp.o),$(SUPPORT))
+$(CASES) $(SUITES): private CXXFLAGS += $(QUICK:%=-Og) -DCATCH_CONFIG_FAST_COMPILE
+$(OPERATIONS): private CXXFLAGS += $(QUICK)
 $(if $(SANITIZE),$(filter-out $(PLAINBUILD)/%,$(CASES))): private CXXFLAGS += -O0 -fno-sanitize=undefined
 ifneq ($(and $(SANITIZE),$(if $(RACES),,host)),)
 $(HOSTBUILD)/llmc/%.o: private CXXFLAGS += -O0

@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "test/support/catch.h"
+#include "test/support/pattern.h"
 
 namespace {
 
@@ -112,15 +112,14 @@ bool ends_with_any(const std::string& path, const Strings& ends) {
 }
 
 Includes includes_of_project() {
-    static const std::regex pattern("^ *#include \"([^\"]+)\"");
+    static const test::Pattern pattern("^ *#include \"([^\"]+)\"");
     Includes includes;
     for (const std::string& file : files_of_project()) {
         if (!ends_with_any(file, {".h", ".cpp", ".cu", ".cuh"})) continue;
         std::ifstream in(file);
         Strings& included = includes[file];
-        std::smatch match;
         for (std::string line; std::getline(in, line);)
-            if (std::regex_search(line, match, pattern)) included.push_back(match[1]);
+            for (const auto& match : pattern.matches(line)) included.push_back(match[1]);
     }
     return includes;
 }
@@ -195,13 +194,13 @@ TEST_CASE("wrong includes, missing headers and include cycles are found", "[layo
 // The standard library of g++ 12 includes <cstdint> in other headers, that of g++ 13 does not.
 TEST_CASE("files that use fixed-size integers include <cstdint>", "[layout]") {
     const Includes includes = includes_of_project();
-    const std::regex include("^#include <(cstdint|stdint\\.h)>"), name("std::u?int(8|16|32|64|ptr)_t");
+    const test::Pattern include("^#include <(cstdint|stdint\\.h)>"), name("std::u?int(8|16|32|64|ptr)_t");
     std::set<std::string> have, need;
     for (const auto& [file, included] : includes) {
         std::ifstream in(file);
         for (std::string line; std::getline(in, line);) {
-            if (std::regex_search(line, include)) have.insert(file);
-            if (std::regex_search(line.substr(0, line.find("//")), name)) need.insert(file);
+            if (include.in(line)) have.insert(file);
+            if (name.in(line.substr(0, line.find("//")))) need.insert(file);
         }
     }
     REQUIRE(need.size() > 100);

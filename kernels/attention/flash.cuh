@@ -21,7 +21,7 @@
 
 namespace kernels::flash {
 
-inline constexpr int kWarpThreads = 32, kWarps = 4, kThreads = kWarps * kWarpThreads;
+inline constexpr int kWarpThreads = 32, kWarps = 4, kFlashThreads = kWarps * kWarpThreads;
 inline constexpr int kPackSize = kGpuPackBytes / sizeof(bf16);
 
 // The tile sizes of one kernel: fragments of 16 rows per warp, columns per step, and whether a warp keeps its rows in
@@ -116,7 +116,7 @@ struct ThreadPosition {
 // sometimes idle, which costs less than a division for each copy.
 template <int HeadSize, int Count>
 __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from, int first, int end) {
-    constexpr int kLanes = 8, kSweep = kThreads / kLanes;
+    constexpr int kLanes = 8, kSweep = kFlashThreads / kLanes;
     static_assert(Count % kSweep == 0);
     const int row = threadIdx.x / kLanes, channel = threadIdx.x % kLanes * kPackSize;
     const bf16* const source = from[first + row] + channel;

@@ -51,7 +51,7 @@ __device__ void mask(Sums<Fragments, Eights>& scores, Sums<Fragments, Eights>& d
 
 // Shared memory: queries and dout, then two stages of keys and values.
 template <int HeadSize>
-__global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles,
+__global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles,
                                                                float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dq;
     constexpr int kFragments = kTile.fragments, kKeys = kTile.columns, kRowsSize = kTile.rows() * kPitch<HeadSize>;
@@ -121,12 +121,12 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
 
 // Shared memory: keys and values, two stages of queries and dout, then two stages of log2(e) logsumexp and delta.
 template <int HeadSize>
-__global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles,
+__global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles,
                                                                 float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dkv;
     constexpr int kFragments = kTile.fragments, kQueries = kTile.columns, kRowsSize = kTile.rows() * kPitch<HeadSize>;
     static_assert(kTile.rows() % kQueries == 0, "the first tile of queries begins with the block's first key");
-    static_assert(2 * kQueries <= kThreads, "a thread fetches at most one of a tile's statistics");
+    static_assert(2 * kQueries <= kFlashThreads, "a thread fetches at most one of a tile's statistics");
     SIMT_DYN_SHARED(bf16, shared);
     bf16* const values = shared + kRowsSize;
 
@@ -221,11 +221,11 @@ void flash_attention_backward(const AttentionBackward<bf16>& op, StreamRef strea
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize))),
                     scale = float(1 / std::sqrt(double(HeadSize)));
         simt::launch<flash_dq_kernel<HeadSize>>(
-            {.grid = dq_blocks, .block = kThreads, .shared_bytes = tile_bytes<HeadSize>(kDq, 2, 2),
+            {.grid = dq_blocks, .block = kFlashThreads, .shared_bytes = tile_bytes<HeadSize>(kDq, 2, 2),
              .stream = stream}, op, int(dq_tiles),
             exponent_scale, scale);
         simt::launch<flash_dkv_kernel<HeadSize>>(
-            {.grid = dkv_blocks, .block = kThreads,
+            {.grid = dkv_blocks, .block = kFlashThreads,
              .shared_bytes = tile_bytes<HeadSize>(kDkv, 2, 2) + 4 * kDkv.columns * sizeof(float),
              .stream = stream}, op, int(dkv_tiles), exponent_scale, scale);
     });

@@ -54,7 +54,7 @@ __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragme
 
 // Shared memory: queries, then two stages of keys and values.
 template <int HeadSize>
-__global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles,
+__global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles,
                                                                     float exponent_scale) {
     constexpr Tile kTile = tiles_for(HeadSize).forward;
     constexpr int kFragments = kTile.fragments, kKeys = kTile.columns;
@@ -119,7 +119,7 @@ void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream)
         const unsigned tiles = tiles_of(op.seq_len, kTile);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize)));
         simt::launch<flash_forward_kernel<HeadSize>>({.grid = attention_blocks(tiles, std::size_t(op.batch) * op.heads),
-                                                      .block = kThreads,
+                                                      .block = kFlashThreads,
                                                       .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2),
                                                       .stream = stream},
                                                      op, int(tiles), exponent_scale);

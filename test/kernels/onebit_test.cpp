@@ -217,7 +217,7 @@ TEST_CASE("over many calls nothing is lost: the errors hold the difference", "[k
     check_that_nothing_is_lost(count, group, one, 8);
 }
 
-TEST_CASE("over fifty calls nothing is lost, with any number of ranks", "[kernels][onebit][large]") {
+TEST_CASE("over fifty calls nothing is lost, with any number of ranks", "[kernels][onebit][large][statistics]") {
     const int count = GENERATE(1, 2, 3, 4, 8);
     const auto [group, one] = GENERATE(std::pair(0, true), std::pair(64, true), std::pair(64, false));
     check_that_nothing_is_lost(count, group, one, 50);
@@ -267,7 +267,7 @@ TEST_CASE("one call equals the formula in double, at sizes around every boundary
     check_one_call(count, GENERATE(1, 7, 16, 33, 768 * 3 + 5, 70001));
 }
 
-TEST_CASE("one call equals the formula in double, with a million elements", "[kernels][onebit][large]") {
+TEST_CASE("one call equals the formula in double, with a million elements", "[kernels][onebit][large][statistics]") {
     check_one_call(GENERATE(1, 2, 3, 4, 8), 1000000);
 }
 

@@ -17,7 +17,7 @@ using kernels::AttentionForward;
 inline constexpr double kUnit = 0x1p-24;     // largest relative error of one rounding to float
 inline constexpr double kVanishes = 0x1p-125;  // a smaller exponential may be any number from 0 to this
 
-struct Shape {
+struct Extents {
     int batch, heads, head_size, seq_len;
     std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
     std::size_t elements() const { return rows() * head_size; }
@@ -29,7 +29,7 @@ struct Shape {
     std::size_t row(int b, int h, int t) const { return (std::size_t(b) * heads + h) * seq_len + t; }
 };
 
-inline std::ostream& operator<<(std::ostream& to, const Shape& s) {
+inline std::ostream& operator<<(std::ostream& to, const Extents& s) {
     return to << "batch " << s.batch << " heads " << s.heads << " head_size " << s.head_size << " seq_len "
               << s.seq_len;
 }
@@ -51,7 +51,7 @@ inline double dot_of_magnitudes(const double* a, const double* b, int size) {
 struct Scores {
     std::vector<double> s;
     double error = 0;
-    Scores(const Shape& shape, const std::vector<double>& qkv, int b, int h, int query) {
+    Scores(const Extents& shape, const std::vector<double>& qkv, int b, int h, int query) {
         const double scale = 1 / std::sqrt(double(shape.head_size));
         for (int key = 0; key <= query; ++key) {
             const double *q = &qkv[shape.at(b, query, h, 3, 0)], *k = &qkv[shape.at(b, key, h, 3, 1)];
@@ -67,13 +67,13 @@ struct Expected {
 };
 
 // How a method rounds weights before products.
-using Rounding = double (*)(double);
+using RoundWeight = double (*)(double);
 inline double unrounded(double x) { return x; }
 inline double rounded_to_bf16(double x) { return widen(narrow<bf16>(x)); }
 
 struct ForwardReference {
     Expected out, logsumexp;
-    ForwardReference(const Shape& shape, const std::vector<double>& qkv, Rounding weight = unrounded)
+    ForwardReference(const Extents& shape, const std::vector<double>& qkv, RoundWeight weight = unrounded)
         : out(shape.elements()), logsumexp(shape.rows()) {
         for (int b = 0; b < shape.batch; ++b)
             for (int h = 0; h < shape.heads; ++h)
@@ -102,9 +102,10 @@ struct ForwardReference {
 };
 
 // The contract's formulas in fp64, using the given `logsumexp` for p and the given `out` for delta.
-inline Expected backward_reference(const Shape& shape, const std::vector<double>& dout, const std::vector<double>& qkv,
-                                 const std::vector<double>& out, const std::vector<double>& logsumexp,
-                                 Rounding weight = unrounded) {
+inline Expected backward_reference(const Extents& shape, const std::vector<double>& dout,
+                                   const std::vector<double>& qkv,
+                                   const std::vector<double>& out, const std::vector<double>& logsumexp,
+                                   RoundWeight weight = unrounded) {
     Expected dqkv(3 * shape.elements());
     const int size = shape.head_size;
     const double scale = 1 / std::sqrt(double(size)), product = (size + 3) * kUnit, sums = (shape.seq_len + 6) * kUnit;
@@ -144,9 +145,9 @@ template <class T, class Method>
 struct Run {
     using Type = T;
     using Solver = Method;
-    Shape shape;
+    Extents shape;
     std::vector<T> qkv, dout;
-    Run(const Shape& shape, unsigned seed, double deviation = 1)
+    Run(const Extents& shape, unsigned seed, double deviation = 1)
         : shape(shape),
           qkv(normal<T>(3 * shape.elements(), seed, deviation)),
           dout(normal<T>(shape.elements(), seed + 1)) {}
@@ -235,7 +236,7 @@ void check_nothing_beyond_the_ends(const Run& run) {
 // Changes positions from `first_changed` on to numbers so large that a weight of 2^-126, where exactly 0 is required,
 // would be visible.
 template <class Run>
-void check_earlier_positions_are_independent(const Shape& shape, int first_changed, double deviation = 1e34) {
+void check_earlier_positions_are_independent(const Extents& shape, int first_changed, double deviation = 1e34) {
     using T = typename Run::Type;
     const Run run(shape, 6);
     Run changed = run;

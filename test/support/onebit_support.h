@@ -1,7 +1,6 @@
 // onebit_support.h - short runs of 1-bit Adam with ranks as threads, and snapshots of a rank's state
 #pragma once
-#include <regex>
-
+#include "test/support/pattern.h"
 #include "test/support/rank_support.h"
 
 namespace test {
@@ -110,13 +109,13 @@ inline void check_excluded(int ranks, const llmc::OnebitSettings& settings, bool
     };
     const auto want = run({}), got = run(onebit(settings));
     const llmc::ParameterTable table(kTinyModel);
-    const std::regex expression(settings.exclude);
+    const Pattern expression(settings.exclude);
     int excluded_tensors = 0;
     for (const llmc::ParameterSpec& spec : table.tensors()) {
         const auto of = [&](const std::vector<float>& flat) {
             return std::span(flat).subspan(std::size_t(spec.offset), std::size_t(spec.size()));
         };
-        const bool excluded = std::regex_search(spec.name, expression);
+        const bool excluded = expression.in(spec.name);
         excluded_tensors += excluded;
         for (std::size_t rank = 0; rank < got.size(); ++rank) {
             CAPTURE(spec.name, rank);

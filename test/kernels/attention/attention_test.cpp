@@ -39,7 +39,7 @@ void check_within_bounds(const std::vector<T>& got, const Expected& want) {
 
 template <class T>
 void check(const PlainRun<T>& run) {
-    const Shape& shape = run.shape;
+    const Extents& shape = run.shape;
     CAPTURE(shape);
     const ForwardReference reference(shape, widen(run.qkv));
     const auto got = run.forward(), kept = run.rounded(reference);
@@ -52,7 +52,7 @@ void check(const PlainRun<T>& run) {
 }  // namespace
 
 TEST_CASE("the reference gradient of attention is the derivative of the reference", "[attention]") {
-    const Shape shape{2, 2, 4, 5};
+    const Extents shape{2, 2, 4, 5};
     const auto qkv = normal<double>(3 * shape.elements(), 1), dout = normal<double>(shape.elements(), 2);
     const ForwardReference at_point(shape, qkv);
     const Expected gradient = backward_reference(shape, dout, qkv, at_point.out.value, at_point.logsumexp.value);

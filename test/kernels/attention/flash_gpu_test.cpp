@@ -32,7 +32,7 @@ struct Errors {
 // average over many keys have smaller errors. In each band, of the errors beyond the bound of float arithmetic the
 // maximum and the root mean square may be twice those of `rounded`, which is exact except for the roundings to bf16.
 void check_against_rounded(const std::vector<bf16>& got, const Expected& exact, const Expected& rounded,
-                           const Shape& shape, int parts, int part) {
+                           const Extents& shape, int parts, int part) {
     constexpr int kBand = 32;
     REQUIRE(got.size() == exact.value.size());
     for (int b = 0; b < shape.batch; ++b)
@@ -71,7 +71,7 @@ void check(const FlashRun& run) {
 
     const FlashRun::Forward kept = run.rounded(exact);  // so that the backward pass is checked separately
     const std::vector<bf16> got = run.backward(kept);
-    const auto reference = [&](Rounding weight) {
+    const auto reference = [&](RoundWeight weight) {
         return backward_reference(run.shape, widen(run.dout), widen(run.qkv), widen(kept.out), widen(kept.logsumexp),
                                   weight);
     };

@@ -16,17 +16,17 @@ using test::same_bits;
 
 namespace {
 
-struct Shape {
+struct Sizes {
     int rows, in, out;
 };
 
 // One linear layer with random tensors.
 template <class T> struct Layer {
-    Shape shape;
+    Sizes shape;
     std::vector<T> in, weight, bias, dout, in_pre;
     std::vector<float> old_dweight, old_dbias;
 
-    Layer(Shape s, unsigned seed)
+    Layer(Sizes s, unsigned seed)
         : shape(s),
           in(test::normal<T>(std::size_t(s.rows) * s.in, seed)),
           weight(test::normal<T>(std::size_t(s.out) * s.in, seed + 1, 1 / std::sqrt(s.in))),
@@ -74,13 +74,13 @@ template <class T> struct Layer {
     }
 };
 
-template <class T, Bf16Arithmetic How> struct Case {
+template <class T, Bf16Arithmetic How> struct Variant {
     using type = T;
     static constexpr MatmulOptions options{.bf16 = How};
 };
-using Fp32 = Case<float, Bf16Arithmetic::measure>;
-using Native = Case<bf16, Bf16Arithmetic::native>;
-using Widened = Case<bf16, Bf16Arithmetic::widen>;
+using Fp32 = Variant<float, Bf16Arithmetic::measure>;
+using Native = Variant<bf16, Bf16Arithmetic::native>;
+using Widened = Variant<bf16, Bf16Arithmetic::widen>;
 
 }  // namespace
 
@@ -91,7 +91,7 @@ TEMPLATE_TEST_CASE("a cached plan is bit-identical for other tensors of its shap
     Matmul first(TestType::options), other(TestType::options);
     Matmul moved(std::move(other));
     for (unsigned seed = 0; seed < 2; ++seed)
-        for (const Shape& shape : {Shape{6, 48, 80}, Shape{9, 48, 80}, Shape{6, 80, 48}, Shape{300, 784, 1040}}) {
+        for (const Sizes& shape : {Sizes{6, 48, 80}, Sizes{9, 48, 80}, Sizes{6, 80, 48}, Sizes{300, 784, 1040}}) {
             CAPTURE(seed, shape.rows, shape.in, shape.out);
             const Layer<T> layer(shape, 1000 + 10 * seed);
             Matmul fresh(TestType::options);

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <regex>
 
 #include "llmc/base/counted.h"
 #include "test/support/catch.h"
@@ -111,7 +110,7 @@ TEST_CASE("progress is shown on a terminal, at most four times a second, and era
     };
     const std::string shown = on_terminal(STDERR_FILENO, 80, work(true));
     CAPTURE(shown, seconds);
-    CHECK(std::regex_match(shown, std::regex("(\r\x1b\\[Kvalidation (10|25) %, 0:[0-9]{2} left)+\r\x1b\\[K")));
+    CHECK_THAT(shown, Matches("(\r\x1b\\[Kvalidation (10|25) %, 0:[0-9]{2} left)+\r\x1b\\[K"));
     CHECK_THAT(shown, Contains("validation 25 %"));
     CHECK(double(std::count(shown.begin(), shown.end(), 'v')) <= seconds / 0.25);
     CHECK(on_terminal(STDERR_FILENO, 80, work(false)).empty());
@@ -121,6 +120,6 @@ TEST_CASE("progress is shown on a terminal, at most four times a second, and era
         usleep(20000);
         line.show_share("validation", 0.5);
     });
-    CHECK(std::regex_match(lines, std::regex("validation 50 %, 0:[0-9]{2} left\n")));
+    CHECK_THAT(lines, Matches("validation 50 %, 0:[0-9]{2} left\n"));
     CHECK(on_terminal(STDERR_FILENO, 80, [] { ProgressLine line; }).empty());
 }

@@ -2,7 +2,6 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "llmc/run/options/options.h"
 #include "test/support/catch.h"
+#include "test/support/pattern.h"
 
 namespace {
 
@@ -34,10 +34,9 @@ std::vector<Cells> rows_of(const std::string& path) {
 
 // The texts between backquotes.
 Cells quoted(const std::string& cell) {
-    static const std::regex pattern("`([^`]*)`");
+    static const test::Pattern pattern("`([^`]*)`");
     Cells found;
-    for (std::sregex_iterator match(cell.begin(), cell.end(), pattern), end; match != end; ++match)
-        found.push_back((*match)[1]);
+    for (const auto& match : pattern.matches(cell)) found.push_back(match[1]);
     return found;
 }
 
@@ -90,17 +89,16 @@ TEST_CASE("README's commands for several ranks fit its model, and say what mpiru
     std::ifstream in("README.md");
     const std::string readme{std::istreambuf_iterator<char>(in), {}};
     const auto section = readme.find("\n## Several ranks"), end = readme.find("\n## ", section + 1);
-    const std::regex of_model("--init custom:[^ ]*t=([0-9]+) "),
-        of_ranks(" --micro-batch ([0-9]+) --seq-len ([0-9]+) --total-batch-tokens ([0-9]+) ");
-    std::smatch model;
-    REQUIRE(std::regex_search(readme, model, of_model));
+    const auto models = test::Pattern("--init custom:[^ ]*t=([0-9]+) ").matches(readme);
+    REQUIRE_FALSE(models.empty());
     const std::string ranks = readme.substr(section, end - section);
     CHECK(ranks.find("--allow-run-as-root") != ranks.npos);
-    int commands = 0;
-    for (std::sregex_iterator match(ranks.begin(), ranks.end(), of_ranks), last; match != last; ++match, ++commands) {
-        CHECK(std::stoi((*match)[2]) <= std::stoi(model[1]));
-        const int sequences = std::stoi((*match)[1]) * 8;  // of 8 ranks
-        CHECK(std::stoi((*match)[3]) % (sequences * std::stoi((*match)[2])) == 0);
+    const test::Pattern command(" --micro-batch ([0-9]+) --seq-len ([0-9]+) --total-batch-tokens ([0-9]+) ");
+    const auto commands = command.matches(ranks);
+    for (const auto& match : commands) {
+        CHECK(std::stoi(match[2]) <= std::stoi(models[0][1]));
+        const int sequences = std::stoi(match[1]) * 8;  // of 8 ranks
+        CHECK(std::stoi(match[3]) % (sequences * std::stoi(match[2])) == 0);
     }
-    CHECK(commands == 2);
+    CHECK(commands.size() == 2);
 }

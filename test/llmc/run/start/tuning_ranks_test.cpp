@@ -59,7 +59,7 @@ Tuned tune(const Options& options, const std::vector<std::string>& devices) {
     return tuned;
 }
 
-using Texts = std::vector<std::string>;
+using Sentences = std::vector<std::string>;
 
 }  // namespace
 
@@ -129,7 +129,7 @@ TEST_CASE("a file in another format is not read in parts, and not overwritten", 
     CHECK_THAT(error_of([&] { add_to_tune_file(file, {}); }), StartsWith(fault));
     CHECK(read_bytes(file) == contents);
     const Tuned tuned = tune(options_with(file), {"GPU A"});
-    CHECK(tuned.taken == Texts{"by rank 0"});
+    CHECK(tuned.taken == Sentences{"by rank 0"});
     REQUIRE(tuned.notes[0].size() == 1);
     CHECK_THAT(tuned.notes[0][0], test::StartsWith("autotuning results are neither read from " + file +
                                                     " nor stored there: " + fault));
@@ -156,30 +156,30 @@ TEST_CASE("the default file follows XDG_CACHE_HOME and HOME", "[tuning]") {
 TEST_CASE("the first rank of each kind of device times, the others use its results, and the file has all", "[tuning]") {
     const ScratchFolder scratch;
     const auto file = scratch.path() / "choices.json";
-    const Texts devices{"GPU A", "GPU A", "GPU B", "GPU B"};
+    const Sentences devices{"GPU A", "GPU A", "GPU B", "GPU B"};
     const Tuned first = tune(options_with(file), devices);
     CHECK(first.timed == std::vector<int>{1, 0, 1, 0});
-    CHECK(first.taken == Texts{"by rank 0", "by rank 0", "by rank 2", "by rank 2"});
+    CHECK(first.taken == Sentences{"by rank 0", "by rank 0", "by rank 2", "by rank 2"});
     CHECK(first.said[0] == "autotuned algorithms: 1 timed now, stored in " + file.string());
     CHECK(read_tune_file(file).tuned.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
     CHECK(read_tune_file(file).tuned.at("GPU B").at("lib 1").at("sum").taken == "by rank 2");
 
     const Tuned second = tune(options_with(file), {"GPU B", "GPU A"});  // ranks changed places
-    CHECK(second.taken == Texts{"by rank 2", "by rank 0"});
+    CHECK(second.taken == Sentences{"by rank 2", "by rank 0"});
     CHECK(second.said[0] == "autotuned algorithms: 1 from " + file.string());
     const Tuned again = tune(options_with(file, "again"), {"GPU B", "GPU B"});
     CHECK(again.timed == std::vector<int>{1, 0});
-    CHECK(again.taken == Texts{"by rank 0", "by rank 0"});
+    CHECK(again.taken == Sentences{"by rank 0", "by rank 0"});
     CHECK(read_tune_file(file).tuned.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
     CHECK(read_tune_file(file).tuned.at("GPU B").at("lib 1").at("sum").taken == "by rank 0");
 
     const std::string before = read_bytes(file);
     const Tuned off = tune(options_with(file, "off"), devices);
     CHECK(off.timed == std::vector<int>{0, 0, 0, 0});
-    CHECK(off.taken == Texts(4, "nothing"));
+    CHECK(off.taken == Sentences(4, "nothing"));
     Options dry = options_with(file, "again");
     dry.dry_run = true;
-    CHECK(tune(dry, devices).taken == Texts(4, "nothing"));
+    CHECK(tune(dry, devices).taken == Sentences(4, "nothing"));
     CHECK(read_bytes(file) == before);
     for (const Tuned* tuned : {&first, &second, &again, &off})
         for (std::size_t rank = 0; rank < tuned->heard.size(); ++rank) {

@@ -2,7 +2,6 @@
 #include "llmc/run/start/version.h"
 
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "llmc/run/start/shared_facts.h"
 #include "test/support/agreement_support.h"
@@ -19,7 +18,7 @@ TEST_CASE("the version has the git commit, or null", "[version]") {
         CHECK((value.is_string() || (name == "commit" && value.is_null())));
     }
     if (!version["commit"].is_null())
-        CHECK(std::regex_match(version["commit"].get<std::string>(), std::regex("[0-9a-f]{12,40}(-dirty)?")));
+        CHECK_THAT(version["commit"].get<std::string>(), Matches("[0-9a-f]{12,40}(-dirty)?"));
 }
 
 TEST_CASE("the version names the compiler", "[version]") {
