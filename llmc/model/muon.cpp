@@ -89,9 +89,10 @@ public:
                                            batch.each());
                 start.push_back(std::int32_t(tiles.size()));
             }
-            const float scale = kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns)));
+            const std::vector<float> scale(std::size_t(batch.count),
+                                           kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns))));
             on_device_.push_back({.tiles = {tiles, context.stream}, .tile_start = {start, context.stream},
-                                  .scale = {std::vector<float>(std::size_t(batch.count), scale), context.stream}});
+                                  .scale = {scale, context.stream}});
             context.stream.sync();  // before the host copies are freed
             most_tiles = std::max(most_tiles, tiles.size());
             most_matrices = std::max(most_matrices, std::size_t(batch.count));

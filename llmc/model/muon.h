@@ -7,8 +7,9 @@
 // With this factor an update is as large as AdamW's, about 0.2 lr per element, so that learning rate and weight decay
 // are AdamW's. Query, key and value are orthogonalized apart. A skipped step changes nothing.
 //
-// The owner alone has the momentum, at every ZeRO stage, and computes the update: a step gives the same bits at all
-// stages in fp32. Matrices of one shape are processed together, as far as kMuonBatch elements of working memory allow.
+// The owner alone has the momentum, at every ZeRO stage, and computes the update: stages 0 and 1 give the same bits, and
+// so does stage 2 with one micro-batch. Matrices of one shape are processed together, as far as 16 million elements of
+// working memory allow, then all parameters are gathered, bucket by bucket, while the next forward pass runs.
 //
 // Source    kernels/muon.h, kernels/matmul/newton_schulz.h; factor: Liu et al. 2025, arXiv 2502.16982.
 #pragma once
