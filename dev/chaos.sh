@@ -25,7 +25,7 @@ command -v mpirun >/dev/null || { echo "no mpirun found"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
 work=$(mktemp -d)
 trap 'pkill -KILL -f "$work/killed" 2>/dev/null || true; rm -rf "$work"' EXIT
-"$(dirname "$bin")/tokenize" -o "$work" --hold-out 2 README.md llmc/README.md scripts/README.md >/dev/null
+"$(dirname "$bin")/tokenize" -o "$work" --hold-out 2 README.md llmc/RUNS.md scripts/README.md >/dev/null
 
 # More steps than the killed runs make on an idle machine; a checkpoint every second step.
 steps=$((12 * kills + 20))

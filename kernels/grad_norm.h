@@ -15,7 +15,7 @@
 // Numerics  squares in float over short runs, sums of runs in double, in an order that depends only on the tiles;
 //           rounding to bf16 is to nearest.
 // Traffic   elements * 4 bytes, 6 with `rounded`; two separate passes would move 10.
-// Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: llmc/README.md, "Token-exact loss".
+// Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: llmc/RUNS.md, "Token-exact loss".
 #pragma once
 #include <vector>
 
