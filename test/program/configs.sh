@@ -72,12 +72,14 @@ config() {
 export RANKS=1
 config gpt2-124M "18,865 steps of 524,288 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0' \
     '."checkpoint-every" == 5000'
+config gpt2-124M-muon "9,432 steps of 524,288 tokens" '.lr == 1.8e-3 and .optimizer == "muon"' \
+    '."final-lr-fraction" == 0 and ."muon-lr-scale" == 2'
 config gpt2-350M "60,000 steps of 524,288 tokens" '.lr == 3e-4 and ."final-lr-fraction" == 0'
 config gpt2-774M "286,102 steps of 524,288 tokens" '.lr == 2.5e-4 and ."final-lr-fraction" == 0'
 config gpt2-1558M "32,000 steps of 1,048,576 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1'
 config gpt3-125M "572,204 steps of 524,288 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1' \
     '."skip-loss-z" == 7 and ."skip-norm-z" == 7' '."keep-checkpoints" == 5 and ."major-every" == 50000'
-[ "$(ls "$root/configs")" = "$(printf '%s.json\n' finetune gpt2-{124M,1558M,350M,774M} gpt3-125M)" ] ||
+[ "$(ls "$root/configs")" = "$(printf '%s.json\n' finetune gpt2-{124M-muon,124M,1558M,350M,774M} gpt3-125M)" ] ||
     fail "configs/ has other files: $(ls "$root/configs")"
 
 # The same command resumes; HellaSwag's line, commented out, works as it stands.
