@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate<T>
     if (step.skip != kNoSkip) return;
     const MuonTile tile = op.tiles[blockIdx.x];
     const float lr = step.learning_rate * op.learning_rate_factor, kept = 1.0f - lr * op.weight_decay;
-    const float factor = lr * op.scale[tile.matrix];
+    const float factor = lr * op.scale;
     Rounder<T, Stochastic, kMuonSize, kMuonThreads> rounder(op.rounding, step.adam_step);
     for_muon_packs(tile, [&](std::int32_t i) {
         const std::int64_t at = tile.flat + i, at_master = op.packed_master ? tile.first + i : at;
@@ -106,6 +106,7 @@ template <class T> void muon_normalize(const MuonNormalize<T>& op, StreamRef str
 
 template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream) {
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
+    require(op.rounding.first_element == 0, "first element of the rounding", op.rounding.first_element, "0");
     if constexpr (sizeof(T) == sizeof(float)) {
         require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",
                 "none: they are the master weights");

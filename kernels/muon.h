@@ -60,11 +60,12 @@ struct MuonUpdate {
     std::span<T> parameter;           // in fp32 the same memory as master
     std::span<float> master;
     std::span<const T> direction;     // O
-    std::span<const float> scale;     // (matrices)
+    float scale;                      // of the direction
     std::span<const MuonTile> tiles;
     std::span<const StepScalars> scalars;  // (1)
-    float learning_rate_factor = 1, weight_decay = 0;  // of StepScalars::learning_rate
-    Rounding rounding{};              // first_element: of the flat array
+    float learning_rate_factor = 1;   // of StepScalars::learning_rate, in the decay, too
+    float weight_decay = 0;
+    Rounding rounding{};              // first_element: 0, because tiles have their places in the flat array
     bool packed_master = false;       // not in fp32
 };
 template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream);

@@ -10,6 +10,8 @@
 // Source    Jordan et al. 2024, kellerjordan.github.io/posts/muon; coefficients: there, and Amsel et al. 2025, arXiv
 //           2505.16932 (Polar Express).
 #pragma once
+#include <array>
+
 #include "kernels/matmul/matmul.h"
 
 namespace kernels {
@@ -17,9 +19,12 @@ namespace kernels {
 struct NewtonSchulzStep {
     float p, q, r;
 };
-// Five steps of this take singular values from (0, 1] to between about 0.68 and 1.15.
-inline constexpr NewtonSchulzStep kMuonStep{3.4445f, -4.7750f, 2.0315f};
-inline constexpr int kMuonSteps = 5;
+// These take singular values from (0, 1] to between about 0.68 and 1.15.
+inline constexpr std::array<NewtonSchulzStep, 5> kMuonSteps = [] {
+    std::array<NewtonSchulzStep, 5> steps;
+    steps.fill({3.4445f, -4.7750f, 2.0315f});
+    return steps;
+}();
 
 template <class T>
 struct NewtonSchulz {

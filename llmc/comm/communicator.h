@@ -187,7 +187,7 @@ protected:
     Place place() const { return place_; }
     Communicator* whole() const { return whole_; }  // the communicator that split() was called on; nullptr: none
 
-    // A group is begin_group(), one or two calls of enqueue(), end_group(). The operations of one enqueue() are
+    // A group is begin_group(), at most two calls of enqueue(), end_group(). The operations of one enqueue() are
     // independent of each other.
     virtual void begin_group(device::StreamRef compute) = 0;
     virtual void enqueue(std::span<const Collective> operations) = 0;

@@ -176,24 +176,25 @@ private:
         stream_->after(compute);
     }
     CommEvent end_group() override { return {stream_->point()}; }
-    // Sums first, then copies: the operations are independent of each other.
+    // Sums first, then copies: the operations are independent of each other. In a round every owner has one chunk.
     void enqueue(std::span<const Collective> operations) override {
         std::vector<Chunks> sums(static_cast<std::size_t>(size())), copies(sums);
         for (const Collective& op : operations)
-            for (int owner = 0; owner < size(); ++owner) {
-                const bool scatters = op.kind == Collective::Kind::reduce_scatter;
-                if (scatters || op.kind == Collective::Kind::reduce) add_chunks(sums, op, owner, scatters);
-                const bool gathers = op.kind == Collective::Kind::all_gather;
-                if (gathers || op.kind == Collective::Kind::broadcast) add_chunks(copies, op, owner, gathers);
+            switch (op.kind) {
+                case Collective::Kind::reduce_scatter:
+                case Collective::Kind::reduce: add_chunks(sums, op); break;
+                case Collective::Kind::all_gather:
+                case Collective::Kind::broadcast: add_chunks(copies, op); break;
+                case Collective::Kind::all_to_all: break;
             }
-        for (std::size_t round = 0; round < rounds_of(sums); ++round) sum(sums, round);
-        for (std::size_t round = 0; round < rounds_of(copies); ++round) copy(copies, round);
+        for (std::size_t round = 0, rounds = rounds_of(sums); round < rounds; ++round) sum(sums, round);
+        for (std::size_t round = 0, rounds = rounds_of(copies); round < rounds; ++round) copy(copies, round);
         for (const Collective& op : operations)
             if (op.kind == Collective::Kind::all_to_all) all_to_all(op);
     }
 
-    // At most chunk_bytes_ of a collective, which one rank owns: in sums `in` of every rank is added to the owner's
-    // `out`, in copies the owner's `in` becomes `out` of every rank.
+    // At most chunk_bytes_ of a collective, which one rank owns: in sums the owner's `out` becomes the sum of all
+    // ranks' `in`, in copies the owner's `in` becomes `out` of every rank.
     struct Chunk {
         ElementType element;
         std::byte *in, *out;
@@ -201,21 +202,25 @@ private:
     };
     using Chunks = std::vector<Chunk>;  // of one owner
 
-    // Adds the chunks of the shard of `owner`, or if not `sharded` of the whole array, if it is the root.
-    void add_chunks(std::vector<Chunks>& all, const Collective& op, int owner, bool sharded) const {
-        const ShardRange range = sharded              ? shard_of(op.elements, owner, size())
-                                 : owner == op.root   ? ShardRange{.first = 0, .size = op.elements}
-                                                      : ShardRange{};
-        const std::int64_t width = bytes_of(op.element), first = range.first * width, bytes = range.size * width;
-        const bool gathers = op.kind == Collective::Kind::all_gather, scatters = sharded && !gathers;
-        for (std::int64_t offset = 0; offset < bytes; offset += chunk_bytes_)
-            all[std::size_t(owner)].push_back({.element = op.element,
-                                               .in = const_cast<std::byte*>(op.in) + (gathers ? 0 : first) + offset,
-                                               .out = op.out + (scatters ? 0 : first) + offset,
-                                               .bytes = std::min(chunk_bytes_, bytes - offset)});
+    // Adds the chunks of every owner: its shard, or the whole array of the root.
+    void add_chunks(std::vector<Chunks>& all, const Collective& op) const {
+        const bool gathers = op.kind == Collective::Kind::all_gather,
+                   scatters = op.kind == Collective::Kind::reduce_scatter;
+        for (int owner = 0; owner < size(); ++owner) {
+            const ShardRange range = gathers || scatters ? shard_of(op.elements, owner, size())
+                                     : owner == op.root  ? ShardRange{.first = 0, .size = op.elements}
+                                                         : ShardRange{};
+            const std::int64_t width = bytes_of(op.element), first = range.first * width, bytes = range.size * width;
+            std::byte* const in = const_cast<std::byte*>(op.in) + (gathers ? 0 : first);
+            for (std::int64_t offset = 0; offset < bytes; offset += chunk_bytes_)
+                all[std::size_t(owner)].push_back({.element = op.element,
+                                                   .in = in + offset,
+                                                   .out = op.out + (scatters ? 0 : first) + offset,
+                                                   .bytes = std::min(chunk_bytes_, bytes - offset)});
+        }
     }
     static std::size_t rounds_of(const std::vector<Chunks>& all) {
-        return std::ranges::max(all, {}, &Chunks::size).size();
+        return std::ranges::max_element(all, {}, &Chunks::size)->size();
     }
     static const Chunk* chunk_of(const std::vector<Chunks>& all, int owner, std::size_t round) {
         const Chunks& chunks = all[std::size_t(owner)];

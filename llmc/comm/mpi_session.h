@@ -82,7 +82,7 @@ struct MpiProcess {
     std::int64_t chunk_bytes = 0;  // a multiple of kChunkMultiple
     std::mutex mpi{};              // held during one non-blocking call
     std::atomic<bool> leaving = false, warned = false;
-    device::Memory gathered{};  // (ranks, chunk): what reduce_scatter sums
+    device::Memory gathered{};  // (ranks, chunk): what this rank sums
     // (2 * ranks, chunk), if the host cannot access device memory: sent data, then received data
     device::PinnedMemory pinned{};
     // declared last: its thread uses the other members. Created with the first group, after the device is selected

@@ -27,8 +27,8 @@ struct BlockMatrix {
 };
 
 // In the order of the flat array. The owners depend only on the arguments: the largest matrix first, each goes to the
-// rank with the least work so far. As the channels are a multiple of 8, every matrix starts at a multiple of
-// kShardMultiple elements.
+// rank with the least work so far. As the channels are a multiple of 8, every matrix starts at a multiple of 64
+// elements, as collectives and kernels need.
 std::vector<BlockMatrix> block_matrices(const ParameterTable& table, int ranks);
 
 }  // namespace llmc

@@ -39,10 +39,11 @@ void GradientBuckets::divide(GradientBucket& bucket) const {
             bucket.parts.push_back({.first = first, .size = size,
                                     .shard = shard_of(size, sharding_.rank, sharding_.ranks)});
     };
-    for (const BlockMatrix& matrix : matrices_) {
+    for (int i = 0; i < int(matrices_.size()); ++i) {
+        const BlockMatrix& matrix = matrices_[std::size_t(i)];
         if (matrix.first < bucket.first || matrix.first >= end) continue;
         add_shared(matrix.first - first);
-        bucket.parts.push_back({.first = matrix.first, .size = matrix.size(), .owner = matrix.owner,
+        bucket.parts.push_back({.first = matrix.first, .size = matrix.size(), .matrix = i,
                                 .shard = {0, matrix.owner == sharding_.rank ? matrix.size() : 0}});
         first = matrix.first + matrix.size();
     }
@@ -56,7 +57,7 @@ void GradientBuckets::assign() {
     std::vector<BucketPart*> matrices;
     for (GradientBucket& bucket : buckets_)
         for (BucketPart& part : bucket.parts) {
-            if (part.owner) {
+            if (part.matrix) {
                 matrices.push_back(&part);
                 continue;
             }
@@ -64,11 +65,8 @@ void GradientBuckets::assign() {
             offset += shares_all ? part.size : part.shard.size;
         }
     outside_matrices_ = offset;
-    const auto index_of = [this](const BucketPart& part) {
-        return int(std::ranges::find(matrices_, part.first, &BlockMatrix::first) - matrices_.begin());
-    };
     std::ranges::sort(matrices, {}, [&](const BucketPart* part) {
-        const BlockMatrix& matrix = matrices_[std::size_t(index_of(*part))];
+        const BlockMatrix& matrix = matrices_[std::size_t(*part->matrix)];
         return std::tuple(matrix.rows, matrix.columns, matrix.first);
     });
     for (BucketPart* const part : matrices) {
@@ -82,11 +80,10 @@ void GradientBuckets::assign() {
     }
     for (int i = size() - 1; i >= 0; --i)
         for (const BucketPart& part : buckets_[std::size_t(i)].parts) {
-            const bool is_mine = part.owner == sharding_.rank;
-            if (part.owner && !is_mine) continue;
+            if (part.matrix && owner(part) != sharding_.rank) continue;
             const ShardRange range = shares_all ? ShardRange{0, part.size} : part.shard;
             owned_.push_back({.first = part.first + range.first, .size = range.size, .offset = part.offset, .bucket = i,
-                              .matrix = is_mine ? std::optional(index_of(part)) : std::nullopt});
+                              .matrix = part.matrix});
         }
 }
 

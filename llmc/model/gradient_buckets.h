@@ -33,7 +33,7 @@ struct Sharding {
 
 struct BucketPart {
     std::int64_t first, size;          // in the flat array
-    std::optional<int> owner{};        // of a whole matrix
+    std::optional<int> matrix{};       // if it is a whole one: its index in GradientBuckets::matrices()
     ShardRange shard{};                // of this rank, in the sums over ranks: relative to `first`
     std::int64_t offset = 0;           // of its elements in an array of what this rank owns
 };
@@ -59,7 +59,7 @@ struct OwnedShard {
     std::int64_t first, size;   // in the flat array
     std::int64_t offset;        // in an array of this rank's elements
     std::optional<int> bucket;  // nullopt: the whole flat array, which every rank owns
-    std::optional<int> matrix;  // the index of a whole matrix in GradientBuckets::matrices()
+    std::optional<int> matrix;  // as in BucketPart
 
     template <class T> std::span<T> in_flat(std::span<T> flat) const {
         return flat.subspan(std::size_t(first), std::size_t(size));
@@ -91,13 +91,14 @@ public:
     // Of those, the ones before the matrices.
     std::int64_t elements_outside_matrices() const { return outside_matrices_; }
     const std::vector<BlockMatrix>& matrices() const { return matrices_; }
+    int owner(const BucketPart& part) const { return matrices_[std::size_t(*part.matrix)].owner; }  // of a whole matrix
 
     // Adds to a communicator's group: all ranks get the elements of a bucket that not all of them own. `values`: the
     // bucket's, with those of this rank in place.
     template <class T> void gather(Communicator& communicator, int bucket, std::span<T> values) const {
         const GradientBucket& of = (*this)[bucket];
         for (const BucketPart& part : of.parts)
-            if (part.owner) communicator.broadcast<T>(of.whole(part, values), *part.owner);
+            if (part.matrix) communicator.broadcast<T>(of.whole(part, values), owner(part));
             else if (sharding_.shards_state())
                 communicator.all_gather<T>(of.whole(part, values), of.shard(part, values));
     }

@@ -66,7 +66,7 @@ CommEvent GradientExchange::reduce_to_owners(int bucket) {
     return in_group([&]<class T>(Communicator& communicator, std::span<T> all) {
         const std::span<T> values = bucket_of(all, bucket);
         for (const BucketPart& part : of.parts)
-            if (part.owner) communicator.reduce<T>(of.whole(part, values), *part.owner);
+            if (part.matrix) communicator.reduce<T>(of.whole(part, values), buckets_.owner(part));
             else if (all_own) communicator.all_reduce<T>(of.whole(part, values));
             else communicator.reduce_scatter<T>(of.shard(part, values), of.whole(part, values));
     });

@@ -49,7 +49,7 @@ private:
         const bool all_own = !buckets().sharding().shards_state();
         for (const BucketPart& part : of.parts) {
             const auto owned = [&](auto values) {
-                return all_own && !part.owner ? of.whole(part, values) : of.shard(part, values);
+                return all_own && !part.matrix ? of.whole(part, values) : of.shard(part, values);
             };
             kernels::gradient_copy<float, bf16>({.out = owned(written(bucket)), .in = owned(rounded(bucket))},
                                                 context_.stream);

@@ -419,7 +419,9 @@ ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, con
             .master_weights = master_weights * sizeof(float),
             .activations = bf16_parameters ? activation_bytes<bf16>(setup, device)
                                            : activation_bytes<float>(setup, device),
-            .gathered = bf16_parameters && !buckets.owns_all() ? std::size_t(buckets.largest()) * sizeof(float) : 0,
+            .gathered = bf16_parameters && !buckets.owns_all() && setup.sharding.ranks > 1
+                            ? std::size_t(buckets.largest()) * sizeof(float)
+                            : 0,
             // Gradients of the largest weight and bias, and where a run that is timed adds to instead.
             .chooses = 2 * ((setup.training ? largest_weight(setup.config) : 0) +
                             4 * std::size_t(setup.config.channels)) * sizeof(float),

@@ -37,7 +37,7 @@ void ModelWeights::load(std::span<const float> host) {
     wait_for_parameters();
     std::vector<bf16> rounded(rounded_.size());
     const device::SyncIfThrown guard(context_.stream);
-    if (has_all_master_weights()) master_weights_.upload(host, context_.stream);
+    if (master_weights_are_flat()) master_weights_.upload(host, context_.stream);
     else
         for (const OwnedShard& shard : buckets_.owned()) {
             const auto from = shard.in_flat(host);
@@ -55,12 +55,20 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     require(std::int64_t(flat.size()) == (receives ? table_.elements() : 0), "the memory for master weights",
             flat.size(), receives ? std::to_string(table_.elements()) : "none: only rank 0 receives them");
     wait_for_parameters();  // in fp32 they are the master weights
-    if (has_all_master_weights()) {
+    if (master_weights_are_flat()) {
         device::copy_to_host(flat.data(), master_weights_.span().data(), flat.size_bytes(), context_.stream);
         context_.stream.sync();
         return;
     }
     Communicator& communicator = *context_.communicator;
+    if (communicator.size() == 1) {
+        for (const OwnedShard& shard : buckets_.owned()) {
+            const std::span<float> to = shard.in_flat(flat), from = shard.in_owned(master_weights_.span());
+            device::copy_to_host(to.data(), from.data(), from.size_bytes(), context_.stream);
+        }
+        context_.stream.sync();
+        return;
+    }
     const device::Array<float> gathered(std::size_t(buckets_.largest()));
     for (int i = 0; i < buckets_.size(); ++i) {
         const GradientBucket& bucket = buckets_[i];

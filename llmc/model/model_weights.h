@@ -26,9 +26,9 @@ class ModelWeights {
 public:
     const ParameterTable& table() const { return table_; }
     kernels::DType dtype() const { return dtype_; }
-    // All master weights, or of those in bf16 what this rank owns (gradient_buckets.h).
+    // In fp32 all, flat; in bf16 what this rank owns, in that order (gradient_buckets.h), flat if that is one range.
     std::span<float> master_weights() const { return master_weights_.span(); }
-    bool has_all_master_weights() const { return dtype_ != kernels::DType::bf16 || buckets_.owns_all(); }
+    bool master_weights_are_flat() const { return dtype_ != kernels::DType::bf16 || buckets_.owns_all(); }
     // The working parameters in bf16; in fp32 they are the master weights.
     std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
 

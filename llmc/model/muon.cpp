@@ -2,7 +2,6 @@
 #include "llmc/model/muon.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/base/error.h"
@@ -89,10 +88,7 @@ public:
                                            batch.each());
                 start.push_back(std::int32_t(tiles.size()));
             }
-            const std::vector<float> scale(std::size_t(batch.count),
-                                           kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns))));
-            on_device_.push_back({.tiles = {tiles, context.stream}, .tile_start = {start, context.stream},
-                                  .scale = {scale, context.stream}});
+            on_device_.push_back({.tiles = {tiles, context.stream}, .tile_start = {start, context.stream}});
             context.stream.sync();  // before the host copies are freed
             most_tiles = std::max(most_tiles, tiles.size());
             most_matrices = std::max(most_matrices, std::size_t(batch.count));
@@ -123,7 +119,6 @@ private:
     struct OnDevice {
         device::Array<kernels::MuonTile> tiles;
         device::Array<std::int32_t> tile_start;  // (matrices + 1)
-        device::Array<float> scale;              // (matrices)
     };
 
     void update_batch(const MuonBatch& batch, const OnDevice& of, Model& model,
@@ -136,7 +131,7 @@ private:
                                  std::size_t(batch.elements()));
         };
         const bool packed_grad = buckets.sharding().shards_gradients(),
-                   packed_master = !model.has_all_master_weights();
+                   packed_master = !model.master_weights_are_flat();
         const std::span<T> direction = direction_.span().first(std::size_t(batch.elements()));
         const std::span<double> norms = squared_norm_.span().first(std::size_t(batch.count));
         kernels::muon_momentum<T>({.momentum = momentum_.span().subspan(std::size_t(batch.first), direction.size()),
@@ -146,21 +141,21 @@ private:
                                    .packed_grad = packed_grad}, stream);
         kernels::module_sums({.sums = norms, .partial = partial_.span(), .module_start = of.tile_start.span()}, stream);
         kernels::muon_normalize<T>({.direction = direction, .squared_norm = norms, .tiles = of.tiles.span()}, stream);
-        constexpr std::array kSteps{kernels::kMuonStep, kernels::kMuonStep, kernels::kMuonStep, kernels::kMuonStep,
-                                    kernels::kMuonStep};
-        static_assert(kSteps.size() == kernels::kMuonSteps);
         const std::span<T> orthogonal = kernels::newton_schulz<T>(
             context_.matmul, {.matrices = direction, .other = other_.span().first(direction.size()),
                               .gram = gram_.span().first(std::size_t(batch.gram_elements())),
                               .polynomial = polynomial_.span().first(std::size_t(batch.gram_elements())),
-                              .count = batch.count, .rows = batch.rows, .columns = batch.columns, .steps = kSteps},
+                              .count = batch.count, .rows = batch.rows, .columns = batch.columns,
+                              .steps = kernels::kMuonSteps},
             stream);
         std::span<T> parameters;
         if constexpr (std::is_same_v<T, float>) parameters = model.master_weights();
         else parameters = model.rounded_parameters();
         kernels::muon_update<T>({.parameter = parameters,
                                  .master = packed_master ? packed(model.master_weights()) : model.master_weights(),
-                                 .direction = orthogonal, .scale = of.scale.span(), .tiles = of.tiles.span(),
+                                 .direction = orthogonal,
+                                 .scale = kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns))),
+                                 .tiles = of.tiles.span(),
                                  .scalars = scalars, .learning_rate_factor = settings_.muon->learning_rate_factor,
                                  .weight_decay = settings_.weight_decay, .rounding = rounding_of(settings_, 0),
                                  .packed_master = packed_master}, stream);
@@ -201,7 +196,7 @@ double muon_share(const ParameterTable& table, int ranks, double tokens) {
     std::vector<double> work(std::size_t(ranks), 0);
     double elements = 0;
     for (const BlockMatrix& matrix : block_matrices(table, ranks)) {
-        work[std::size_t(matrix.owner)] += kernels::kMuonSteps * matrix.cost();
+        work[std::size_t(matrix.owner)] += double(kernels::kMuonSteps.size()) * matrix.cost();
         elements += double(matrix.size());
     }
     return std::ranges::max(work) / (3 * elements * tokens / ranks);

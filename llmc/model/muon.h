@@ -7,9 +7,10 @@
 // With this factor an update is as large as AdamW's, about 0.2 lr per element, so that learning rate and weight decay
 // are AdamW's. Query, key and value are orthogonalized apart. A skipped step changes nothing.
 //
-// The owner alone has the momentum, at every ZeRO stage, and computes the update: stages 0 and 1 give the same bits, and
-// so does stage 2 with one micro-batch. Matrices of one shape are processed together, as far as 16 million elements of
-// working memory allow, then all parameters are gathered, bucket by bucket, while the next forward pass runs.
+// The owner alone has the momentum, at every ZeRO stage, and computes the update: stages 0 and 1 give the same bits,
+// and so does stage 2 with one micro-batch. Matrices of one shape are processed together, as far as 16 million elements
+// of working memory allow; that limit has not been tuned. Then all parameters are gathered, bucket by bucket, while the
+// next forward pass runs.
 //
 // Source    kernels/muon.h, kernels/matmul/newton_schulz.h; factor: Liu et al. 2025, arXiv 2502.16982.
 #pragma once
@@ -21,10 +22,11 @@ std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradi
                                      const OptimizerSettings& settings, Context& context);
 
 // Bytes in addition to AdamW's: the momentum of this rank's matrices, and working memory in the type of the parameters.
+// Without the lists of tiles.
 std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype);
 
-// The multiplications of a step's orthogonalizations, on the rank that has most of them, over those of its forward and
-// backward passes in the blocks' weights on each of `ranks`, which share its `tokens`.
+// The multiplications of orthogonalizing in a step on the busiest rank, divided by those of that rank's forward and
+// backward passes with the weights of the blocks. `tokens`: of the step, on all ranks.
 double muon_share(const ParameterTable& table, int ranks, double tokens);
 
 }  // namespace llmc

@@ -73,7 +73,7 @@ void update_shards(Model& model, const GradientBuckets& buckets, Context& contex
     for (std::size_t i = 0; i < owned.size(); ++i) {
         const OwnedShard& shard = owned[i];
         update(shard, shard.in_flat(parameters),
-               model.has_all_master_weights() ? shard.in_flat(master) : shard.in_owned(master));
+               model.master_weights_are_flat() ? shard.in_flat(master) : shard.in_owned(master));
         if (!shard.bucket || (i + 1 < owned.size() && owned[i + 1].bucket == shard.bucket)) continue;
         communicator.group_begin(context.stream);
         buckets.gather<T>(communicator, *shard.bucket, buckets[*shard.bucket].in_flat(parameters));
@@ -167,7 +167,6 @@ struct OptimizerBytes {
     std::size_t bytes, copied;
 };
 std::vector<OptimizerBytes> optimizer_bytes(const OptimizerSettings& settings, const ParameterTable& table,
-                                            const Sharding& sharding,
-                                            kernels::DType dtype = kernels::DType::fp32);
+                                            const Sharding& sharding, kernels::DType dtype);
 
 }  // namespace llmc

@@ -18,7 +18,6 @@ using namespace kernels;
 namespace {
 
 using Doubles = std::vector<double>;
-constexpr std::array kMuon{kMuonStep, kMuonStep, kMuonStep, kMuonStep, kMuonStep};
 constexpr std::array<NewtonSchulzStep, 5> kPolarExpress{
     {{8.156554524902461f, -22.48329292557795f, 15.878769915207462f},
      {4.042929935166739f, -2.808917465908714f, 0.5000178451051316f},
@@ -60,7 +59,7 @@ struct Padded {
 // Muon's passes and Newton-Schulz on the device.
 template <class T> class Orthogonalizer {
 public:
-    explicit Orthogonalizer(const Padded& shape, std::span<const NewtonSchulzStep> steps = kMuon)
+    explicit Orthogonalizer(const Padded& shape, std::span<const NewtonSchulzStep> steps = kMuonSteps)
         : shape_(shape), steps_(steps), momentum_(shape.size()), grad_(shape.size()), direction_(shape.size()),
           other_(shape.size()) {
         const std::size_t a = std::size_t(std::min(shape.all_rows, shape.all_columns));
@@ -161,11 +160,11 @@ TEST_CASE("orthogonalized matrices equal the vectors of the specification", "[ke
         Doubles want, singular;  // want: the first elements
     };
     const std::vector<Vector> vectors{
-        {2, 3, kMuon, {0.033638467, 0.870971571, -0.670603463, -0.564315075, -0.558215062, -0.693033935},
+        {2, 3, kMuonSteps, {0.033638467, 0.870971571, -0.670603463, -0.564315075, -0.558215062, -0.693033935},
          {1.106269, 1.046878}},
-        {3, 2, kMuon, {-0.635803348, 0.798218693, -0.735938132, -0.074042671, -0.378589414, -0.348773902},
+        {3, 2, kMuonSteps, {-0.635803348, 0.798218693, -0.735938132, -0.074042671, -0.378589414, -0.348773902},
          {1.134229, 0.752984}},
-        {4, 4, kMuon, {0.04802735, 0.398303033, -0.587235814, -0.786452099},
+        {4, 4, kMuonSteps, {0.04802735, 0.398303033, -0.587235814, -0.786452099},
          {1.134115, 1.093337, 1.050401, 0.771598}},
         {2, 3, kPolarExpress, {-0.005587063, 0.750710802, -0.649548267, -0.595428352, -0.535619469, -0.776602619},
          {1.132332, 0.973586}},
@@ -225,11 +224,10 @@ TEST_CASE("three updates of Muon equal the vectors of the specification", "[kern
     Orthogonalizer<float> muon(shape);
     Doubles initial = wave(2, 3, 5);
     for (double& x : initial) x *= 0.1;
-    device::Array<float> weights(shape.size()), scale(1);
+    device::Array<float> weights(shape.size());
     const std::vector<float> padded = shape.pad<float>(initial);
     weights.upload(padded, nullptr);
     const float match_rms = 0.2f * std::sqrt(3.0f);  // max(2, 3)
-    scale.upload({&match_rms, 1}, nullptr);
     device::sync(nullptr);
     const std::vector<Doubles> want{
         {-0.094495128, 0.066934982, -0.085843521, 0.047194282, 0.054319932, -0.068402777},
@@ -241,7 +239,7 @@ TEST_CASE("three updates of Muon equal the vectors of the specification", "[kern
         for (double& x : gradient) x *= 0.01;
         const std::span<float> direction =
             muon.run(gradient, {.adam_step = t + 1, .learning_rate = kLearningRate, .grad_scale = 1}, kMu);
-        muon_update<float>({weights.span(), weights.span(), direction, scale.span(), muon.tiles(), muon.scalars(), 1,
+        muon_update<float>({weights.span(), weights.span(), direction, match_rms, muon.tiles(), muon.scalars(), 1,
                             kDecay, {}}, nullptr);
         CHECK(largest_difference(muon.read(weights.span()), want[std::size_t(t)]) < 2e-8);
     }
@@ -250,7 +248,7 @@ TEST_CASE("three updates of Muon equal the vectors of the specification", "[kern
     // A skipped step changes neither weights nor momentum.
     const Doubles before = muon.read(weights.span()), momentum = muon.read(muon.momentum());
     const std::span<float> direction = muon.run(Doubles(6, NAN), {.grad_scale = NAN, .skip = kSkipNonFinite}, kMu);
-    muon_update<float>({weights.span(), weights.span(), direction, scale.span(), muon.tiles(), muon.scalars(), 1,
+    muon_update<float>({weights.span(), weights.span(), direction, match_rms, muon.tiles(), muon.scalars(), 1,
                         kDecay, {}}, nullptr);
     CHECK(muon.read(weights.span()) == before);
     CHECK(muon.read(muon.momentum()) == momentum);

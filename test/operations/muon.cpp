@@ -16,18 +16,19 @@ namespace {
 using kernels::MuonTile;
 using kernels::StepScalars;
 
-constexpr float kMu = 0.95f, kWeightDecay = 0.1f, kLearningRateFactor = 1.5f;
+constexpr float kMu = 0.95f, kWeightDecay = 0.1f, kLearningRateFactor = 1.5f, kScale = 5.5f;
 
 // Three matrices of `size` elements, in the flat array at a distance of 16 elements and in reverse order.
 struct Matrices {
     static constexpr int kCount = 3;
     std::int64_t size;
+    bool packed;  // gradients, and in bf16 master weights
     std::vector<MuonTile> tiles;
     StepScalars step{.adam_step = 7, .learning_rate = 0.02f, .grad_scale = 0.37f};
     device::Array<MuonTile> device_tiles;
     device::Array<StepScalars> device_step;
 
-    explicit Matrices(const Shape& s) : size(s[0]), device_step(1) {
+    explicit Matrices(const Shape& s) : size(s[0]), packed(s.size() > 2 && s[2]), device_step(1) {
         if (s.size() > 1 && s[1]) step.skip = kernels::kSkipOutlier;
         for (int matrix = 0; matrix < kCount; ++matrix)
             kernels::append_muon_tiles(tiles, matrix, matrix * size, flat_of(matrix), size);
@@ -59,7 +60,7 @@ struct MuonMomentum : Operation {
     }
     void run(device::StreamRef stream) override {
         kernels::muon_momentum<T>({momentum, direction, partial, grad, of.device_tiles.span(), of.device_step.span(),
-                                   kMu}, stream);
+                                   kMu, of.packed}, stream);
     }
     void collect() override {  // the contract does not specify which elements a partial sum covers
         const auto parts = partial.storage().bytes();
@@ -78,7 +79,8 @@ struct MuonMomentum : Operation {
             typename V::Sum total = 0;
             for (std::int64_t i = 0; i < of.size && !of.skipped(); ++i) {
                 const std::size_t at = matrix * std::size_t(of.size) + std::size_t(i);
-                const N scaled = N(g[std::size_t(of.flat_of(int(matrix)) + i)]) * N(of.step.grad_scale);
+                const std::size_t from = of.packed ? at : std::size_t(of.flat_of(int(matrix)) + i);
+                const N scaled = N(g[from]) * N(of.step.grad_scale);
                 m[at] = N(kMu) * N(m[at]) + (N(1) - N(kMu)) * scaled;
                 const N direction = (N(1) - N(kMu)) * scaled + N(kMu) * N(m[at]);
                 u[at] = direction;
@@ -117,13 +119,12 @@ struct MuonNormalize : Operation {
 template <class T>
 struct MuonUpdate : Operation {
     Matrices of;
-    Tensor<float> master, scale;
+    Tensor<float> master;
     Tensor<T> direction;
     std::optional<Tensor<T>> parameter;  // empty in fp32, where the parameter is the master weight
 
     explicit MuonUpdate(const Shape& s)
         : of(s), master(in_out<float>("master", of.flat(), {.deviation = 0.02})),
-          scale(input<float>("scale", Matrices::kCount, {.first = {5.5, 0.2, 11}})),
           direction(input<T>("direction", of.elements(), {.deviation = 0.05})) {
         if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", of.flat());
         bytes = double(of.elements()) * (sizeof(T) == 2 ? 12 : 12);
@@ -132,19 +133,21 @@ struct MuonUpdate : Operation {
         std::span<T> parameters;
         if constexpr (sizeof(T) == 2) parameters = parameter->span();
         else parameters = master.span();
-        kernels::muon_update<T>({parameters, master, direction, scale, of.device_tiles.span(), of.device_step.span(),
-                                 kLearningRateFactor, kWeightDecay, {}}, stream);
+        kernels::muon_update<T>({parameters, master, direction, kScale, of.device_tiles.span(), of.device_step.span(),
+                                 kLearningRateFactor, kWeightDecay, {}, of.packed && sizeof(T) == 2}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         if (of.skipped()) return;
-        v.each(Matrices::kCount, [&, w = v[master], s = v[scale], o = v[direction]](std::size_t matrix) {
+        v.each(Matrices::kCount, [&, w = v[master], o = v[direction]](std::size_t matrix) {
             const N lr = N(of.step.learning_rate) * N(kLearningRateFactor);
             for (std::int64_t i = 0; i < of.size; ++i) {
-                const std::size_t flat = std::size_t(of.flat_of(int(matrix)) + i);
-                const N direction = o[matrix * std::size_t(of.size) + std::size_t(i)];
-                w[flat] = (N(1) - lr * N(kWeightDecay)) * N(w[flat]) - lr * N(s[matrix]) * direction;
-                if constexpr (sizeof(T) == 2) v[*parameter][flat] = w[flat];
+                const std::size_t flat = std::size_t(of.flat_of(int(matrix)) + i),
+                                  first = matrix * std::size_t(of.size) + std::size_t(i),
+                                  at = of.packed && sizeof(T) == 2 ? first : flat;
+                const N direction = o[first];
+                w[at] = (N(1) - lr * N(kWeightDecay)) * N(w[at]) - lr * N(kScale) * direction;
+                if constexpr (sizeof(T) == 2) v[*parameter][flat] = w[at];
             }
         });
     }
@@ -202,16 +205,16 @@ struct ScaledProduct : Operation {
 };
 
 // A part of a pack of threads, whole tiles, and a little more.
-const std::vector<Shape> kSizes = with_each({{16}, {1024}, {1040}, {16384}, {40000}}, {0, 1});
+const std::vector<Shape> kSizes = with_each(with_each({{16}, {1024}, {1040}, {16384}, {40000}}, {0, 1}), {0, 1});
 const Registered momentum({.name = "muon momentum", .tag = "[muon][one_order]",
-                           .dimensions = {"elements of a matrix", "skipped"}, .edges = kSizes,
-                           .small = {{1 << 22, 0}}, .large = {{28311552, 0}}, .make = make<MuonMomentum>});
+                           .dimensions = {"elements of a matrix", "skipped", "packed"}, .edges = kSizes,
+                           .small = {{1 << 22, 0, 0}}, .large = {{28311552, 0, 0}}, .make = make<MuonMomentum>});
 const Registered normalize({.name = "muon normalize", .tag = "[muon][one_order]",
                             .dimensions = {"elements of a matrix"}, .edges = {{16}, {1040}, {16384}, {40000}},
                             .small = {{1 << 22}}, .large = {{28311552}}, .make = make<MuonNormalize>});
 const Registered update({.name = "muon update", .tag = "[muon][one_order]",
-                         .dimensions = {"elements of a matrix", "skipped"}, .edges = kSizes,
-                         .small = {{1 << 22, 0}}, .large = {{28311552, 0}}, .make = make<MuonUpdate>});
+                         .dimensions = {"elements of a matrix", "skipped", "packed"}, .edges = kSizes,
+                         .small = {{1 << 22, 0, 0}}, .large = {{28311552, 0, 0}}, .make = make<MuonUpdate>});
 
 // Transposed factors, additions out of place and in place, a batch; in bf16 also by widening.
 std::vector<Shape> products() {

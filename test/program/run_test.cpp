@@ -86,6 +86,10 @@ TEST_CASE("a run starts from another run's model", "[run]") {
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK(folder.log("second", "val").front()["loss"].get<double>() == saved);
+    auto muon = flags;
+    muon.insert(muon.end(), {"--optimizer", "muon", "--dry-run", "-o", folder.path("fourth")});
+    CHECK_THAT(folder.run(muon).output, Contains("note: a model that AdamW has trained may become worse") &&
+                                            Contains("Muon: orthogonalizing adds "));
     auto zero = flags;
     zero.insert(zero.end(), {"--init-projections", "zero", "-o", folder.path("third")});
     CHECK_THAT(folder.run(zero).output,

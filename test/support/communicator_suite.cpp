@@ -231,6 +231,39 @@ void test::check_groups(Communicator& comm) {
             expect(same(arrays[i].download(nullptr), sum<float>(sizes[i], ranks, i)), "all_reduce in a group of many");
     }
 
+    // Operations of several types, sizes and owners in one group.
+    const int other = ranks - 1;
+    const std::int64_t large = 20'000, small = 70;
+    const ShardRange part_of_large = shard_of(large, rank, ranks);
+    const auto a = on_device(contribution<float>(large, rank, 1)), d = on_device(contribution<float>(large, rank, 4));
+    const auto b = on_device(contribution<bf16>(small, rank, 2));
+    const auto c = on_device(contribution<double>(small, rank, 3));
+    const auto scattered = poisoned<float>(part_of_large.size);
+    group(comm, [&] {
+        comm.reduce(a.span(), 0);
+        comm.all_reduce(c.span());
+        comm.reduce(b.span(), other);
+        comm.reduce_scatter(scattered.span(), d.span());
+    });
+    if (rank == 0) expect(same(a.download(nullptr), sum<float>(large, ranks, 1)), "reduce among others");
+    if (rank == other) expect(same(b.download(nullptr), sum<bf16>(small, ranks, 2)), "reduce of bf16 among others");
+    expect(same(c.download(nullptr), sum<double>(small, ranks, 3)), "all_reduce among others");
+    expect(same(scattered.download(nullptr), part(sum<float>(large, ranks, 4), part_of_large)),
+           "reduce_scatter among others");
+    const auto e = on_device(contribution<float>(large, rank, 5)), f = on_device(contribution<float>(small, rank, 6));
+    const auto g = on_device(contribution<bf16>(small, rank, 7));
+    const auto h = poisoned<float>(large);
+    group(comm, [&] {
+        comm.broadcast(e.span(), other);
+        comm.all_gather(h.span(), scattered.span());
+        comm.broadcast(f.span(), 0);
+        comm.broadcast(g.span(), other);
+    });
+    expect(same(e.download(nullptr), contribution<float>(large, other, 5)), "broadcast among others");
+    expect(same(f.download(nullptr), contribution<float>(small, 0, 6)), "broadcast of rank 0 among others");
+    expect(same(g.download(nullptr), contribution<bf16>(small, other, 7)), "broadcast of bf16 among others");
+    expect(same(h.download(nullptr), sum<float>(large, ranks, 4)), "all_gather among others");
+
     // A group reads the output of an earlier group; no wait is needed in between.
     const std::int64_t elements = 10'000;
     const ShardRange shard = shard_of(elements, rank, ranks);

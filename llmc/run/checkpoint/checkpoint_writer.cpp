@@ -52,7 +52,8 @@ CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Mod
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding,
                                          const OptimizerSettings& optimizer) {
     std::size_t bytes = writes_model(sharding) ? std::size_t(table.elements()) * sizeof(float) : 0;
-    for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, sharding)) bytes += array.copied;
+    const auto any = kernels::DType::fp32;  // what is copied does not depend on it
+    for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, sharding, any)) bytes += array.copied;
     return bytes;
 }
 

@@ -18,14 +18,18 @@
 namespace llmc {
 namespace {
 
-// What a source sets (its long names) replaces the same quantity in another unit, which an earlier source has set.
+// What a source sets (its long names), other than to 0, replaces the same quantity in another unit, which an earlier
+// source has set.
 template <class Set>
 void replace_other_units(Options& o, const Set& set) {
-    const auto sets = [&](const char* name) { return set.contains(name); };
-    if ((sets("epochs") || sets("max-tokens")) && !sets("max-steps")) o.max_steps = 0;
-    if ((sets("epochs") || sets("max-steps")) && !sets("max-tokens")) o.max_tokens = 0;
-    if (sets("warmup-tokens") && !sets("warmup-steps")) o.warmup_steps = 0;
-    if (sets("warmup-steps") && !sets("warmup-tokens")) o.warmup_tokens = 0;
+    const auto sets = [&](const char* name, std::int64_t value) { return value > 0 && set.contains(name); };
+    const bool epochs = sets("epochs", o.epochs), steps = sets("max-steps", o.max_steps),
+               tokens = sets("max-tokens", o.max_tokens), warmup_steps = sets("warmup-steps", o.warmup_steps),
+               warmup_tokens = sets("warmup-tokens", o.warmup_tokens);
+    if ((epochs || tokens) && !steps) o.max_steps = 0;
+    if ((epochs || steps) && !tokens) o.max_tokens = 0;
+    if (warmup_tokens && !warmup_steps) o.warmup_steps = 0;
+    if (warmup_steps && !warmup_tokens) o.warmup_tokens = 0;
 }
 
 // Sets the options of one source, which override those of earlier ones.

@@ -86,8 +86,14 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                        noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
     text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
     if (plan.control.timed) return text;
-    text += suggestion("--max-steps", plan.total_steps, steps, "20 tokens per parameter, compute-optimal");
-    text += suggestion("--warmup-steps", plan.schedule.warmup_steps, warmup,
+    const auto in_unit_of = [&](const char* in_steps, const char* in_tokens, bool tokens, std::int64_t now,
+                                std::int64_t better, const char* why) {
+        const std::int64_t unit = tokens ? plan.step_tokens : 1;
+        return suggestion(tokens ? in_tokens : in_steps, now * unit, better * unit, why);
+    };
+    text += in_unit_of("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
+                       "20 tokens per parameter, compute-optimal");
+    text += in_unit_of("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     char passes[64];
     std::snprintf(passes, sizeof passes, "%.3g",

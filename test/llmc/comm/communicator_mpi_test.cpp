@@ -170,6 +170,7 @@ TEST_CASE("mpi rank: neighbours as machines", "[.]") {
 TEST_CASE("mpi rank: small chunks", "[.]") {
     const auto comm = open_communicator(512);
     REQUIRE_NOTHROW(check_device_collectives(*comm, 50'003));
+    REQUIRE_NOTHROW(check_groups(*comm));
 }
 
 TEST_CASE("mpi rank: one throws", "[.]") {

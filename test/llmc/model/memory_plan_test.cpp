@@ -1,5 +1,6 @@
 // memory_plan_test.cpp - the plan counts all allocations, and a plan that does not fit is refused
 #include "llmc/model/memory_plan.h"
+#include "llmc/model/muon.h"
 
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/optimizer.h"
@@ -22,7 +23,7 @@ ModelBytes bytes_of(const ModelSetup& setup, const Context& context) {
 }
 
 std::size_t moments_of(const ParameterTable& table, const Sharding& sharding) {
-    return optimizer_bytes({}, table, sharding).at(0).bytes;
+    return optimizer_bytes({}, table, sharding, kernels::DType::fp32).at(0).bytes;
 }
 
 std::string refusal(const ModelSetup& setup, const Context& context) {
@@ -87,6 +88,14 @@ TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[me
     CHECK(moments == 2 * flat);
     CHECK(master_weights == flat);
     CHECK(kept == flat);
+}
+
+TEST_CASE("the share of Muon's orthogonalization follows from channels, tokens and ranks", "[memory_plan]") {
+    const ParameterTable table(model_by_name("d12", 50257).config);
+    const double share = 25.0 / 6 * 768 / 524288;  // 300 C^3 to 72 C^2 per token
+    CHECK(muon_share(table, 1, 524288) == Approx(share));
+    CHECK(muon_share(table, 8, 524288) == Approx(share).epsilon(0.1));  // each rank has an eighth of both
+    CHECK(muon_share(table, 1, 4096) == Approx(128 * share));
 }
 
 TEST_CASE("Muon's momentum is at the owners, and AdamW's moments are of the rest", "[memory_plan][ranks]") {
@@ -160,7 +169,7 @@ TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan
         setup.sharding = {.stage = 0, .rank = 0, .ranks = ranks};
         const auto plan = plan_memory(setup, table, context, false, 0, settings);
         const std::size_t more = plan.total() - plan_memory(setup, table, context, false).total();
-        CHECK(more == optimizer_bytes(settings, table, setup.sharding).at(1).bytes);
+        CHECK(more == optimizer_bytes(settings, table, setup.sharding, setup.dtype).at(1).bytes);
         // One float per element; server error and sum of this rank's part; three messages and a mask with one bit per
         // element; padding of buckets to 128 elements per rank and of messages to 128 bytes. At the freeze, if host
         // memory is device memory: the mask, and a moment of this (small) model.

@@ -129,7 +129,8 @@ TEST_CASE("the plan's line of 1-bit Adam's state is what it allocates", "[ranks]
         const double freeze = compresses(of) ? double(table.elements()) * (1 / 8.0 + sizeof(float)) : 0;
         double planned = 0;
         for (int rank = 0; rank < of.ranks; ++rank)
-            planned += double(optimizer_bytes(of.optimizer, table, setup_of(of, rank).sharding).at(1).bytes) - freeze;
+            planned += double(optimizer_bytes(of.optimizer, table, setup_of(of, rank).sharding, of.dtype).at(1).bytes) -
+                       freeze;
         CAPTURE(of.name, of.ranks, adamw, all, planned);
         // Not counted: lists of tiles, groups and segments, less than 1 % even of this small model; and what the rest
         // of the process allocates meanwhile. An array of the model has 3 MB.
