@@ -65,7 +65,7 @@ while [ $done -lt "$kills" ]; do
         compgen -G "$work/killed/.step_*.partial" >/dev/null && writing=$((writing + 1))
     fi
     { wait $launcher || true; } 2>/dev/null
-    grep -q 'not written to its end' "$work/killed.txt" && partial=$((partial + 1))
+    grep -q 'partial: incomplete' "$work/killed.txt" && partial=$((partial + 1))
     if grep -q '^error: ' "$work/killed.txt"; then cat "$work/killed.txt"; exit 1; fi
     if grep -q '^done: ' "$work/killed.txt"; then
         echo "error: only $done of $kills runs were killed when all $steps steps were done" >&2

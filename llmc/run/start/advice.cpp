@@ -20,8 +20,9 @@ struct PublishedRun {
     const char* name;
     double parameters, lr, step_tokens;
 };
-// Peak learning rates and tokens per step of scripts/quickstart.sh, and of Brown et al. 2020 (arXiv 2005.14165)
-constexpr PublishedRun kRuns[] = {{"the quickstart", 0.84e6, 3e-3, 1024},
+// Peak learning rates of AdamW and tokens per step: of README's "Train on your own text", and of Brown et al. 2020
+// (arXiv 2005.14165)
+constexpr PublishedRun kRuns[] = {{"README's example", 0.84e6, 3e-3, 1024},
                                   {"GPT-3 125M", 125e6, 6e-4, 0.5e6},
                                   {"GPT-3 350M", 356e6, 3e-4, 0.5e6},
                                   {"GPT-3 760M", 760e6, 2.5e-4, 0.5e6},
@@ -84,7 +85,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                            "the largest that divides a step and fits the memory");
     text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
                        noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
-    text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
+    if (!plan.optimizer.muon)  // for which no rates are published
+        text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
     if (plan.control.timed) return text;
     const auto in_unit_of = [&](const char* in_steps, const char* in_tokens, bool tokens, std::int64_t now,
                                 std::int64_t better, const char* why) {

