@@ -54,7 +54,7 @@ void check_together(const CommandLine& line) {
     require_defaults(o, "--muon-", "--optimizer", o.optimizer, "muon");
     require_defaults(o, "--cooldown-", "--lr-schedule", o.lr_schedule, "wsd");
     require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "set with --dtype " + o.dtype,
-            "--dtype bf16", "add it, or remove the flag: fp32 parameters are not rounded");
+            "--dtype bf16", "add it, or --stochastic-rounding=off: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro,
             "at most 2147483647 tokens", "decrease one of them and increase -d");
