@@ -108,9 +108,13 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
                       .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt};
-    if (o.optimizer == "onebit-adam") plan.optimizer.onebit = onebit_settings(o, warmup, nodes);
-    if (o.optimizer == "muon")
-        plan.optimizer.muon = {.momentum = float(o.muon_momentum), .learning_rate_factor = float(o.muon_lr_scale)};
+    switch (value_by_name("--optimizer", o.optimizer, kOptimizers)) {
+        case OptimizerKind::adamw: break;
+        case OptimizerKind::onebit_adam: plan.optimizer.onebit = onebit_settings(o, warmup, nodes); break;
+        case OptimizerKind::muon:
+            plan.optimizer.muon = {.momentum = float(o.muon_momentum), .learning_rate_factor = float(o.muon_lr_scale)};
+            break;
+    }
     plan.setup.sharding.whole_matrices = owns_whole_matrices(plan.optimizer);
     plan.control = {.total_steps = plan.total_steps, .val_every = data.val ? o.val_every : 0,
                     .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
