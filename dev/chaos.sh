@@ -16,6 +16,7 @@ if [[ ${1:-} =~ ^[^-] ]]; then
     shift
 fi
 whole_numbers "$kills"
+[[ ${1:--} = -* ]] || { echo "error: unexpected argument \"$1\"; expected flags of train_gpt2" >&2; exit 2; }
 flags=("$@")
 cd "$(dirname "$0")/.."
 RANDOM=${SEED:-1}

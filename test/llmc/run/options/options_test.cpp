@@ -128,7 +128,7 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"-k", "linear", "--cooldown-shape", "1-sqrt"}, "--cooldown-shape is set with --lr-schedule linear; expected"},
         {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected fp32 or bf16"},
         {{"--stochastic-rounding"},
-         "--stochastic-rounding is set with --dtype fp32; expected --dtype bf16; add it, or remove the flag"},
+         "--stochastic-rounding is set with --dtype fp32; expected --dtype bf16; add it, or --stochastic-rounding=off"},
         {{"-r", "all"}, "--recompute is \"all\"; expected none, gelu, gelu+layernorm or block"},
         {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
