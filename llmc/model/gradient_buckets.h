@@ -87,9 +87,9 @@ public:
     // which the next forward pass needs them.
     const std::vector<OwnedShard>& owned() const { return owned_; }
     std::int64_t owned_elements() const { return owned_elements_; }
-    bool owns_all() const { return !owned_.front().bucket; }  // as one range
     // Of those, the ones before the matrices.
     std::int64_t elements_outside_matrices() const { return outside_matrices_; }
+    bool owns_all() const { return !owned_.front().bucket; }  // as one range
     const std::vector<BlockMatrix>& matrices() const { return matrices_; }
     int owner(const BucketPart& part) const { return matrices_[std::size_t(*part.matrix)].owner; }  // of a whole matrix
 
