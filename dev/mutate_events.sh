@@ -63,7 +63,7 @@ build/cpu/tokenize -o "$work" --hold-out 2 README.md test/README.md >/dev/null |
 base=(-i "$work/text_train_*.bin" -t 16 -b 1 -d 64 -x 3 --tune=off)
 validated=(-j "$work/text_val_*.bin" -v 2 --val-tokens 96 -s 2 --sample-tokens 2)
 small=(-e custom:l=1,h=2,c=32,t=16)
-names=(alone unvalidated recompute nccl nccl_unequal mpi mpi_plain mpi_unvalidated resumed)
+names=(alone unvalidated recompute nccl nccl_unequal mpi mpi_plain mpi_unvalidated resumed muon muon_mpi muon_resumed)
 declare -A runs=(
     [alone]=""
     [unvalidated]="--checkpoint-every 1"
@@ -74,6 +74,9 @@ declare -A runs=(
     [mpi]="2 --comm mpi -z 2 --dtype bf16 --reduce-dtype bf16"
     [mpi_plain]="2 --comm mpi -z 0"
     [resumed]="2 --comm mpi -z 2 --dtype bf16 --resume auto"
+    [muon]="2 --comm nccl -z 1 --optimizer muon"
+    [muon_mpi]="2 --comm mpi -z 2 --dtype bf16 --reduce-dtype bf16 --optimizer muon"
+    [muon_resumed]="2 --comm mpi -z 0 --optimizer muon --resume auto"
 )
 # start NAME FOLDER: runs it; prints nothing
 start() {
@@ -82,7 +85,7 @@ start() {
     [[ ${flags[0]:-} =~ ^[0-9]+$ ]] && { ranks=${flags[0]}; flags=("${flags[@]:1}"); }
     local launcher=() more=("${validated[@]}")
     [[ $1 != *unvalidated ]] || more=(-v 0)
-    [[ $1 != resumed ]] || { mkdir -p "$2" && cp -r "$work/begun/step_00000001" "$2"; }
+    [[ $1 != *resumed ]] || { mkdir -p "$2" && cp -r "$work/${1%resumed}begun/step_00000001" "$2"; }
     [ "$ranks" -gt 1 ] && launcher=(mpirun --bind-to none --oversubscribe -np "$ranks")
     timeout 60 "${launcher[@]}" $bin "${base[@]}" "${small[@]}" "${more[@]}" "${flags[@]}" -o "$2" \
         </dev/null >"$2.out" 2>&1
@@ -112,8 +115,10 @@ attempt() {
     echo "$verdict | $name | $change | $* | $why"
 }
 
-runs[begun]="2 --comm mpi -z 2 --dtype bf16 --checkpoint-every 1"
-start begun "$work/begun" || { cat "$work/begun.out"; exit 1; }
+for begun in begun muon_begun; do
+    runs[$begun]="${runs[${begun%begun}resumed]/--resume auto/--checkpoint-every 1}"
+    start $begun "$work/$begun" || { cat "$work/$begun.out"; exit 1; }
+done
 : >"$out"
 for name in "$@"; do
     [[ " ${names[*]} " == *" $name "* ]] || { echo "error: no run \"$name\"; expected: ${names[*]}" >&2; exit 2; }
