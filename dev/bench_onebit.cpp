@@ -191,22 +191,22 @@ private:
     }
     void sum_in_fp32(std::size_t count) {
         for (const GradientBucket& bucket : first(count))
-            all_reduce(bucket.in_flat(gradient_.span()));
+            all_reduce(bucket.flat.of(gradient_.span()));
         network_->wait(context_.stream, last_);
     }
     void sum_in_bf16(std::size_t count) {
         std::vector<CommEvent> groups;
         for (const GradientBucket& bucket : first(count)) {
-            kernels::gradient_copy<bf16, float>({.out = bucket.in_flat(rounded_.span()),
-                                                 .in = bucket.in_flat(gradient_.span())}, context_.stream);
-            all_reduce(bucket.in_flat(rounded_.span()));
+            kernels::gradient_copy<bf16, float>({.out = bucket.flat.of(rounded_.span()),
+                                                 .in = bucket.flat.of(gradient_.span())}, context_.stream);
+            all_reduce(bucket.flat.of(rounded_.span()));
             groups.push_back(last_);
         }
         for (std::size_t i = 0; i < groups.size(); ++i) {
             network_->wait(context_.stream, groups[i]);
             const GradientBucket& bucket = buckets_[int(i)];
-            kernels::gradient_copy<float, bf16>({.out = bucket.in_flat(gradient_.span()),
-                                                 .in = bucket.in_flat(rounded_.span())}, context_.stream);
+            kernels::gradient_copy<float, bf16>({.out = bucket.flat.of(gradient_.span()),
+                                                 .in = bucket.flat.of(rounded_.span())}, context_.stream);
         }
     }
     template <class T> void all_reduce(std::span<T> data) {

@@ -15,7 +15,7 @@
 
 namespace llmc {
 
-ShardRange shard_of(std::int64_t elements, int rank, int size) {
+ElementRange shard_of(std::int64_t elements, int rank, int size) {
     require(elements >= 0, "the number of elements to shard", elements, "at least 0");
     require(size >= 1 && rank >= 0 && rank < size, "the rank of a shard", rank,
             "one from 0 to the number of ranks - 1");
@@ -79,7 +79,7 @@ void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
     const std::byte *mine = scatter ? op.out : op.in, *whole = scatter ? op.in : op.out;
     require_open(name, mine, mine_size);
     require_open(name, whole, op.elements);
-    const ShardRange shard = shard_of(op.elements, rank_, size_);
+    const ElementRange shard = shard_of(op.elements, rank_, size_);
     const std::int64_t width = bytes_of(op.element);
     require(mine_size == shard.size, "the size of " + mine_is, mine_size,
             "that of this rank's shard, " + std::to_string(shard.size));
@@ -101,7 +101,7 @@ void Communicator::all_gather(ElementType element, std::byte* whole, std::int64_
 }
 
 void Communicator::all_reduce(ElementType element, std::byte* data, std::int64_t elements) {
-    const ShardRange shard = shard_of(elements, rank_, size_);
+    const ElementRange shard = shard_of(elements, rank_, size_);
     std::byte* mine = data + shard.first * bytes_of(element);
     require_open("all_reduce", data, elements);
     require(element != ElementType::byte, "the type that all_reduce sums", "byte", "float, bf16 or double");

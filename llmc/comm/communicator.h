@@ -40,22 +40,19 @@
 #include <type_traits>
 #include <vector>
 
+#include "llmc/base/element_range.h"
 #include "llmc/comm/comm_stream.h"
 
 namespace llmc {
 
-// The part of an array that one rank owns, independent of the element type: a rank owns the same elements of the bf16
-// parameters and of their fp32 master weights.
-struct ShardRange {
-    std::int64_t first = 0, size = 0;
-};
 // Every shard starts at a multiple of this number of elements, so it is aligned to kTensorAlignment bytes in any type
 // if the array is.
 inline constexpr std::int64_t kShardMultiple = kernels::kTensorAlignment / sizeof(kernels::bf16);
-// Each shard has ceil(elements / size) elements, rounded up to kShardMultiple; the last ones may be shorter or empty.
-// Arrays of a multiple of kShardMultiple * size elements have equal shards, which NCCL moves in one operation instead
-// of one per rank.
-ShardRange shard_of(std::int64_t elements, int rank, int size);
+// The part of an array that one rank owns, independent of the element type: a rank owns the same elements of the bf16
+// parameters and of their fp32 master weights. Each shard has ceil(elements / size) elements, rounded up to
+// kShardMultiple; the last ones may be shorter or empty. Arrays of a multiple of kShardMultiple * size elements have
+// equal shards, which NCCL moves in one operation instead of one per rank.
+ElementRange shard_of(std::int64_t elements, int rank, int size);
 
 // A point in the communication stream, after a group. A default-constructed one precedes all groups.
 struct CommEvent {

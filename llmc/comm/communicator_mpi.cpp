@@ -207,9 +207,9 @@ private:
         const bool gathers = op.kind == Collective::Kind::all_gather,
                    scatters = op.kind == Collective::Kind::reduce_scatter;
         for (int owner = 0; owner < size(); ++owner) {
-            const ShardRange range = gathers || scatters ? shard_of(op.elements, owner, size())
-                                     : owner == op.root  ? ShardRange{.first = 0, .size = op.elements}
-                                                         : ShardRange{};
+            const ElementRange range = gathers || scatters ? shard_of(op.elements, owner, size())
+                                     : owner == op.root  ? ElementRange{.first = 0, .size = op.elements}
+                                                         : ElementRange{};
             const std::int64_t width = bytes_of(op.element), first = range.first * width, bytes = range.size * width;
             std::byte* const in = const_cast<std::byte*>(op.in) + (gathers ? 0 : first);
             for (std::int64_t offset = 0; offset < bytes; offset += chunk_bytes_)

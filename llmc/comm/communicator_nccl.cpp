@@ -161,7 +161,7 @@ private:
             return;
         }
         for (int root = 0; root < size(); ++root)
-            if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
+            if (const ElementRange shard = shard_of(op.elements, root, size()); shard.size > 0)
                 CHECKED(ncclReduce(op.in + shard.first * bytes_of(op.element), op.out, shard.size, type, ncclSum, root,
                                    nccl_, stream));
     }
@@ -173,7 +173,7 @@ private:
             return;
         }
         for (int root = 0; root < size(); ++root)
-            if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
+            if (const ElementRange shard = shard_of(op.elements, root, size()); shard.size > 0)
                 CHECKED(ncclBroadcast(op.in, op.out + shard.first * bytes_of(op.element), shard.size, type, root, nccl_,
                                       stream));
     }

@@ -28,12 +28,12 @@ template <class T> void AdamW::update_as(Model& model, std::span<const kernels::
     update_shards<T>(model, gradients_.buckets(), context_,
                      [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
         if (shard.matrix) return;
-        kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.in_owned(first_.span()),
-                           .v = shard.in_owned(second_.span()), .grad = gradients_.reduced(shard),
+        kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.owned.of(first_.span()),
+                           .v = shard.owned.of(second_.span()), .grad = gradients_.reduced(shard),
                            .segments = segments_.of(shard),
                            .scalars = scalars, .beta1 = settings_.beta1, .beta2 = settings_.beta2,
                            .eps = settings_.eps, .weight_decay = settings_.weight_decay,
-                           .rounding = rounding_of(settings_, shard.first)}, context_.stream);
+                           .rounding = rounding_of(settings_, shard.flat.first)}, context_.stream);
     });
 }
 
@@ -41,12 +41,12 @@ std::vector<StateFile> AdamW::state() const {
     StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .pieces = {}},
                                                     {.name = "second_moments", .pieces = {}, .non_negative = true}}};
     std::vector<OwnedShard> owned = gradients_.buckets().owned();
-    std::ranges::sort(owned, {}, &OwnedShard::offset);
+    std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
     file.every_rank = gradients_.buckets().sharding().shards_state();
     for (const OwnedShard& shard : owned) {
         if (shard.matrix) continue;
-        file.tensors[0].pieces.push_back({shard.first, shard.in_owned(first_.span())});
-        file.tensors[1].pieces.push_back({shard.first, shard.in_owned(second_.span())});
+        file.tensors[0].pieces.push_back({shard.flat.first, shard.owned.of(first_.span())});
+        file.tensors[1].pieces.push_back({shard.flat.first, shard.owned.of(second_.span())});
     }
     return {file};
 }

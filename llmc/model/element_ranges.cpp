@@ -9,9 +9,9 @@
 
 namespace llmc {
 
-std::string text_of_ranges(const std::vector<ShardRange>& ranges) {
+std::string text_of_ranges(const std::vector<ElementRange>& ranges) {
     std::string text;
-    for (const ShardRange& range : ranges)
+    for (const ElementRange& range : ranges)
         text.append(text.empty() ? "" : " ").append(std::to_string(range.first)).append("+").append(
             std::to_string(range.size));
     return text;
@@ -23,14 +23,14 @@ const std::string& metadata_of(const SafetensorsFile& file, const std::string& k
     return found->second;
 }
 
-std::vector<ShardRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
-                                     std::int64_t elements) {
+std::vector<ElementRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
+                                    std::int64_t elements) {
     const std::string& text = metadata_of(file, key, kind);
-    std::vector<ShardRange> all;
+    std::vector<ElementRange> all;
     std::istringstream words(text);
     for (std::string word; words >> word;) {
         std::istringstream numbers(word);
-        ShardRange range;
+        ElementRange range;
         char plus = 0;
         require(numbers >> range.first >> plus >> range.size && plus == '+' && numbers.peek() == EOF &&
                     range.first >= 0 && range.size >= 0 && range.first <= elements &&
@@ -43,25 +43,25 @@ std::vector<ShardRange> ranges_in(const SafetensorsFile& file, const std::string
     return all;
 }
 
-std::int64_t total(const std::vector<ShardRange>& ranges) {
+std::int64_t total(const std::vector<ElementRange>& ranges) {
     std::int64_t sum = 0;
-    for (const ShardRange& range : ranges) sum += range.size;
+    for (const ElementRange& range : ranges) sum += range.size;
     return sum;
 }
 
-bool are_disjoint(std::vector<ShardRange> ranges) {
-    std::erase_if(ranges, [](const ShardRange& range) { return range.size == 0; });
-    std::ranges::sort(ranges, {}, &ShardRange::first);
-    return std::ranges::adjacent_find(ranges, [](const ShardRange& a, const ShardRange& b) {
-               return a.first + a.size > b.first;
+bool are_disjoint(std::vector<ElementRange> ranges) {
+    std::erase_if(ranges, [](const ElementRange& range) { return range.size == 0; });
+    std::ranges::sort(ranges, {}, &ElementRange::first);
+    return std::ranges::adjacent_find(ranges, [](const ElementRange& a, const ElementRange& b) {
+               return a.end() > b.first;
            }) == ranges.end();
 }
 
-std::optional<std::int64_t> times_covered(const std::vector<ShardRange>& ranges, std::int64_t elements) {
+std::optional<std::int64_t> times_covered(const std::vector<ElementRange>& ranges, std::int64_t elements) {
     std::map<std::int64_t, std::int64_t> changes{{0, 0}, {elements, 0}};
-    for (const ShardRange& range : ranges) {
+    for (const ElementRange& range : ranges) {
         ++changes[range.first];
-        --changes[range.first + range.size];
+        --changes[range.end()];
     }
     const std::int64_t times = changes.begin()->second;
     std::int64_t now = 0;

@@ -10,16 +10,16 @@
 
 namespace llmc {
 
-std::string text_of_ranges(const std::vector<ShardRange>& ranges);
+std::string text_of_ranges(const std::vector<ElementRange>& ranges);
 // The value of `key` in a file's metadata. Throws Error if it is missing; `kind` is the expected kind of file.
 const std::string& metadata_of(const SafetensorsFile& file, const std::string& key, const char* kind);
 // The same value parsed as ranges. Throws Error unless they are within `elements` and do not overlap.
-std::vector<ShardRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
+std::vector<ElementRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
                                      std::int64_t elements);
 
-std::int64_t total(const std::vector<ShardRange>& ranges);
-bool are_disjoint(std::vector<ShardRange> ranges);
+std::int64_t total(const std::vector<ElementRange>& ranges);
+bool are_disjoint(std::vector<ElementRange> ranges);
 // The number of ranges that contain each of `elements` elements, if it is the same for all elements.
-std::optional<std::int64_t> times_covered(const std::vector<ShardRange>& ranges, std::int64_t elements);
+std::optional<std::int64_t> times_covered(const std::vector<ElementRange>& ranges, std::int64_t elements);
 
 }  // namespace llmc

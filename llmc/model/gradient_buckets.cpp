@@ -15,39 +15,39 @@ GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sh
     const auto offset = [&](int tensor) { return table.tensors()[std::size_t(tensor)].offset; };
     std::int64_t end = table.elements();
     const auto cut = [&](std::int64_t first) {
-        divide(buckets_.emplace_back(GradientBucket{.first = first, .size = end - first}));
+        divide(buckets_.emplace_back(GradientBucket{.flat = {first, end - first}}));
         end = first;
     };
     for (int layer = layers - 1; layer >= 0; --layer) {
         cut(offset(table.block(layer).ln1.weight));
-        largest_block_ = std::max(largest_block_, buckets_.back().size);
+        largest_block_ = std::max(largest_block_, buckets_.back().flat.size);
     }
     cut(0);
     int bucket = size() - 1;  // tensors are in ascending order, buckets in descending order
     for (const ParameterSpec& spec : table.tensors()) {
-        while (spec.offset >= buckets_[std::size_t(bucket)].first + buckets_[std::size_t(bucket)].size) --bucket;
+        while (spec.offset >= buckets_[std::size_t(bucket)].flat.end()) --bucket;
         of_tensor_.push_back(bucket);
     }
     assign();
 }
 
 void GradientBuckets::divide(GradientBucket& bucket) const {
-    std::int64_t first = bucket.first;
-    const std::int64_t end = bucket.first + bucket.size;
-    const auto add_shared = [&](std::int64_t size) {
-        if (size > 0)
-            bucket.parts.push_back({.first = first, .size = size,
-                                    .shard = shard_of(size, sharding_.rank, sharding_.ranks)});
+    std::int64_t first = 0;
+    const auto add_shared_until = [&](std::int64_t end) {
+        if (end == first) return;
+        const ElementRange shard = shard_of(end - first, sharding_.rank, sharding_.ranks);
+        bucket.parts.push_back({.whole = {first, end - first}, .shard = {first + shard.first, shard.size}});
     };
     for (int i = 0; i < int(matrices_.size()); ++i) {
         const BlockMatrix& matrix = matrices_[std::size_t(i)];
-        if (matrix.first < bucket.first || matrix.first >= end) continue;
-        add_shared(matrix.first - first);
-        bucket.parts.push_back({.first = matrix.first, .size = matrix.size(), .matrix = i,
-                                .shard = {0, matrix.owner == sharding_.rank ? matrix.size() : 0}});
-        first = matrix.first + matrix.size();
+        if (matrix.first < bucket.flat.first || matrix.first >= bucket.flat.end()) continue;
+        const ElementRange whole{matrix.first - bucket.flat.first, matrix.size()};
+        add_shared_until(whole.first);
+        bucket.parts.push_back({.whole = whole, .matrix = i,
+                                .shard = {whole.first, matrix.owner == sharding_.rank ? whole.size : 0}});
+        first = whole.end();
     }
-    add_shared(end - first);
+    add_shared_until(bucket.flat.size);
 }
 
 // What this rank owns, and where it is in an array of that.
@@ -62,7 +62,7 @@ void GradientBuckets::assign() {
                 continue;
             }
             part.offset = offset;
-            offset += shares_all ? part.size : part.shard.size;
+            offset += (shares_all ? part.whole : part.shard).size;
         }
     outside_matrices_ = offset;
     std::ranges::sort(matrices, {}, [&](const BucketPart* part) {
@@ -75,15 +75,15 @@ void GradientBuckets::assign() {
     }
     owned_elements_ = offset;
     if (shares_all && matrices_.empty()) {
-        owned_.push_back({.first = 0, .size = owned_elements_, .offset = 0, .bucket = {}, .matrix = {}});
+        owned_.push_back({.flat = {0, owned_elements_}, .owned = {0, owned_elements_}, .bucket = {}, .matrix = {}});
         return;
     }
     for (int i = size() - 1; i >= 0; --i)
         for (const BucketPart& part : buckets_[std::size_t(i)].parts) {
             if (part.matrix && owner(part) != sharding_.rank) continue;
-            const ShardRange range = shares_all ? ShardRange{0, part.size} : part.shard;
-            owned_.push_back({.first = part.first + range.first, .size = range.size, .offset = part.offset, .bucket = i,
-                              .matrix = part.matrix});
+            const ElementRange& range = shares_all ? part.whole : part.shard;
+            owned_.push_back({.flat = {buckets_[std::size_t(i)].flat.first + range.first, range.size},
+                              .owned = {part.offset, range.size}, .bucket = i, .matrix = part.matrix});
         }
 }
 

@@ -32,41 +32,21 @@ struct Sharding {
 };
 
 struct BucketPart {
-    std::int64_t first, size;          // in the flat array
-    std::optional<int> matrix{};       // if it is a whole one: its index in GradientBuckets::matrices()
-    ShardRange shard{};                // of this rank, in the sums over ranks: relative to `first`
-    std::int64_t offset = 0;           // of its elements in an array of what this rank owns
+    ElementRange whole;           // in the bucket
+    std::optional<int> matrix{};  // if it is a whole one: its index in GradientBuckets::matrices()
+    ElementRange shard{};         // of this rank, in the sums over ranks: in the bucket
+    std::int64_t offset = 0;      // of its elements in an array of what this rank owns
 };
 
 struct GradientBucket {
-    std::int64_t first, size;  // in the flat array
+    ElementRange flat;  // in the flat array
     std::vector<BucketPart> parts{};
-
-    template <class T> std::span<T> in_flat(std::span<T> flat) const {
-        return flat.subspan(std::size_t(first), std::size_t(size));
-    }
-    // A part's elements, or those of this rank's shard of it, among those of the bucket.
-    template <class T> std::span<T> whole(const BucketPart& part, std::span<T> values) const {
-        return values.subspan(std::size_t(part.first - first), std::size_t(part.size));
-    }
-    template <class T> std::span<T> shard(const BucketPart& part, std::span<T> values) const {
-        return whole(part, values).subspan(std::size_t(part.shard.first), std::size_t(part.shard.size));
-    }
 };
 
-// A range of the flat array that this rank owns, and its position in an array of all such ranges.
 struct OwnedShard {
-    std::int64_t first, size;   // in the flat array
-    std::int64_t offset;        // in an array of this rank's elements
+    ElementRange flat, owned;   // in the flat array, and in an array of all elements of this rank
     std::optional<int> bucket;  // nullopt: the whole flat array, which every rank owns
     std::optional<int> matrix;  // as in BucketPart
-
-    template <class T> std::span<T> in_flat(std::span<T> flat) const {
-        return flat.subspan(std::size_t(first), std::size_t(size));
-    }
-    template <class T> std::span<T> in_owned(std::span<T> owned) const {
-        return owned.subspan(std::size_t(offset), std::size_t(size));
-    }
 };
 
 class GradientBuckets {
@@ -80,7 +60,7 @@ public:
     int of_layer(int layer) const { return size() - 2 - layer; }
     int of_tensor(int tensor) const { return of_tensor_[std::size_t(tensor)]; }
     std::int64_t largest_block() const { return largest_block_; }    // elements of the largest bucket of a block
-    std::int64_t largest() const { return std::max(largest_block_, buckets_[std::size_t(embeddings())].size); }
+    std::int64_t largest() const { return std::max(largest_block_, buckets_.back().flat.size); }
 
     const Sharding& sharding() const { return sharding_; }
     // The elements that this rank updates: the whole array as one, or its ranges bucket by bucket, in the order in
@@ -96,11 +76,10 @@ public:
     // Adds to a communicator's group: all ranks get the elements of a bucket that not all of them own. `values`: the
     // bucket's, with those of this rank in place.
     template <class T> void gather(Communicator& communicator, int bucket, std::span<T> values) const {
-        const GradientBucket& of = (*this)[bucket];
-        for (const BucketPart& part : of.parts)
-            if (part.matrix) communicator.broadcast<T>(of.whole(part, values), owner(part));
+        for (const BucketPart& part : (*this)[bucket].parts)
+            if (part.matrix) communicator.broadcast<T>(part.whole.of(values), owner(part));
             else if (sharding_.shards_state())
-                communicator.all_gather<T>(of.whole(part, values), of.shard(part, values));
+                communicator.all_gather<T>(part.whole.of(values), part.shard.of(values));
     }
 
 private:

@@ -32,7 +32,7 @@ GradientExchange::~GradientExchange() {
 std::span<float> GradientExchange::gradient(int tensor) const {
     const ParameterSpec& spec = table_.tensors()[std::size_t(tensor)];
     const int bucket = buckets_.of_tensor(tensor);
-    return written(bucket).subspan(std::size_t(spec.offset - buckets_[bucket].first), std::size_t(spec.size()));
+    return written(bucket).subspan(std::size_t(spec.offset - buckets_[bucket].flat.first), std::size_t(spec.size()));
 }
 
 void GradientExchange::complete(int bucket) {
@@ -53,22 +53,20 @@ template <class Enqueue> CommEvent GradientExchange::in_group(Enqueue&& enqueue)
     return last_ = communicator.group_end();
 }
 
-CommEvent GradientExchange::all_reduce(std::span<const ShardRange> ranges) {
+CommEvent GradientExchange::all_reduce(std::span<const ElementRange> ranges) {
     return in_group([&]<class T>(Communicator& communicator, std::span<T> all) {
-        for (const ShardRange& range : ranges)
-            communicator.all_reduce<T>(all.subspan(std::size_t(range.first), std::size_t(range.size)));
+        for (const ElementRange& range : ranges) communicator.all_reduce<T>(range.of(all));
     });
 }
 
 CommEvent GradientExchange::reduce_to_owners(int bucket) {
-    const GradientBucket& of = buckets_[bucket];
     const bool all_own = !buckets_.sharding().shards_state();
     return in_group([&]<class T>(Communicator& communicator, std::span<T> all) {
         const std::span<T> values = bucket_of(all, bucket);
-        for (const BucketPart& part : of.parts)
-            if (part.matrix) communicator.reduce<T>(of.whole(part, values), buckets_.owner(part));
-            else if (all_own) communicator.all_reduce<T>(of.whole(part, values));
-            else communicator.reduce_scatter<T>(of.shard(part, values), of.whole(part, values));
+        for (const BucketPart& part : buckets_[bucket].parts)
+            if (part.matrix) communicator.reduce<T>(part.whole.of(values), buckets_.owner(part));
+            else if (all_own) communicator.all_reduce<T>(part.whole.of(values));
+            else communicator.reduce_scatter<T>(part.shard.of(values), part.whole.of(values));
     });
 }
 
@@ -92,8 +90,8 @@ namespace {
 }
 }  // namespace
 
-void GradientExchange::stay_local(std::uint32_t, std::span<const ShardRange>) { fail_as_reduced(); }
-CommEvent GradientExchange::begin_sum(Communicator&, const ShardRange&, std::span<float>) { fail_as_reduced(); }
-void GradientExchange::end_sum(Communicator&, CommEvent, const ShardRange&, std::span<float>) { fail_as_reduced(); }
+void GradientExchange::stay_local(std::uint32_t, std::span<const ElementRange>) { fail_as_reduced(); }
+CommEvent GradientExchange::begin_sum(Communicator&, const ElementRange&, std::span<float>) { fail_as_reduced(); }
+void GradientExchange::end_sum(Communicator&, CommEvent, const ElementRange&, std::span<float>) { fail_as_reduced(); }
 
 }  // namespace llmc

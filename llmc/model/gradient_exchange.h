@@ -71,18 +71,18 @@ public:
     // From the next step on, every rank keeps its own gradients, except the `summed` ranges of the flat array, aligned
     // to kTensorAlignment; the norm of the gradients' sum is estimated from a sketch with this draw (step_sums.h). All
     // ranks pass the same values, and a new draw before every step. Throws Error unless the settings allow it.
-    virtual void stay_local(std::uint32_t draw, std::span<const ShardRange> summed);
+    virtual void stay_local(std::uint32_t draw, std::span<const ElementRange> summed);
     // For gradients that stayed local, after finish(): starts the sum of a range of the flat array over the ranks of
     // `among`, a part of the run's ranks. This rank's shard of the sum goes to `mine`, separate memory. On return: the
     // sum is in progress.
-    virtual CommEvent begin_sum(Communicator& among, const ShardRange& range, std::span<float> mine);
+    virtual CommEvent begin_sum(Communicator& among, const ElementRange& range, std::span<float> mine);
     // On return: the compute stream sees the sum.
-    virtual void end_sum(Communicator& among, CommEvent event, const ShardRange& range, std::span<float> mine);
+    virtual void end_sum(Communicator& among, CommEvent event, const ElementRange& range, std::span<float> mine);
     // The reduced gradient of the elements that this rank owns, or its local one, accumulated with weight
     // 1 / positions; valid until the next begin(). In an array of all parameters, or at stage 2 of what this rank owns.
     virtual std::span<float> reduced() const = 0;
     std::span<float> reduced(const OwnedShard& shard) const {
-        return buckets_.sharding().shards_gradients() ? shard.in_owned(reduced()) : shard.in_flat(reduced());
+        return buckets_.sharding().shards_gradients() ? shard.owned.of(reduced()) : shard.flat.of(reduced());
     }
     const StepSums& sums() const { return sums_; }
 
@@ -99,7 +99,7 @@ protected:
     bool reduces_in_bf16() const { return rounded_.size() > 0; }
     // Starts a group that computes the sum over ranks, in the type of the reduction, in ranges of the written memory;
     // or of a bucket, in what this rank owns of it. On return: it is in progress.
-    CommEvent all_reduce(std::span<const ShardRange> ranges);
+    CommEvent all_reduce(std::span<const ElementRange> ranges);
     CommEvent reduce_to_owners(int bucket);
     const MicroStep& micro() const { return sums_.micro(); }
     // Called by finish() before it gathers the rows of sums: settles all buckets, and computes the norms of shards.
@@ -122,7 +122,7 @@ private:
 
     template <class Enqueue> CommEvent in_group(Enqueue&& enqueue);
     template <class T> std::span<T> bucket_of(std::span<T> all, int bucket) const {
-        return all.subspan(std::size_t(offset(bucket)), std::size_t(buckets_[bucket].size));
+        return ElementRange{offset(bucket), buckets_[bucket].flat.size}.of(all);
     }
 
     const ParameterTable& table_;

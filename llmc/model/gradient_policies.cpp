@@ -12,10 +12,6 @@ namespace {
 using kernels::bf16;
 using Settings = GradientExchange::Settings;
 
-template <class T> std::span<T> in(std::span<T> bucket, const ShardRange& range) {
-    return bucket.subspan(std::size_t(range.first), std::size_t(range.size));
-}
-
 // Bytes per gradient that the backward pass writes.
 std::size_t bytes_written(const Settings& settings) {
     return sizeof(float) + (settings.reduce_in_bf16 ? sizeof(bf16) : 0);
@@ -39,19 +35,16 @@ public:
     std::span<float> reduced() const final { return written(); }
 
 private:
-    std::int64_t offset(int bucket) const final { return buckets()[bucket].first; }
+    std::int64_t offset(int bucket) const final { return buckets()[bucket].flat.first; }
     bool reduces() const override { return micro().is_last(); }
     void reduce(int bucket) final { groups_[std::size_t(bucket)] = reduce_to_owners(bucket); }
     void settle(int bucket) final {
         context_.communicator->wait(context_.stream, groups_[std::size_t(bucket)]);
         if (!reduces_in_bf16()) return;
-        const GradientBucket& of = buckets()[bucket];
         const bool all_own = !buckets().sharding().shards_state();
-        for (const BucketPart& part : of.parts) {
-            const auto owned = [&](auto values) {
-                return all_own && !part.matrix ? of.whole(part, values) : of.shard(part, values);
-            };
-            kernels::gradient_copy<float, bf16>({.out = owned(written(bucket)), .in = owned(rounded(bucket))},
+        for (const BucketPart& part : buckets()[bucket].parts) {
+            const ElementRange& owned = all_own && !part.matrix ? part.whole : part.shard;
+            kernels::gradient_copy<float, bf16>({.out = owned.of(written(bucket)), .in = owned.of(rounded(bucket))},
                                                 context_.stream);
         }
     }
@@ -64,21 +57,21 @@ class LocalGradients final : public WholeGradients {
 public:
     using WholeGradients::WholeGradients;
 
-    void stay_local(std::uint32_t draw, std::span<const ShardRange> summed) override {
+    void stay_local(std::uint32_t draw, std::span<const ElementRange> summed) override {
         local_ = true;
         draw_ = draw;
         summed_.assign(summed.begin(), summed.end());
     }
-    CommEvent begin_sum(Communicator& among, const ShardRange& range, std::span<float> mine) override {
+    CommEvent begin_sum(Communicator& among, const ElementRange& range, std::span<float> mine) override {
         if (reduces_in_bf16())
-            kernels::gradient_copy<bf16, float>({.out = in(rounded(), range), .in = in(written(), range)},
+            kernels::gradient_copy<bf16, float>({.out = range.of(rounded()), .in = range.of(written())},
                                                 context_.stream);
         among.group_begin(context_.stream);
-        if (reduces_in_bf16()) among.reduce_scatter<bf16>(rounded_shard(among, range), in(rounded(), range));
-        else among.reduce_scatter<float>(mine, in(written(), range));
+        if (reduces_in_bf16()) among.reduce_scatter<bf16>(rounded_shard(among, range), range.of(rounded()));
+        else among.reduce_scatter<float>(mine, range.of(written()));
         return among.group_end();
     }
-    void end_sum(Communicator& among, CommEvent event, const ShardRange& range, std::span<float> mine) override {
+    void end_sum(Communicator& among, CommEvent event, const ElementRange& range, std::span<float> mine) override {
         among.wait(context_.stream, event);
         if (reduces_in_bf16())
             kernels::gradient_copy<float, bf16>({.out = mine, .in = rounded_shard(among, range)}, context_.stream);
@@ -92,23 +85,23 @@ private:
         add_sketched(written(), draw_);
         if (summed_.empty()) return;
         if (reduces_in_bf16())
-            for (const ShardRange& range : summed_)
-                kernels::gradient_copy<bf16, float>({.out = in(rounded(), range), .in = in(written(), range)},
+            for (const ElementRange& range : summed_)
+                kernels::gradient_copy<bf16, float>({.out = range.of(rounded()), .in = range.of(written())},
                                                     context_.stream);
         context_.communicator->wait(context_.stream, all_reduce(summed_));
         if (reduces_in_bf16())
-            for (const ShardRange& range : summed_)
-                kernels::gradient_copy<float, bf16>({.out = in(written(), range), .in = in(rounded(), range)},
+            for (const ElementRange& range : summed_)
+                kernels::gradient_copy<float, bf16>({.out = range.of(written()), .in = range.of(rounded())},
                                                     context_.stream);
     }
 
-    std::span<bf16> rounded_shard(const Communicator& among, const ShardRange& range) const {
-        return in(in(rounded(), range), shard_of(range.size, among.rank(), among.size()));
+    std::span<bf16> rounded_shard(const Communicator& among, const ElementRange& range) const {
+        return shard_of(range.size, among.rank(), among.size()).of(range.of(rounded()));
     }
 
     bool local_ = false;
     std::uint32_t draw_ = 0;
-    std::vector<ShardRange> summed_;
+    std::vector<ElementRange> summed_;
 };
 
 // Stores only the sums of what this rank owns. The backward pass writes to working buffers, two alternating ones for
@@ -142,7 +135,7 @@ private:
         CommEvent group{};
     };
     static std::int64_t buffer_elements(const GradientBuckets& buckets) {
-        return 2 * buckets.largest_block() + buckets[buckets.embeddings()].size;
+        return 2 * buckets.largest_block() + buckets[buckets.embeddings()].flat.size;
     }
     std::size_t number_of(int bucket) const { return bucket == buckets().embeddings() ? 2 : std::size_t(bucket) % 2; }
     Buffer& buffer_of(int bucket) { return buffers_[number_of(bucket)]; }
@@ -162,14 +155,13 @@ private:
         if (!buffer.bucket) return;
         const int bucket = *buffer.bucket;
         context_.communicator->wait(context_.stream, buffer.group);
-        const GradientBucket& of = buckets()[bucket];
-        for (const BucketPart& part : of.parts) {
-            const auto out = shards_.span().subspan(std::size_t(part.offset), std::size_t(part.shard.size));
+        for (const BucketPart& part : buckets()[bucket].parts) {
+            const auto out = ElementRange{part.offset, part.shard.size}.of(shards_.span());
             if (reduces_in_bf16())
-                kernels::gradient_copy<float, bf16>({.out = out, .in = of.shard(part, rounded(bucket)),
+                kernels::gradient_copy<float, bf16>({.out = out, .in = part.shard.of(rounded(bucket)),
                                                      .accumulate = buffer.accumulate}, context_.stream);
             else
-                kernels::gradient_copy<float, float>({.out = out, .in = of.shard(part, written(bucket)),
+                kernels::gradient_copy<float, float>({.out = out, .in = part.shard.of(written(bucket)),
                                                       .accumulate = buffer.accumulate}, context_.stream);
         }
         buffer.bucket.reset();

@@ -40,8 +40,8 @@ void ModelWeights::load(std::span<const float> host) {
     if (master_weights_are_flat()) master_weights_.upload(host, context_.stream);
     else
         for (const OwnedShard& shard : buckets_.owned()) {
-            const auto from = shard.in_flat(host);
-            device::copy_to_device(shard.in_owned(master_weights_.span()).data(), from.data(), from.size_bytes(),
+            const auto from = shard.flat.of(host);
+            device::copy_to_device(shard.owned.of(master_weights_.span()).data(), from.data(), from.size_bytes(),
                                    context_.stream);
         }
     std::transform(host.begin(), host.begin() + std::ptrdiff_t(rounded.size()), rounded.begin(),
@@ -63,7 +63,7 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     Communicator& communicator = *context_.communicator;
     if (communicator.size() == 1) {
         for (const OwnedShard& shard : buckets_.owned()) {
-            const std::span<float> to = shard.in_flat(flat), from = shard.in_owned(master_weights_.span());
+            const std::span<float> to = shard.flat.of(flat), from = shard.owned.of(master_weights_.span());
             device::copy_to_host(to.data(), from.data(), from.size_bytes(), context_.stream);
         }
         context_.stream.sync();
@@ -72,17 +72,17 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     const device::Array<float> gathered(std::size_t(buckets_.largest()));
     for (int i = 0; i < buckets_.size(); ++i) {
         const GradientBucket& bucket = buckets_[i];
-        const auto whole = gathered.span().first(std::size_t(bucket.size));
+        const auto whole = gathered.span().first(std::size_t(bucket.flat.size));
         for (const OwnedShard& shard : buckets_.owned())
             if (shard.bucket == i)
-                device::copy_on_device(whole.subspan(std::size_t(shard.first - bucket.first)).data(),
-                                       shard.in_owned(master_weights_.span()).data(),
-                                       std::size_t(shard.size) * sizeof(float), context_.stream);
+                device::copy_on_device(whole.subspan(std::size_t(shard.flat.first - bucket.flat.first)).data(),
+                                       shard.owned.of(master_weights_.span()).data(),
+                                       std::size_t(shard.flat.size) * sizeof(float), context_.stream);
         communicator.group_begin(context_.stream);
         buckets_.gather<float>(communicator, i, whole);
         communicator.wait(context_.stream, communicator.group_end());
         if (receives)
-            device::copy_to_host(bucket.in_flat(flat).data(), whole.data(), whole.size_bytes(), context_.stream);
+            device::copy_to_host(bucket.flat.of(flat).data(), whole.data(), whole.size_bytes(), context_.stream);
     }
     context_.stream.sync();
 }

@@ -35,7 +35,7 @@ struct MuonBatch {
 std::vector<OwnedShard> owned_matrices(const GradientBuckets& buckets) {
     std::vector<OwnedShard> owned = buckets.owned();
     std::erase_if(owned, [](const OwnedShard& shard) { return !shard.matrix; });
-    std::ranges::sort(owned, {}, &OwnedShard::offset);
+    std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
     return owned;
 }
 
@@ -46,7 +46,7 @@ std::vector<MuonBatch> batches_of(const GradientBuckets& buckets) {
         if (batches.empty() || batches.back().rows != matrix.rows || batches.back().columns != matrix.columns ||
             batches.back().elements() + matrix.size() > kMuonBatch)
             batches.push_back({.rows = matrix.rows, .columns = matrix.columns,
-                               .first = shard.offset - buckets.elements_outside_matrices()});
+                               .first = shard.owned.first - buckets.elements_outside_matrices()});
         batches.back().flat.push_back(matrix.first);
         ++batches.back().count;
     }
@@ -110,8 +110,7 @@ public:
             for (int matrix = 0; matrix < batch.count; ++matrix)
                 file.tensors[0].pieces.push_back(
                     {batch.flat[std::size_t(matrix)],
-                     momentum_.span().subspan(std::size_t(batch.first + matrix * batch.each()),
-                                              std::size_t(batch.each()))});
+                     ElementRange{batch.first + matrix * batch.each(), batch.each()}.of(momentum_.span())});
         return files;
     }
 
@@ -127,8 +126,7 @@ private:
         const GradientBuckets& buckets = gradients_.buckets();
         // of an array of what this rank owns
         const auto packed = [&](std::span<float> owned) {
-            return owned.subspan(std::size_t(buckets.elements_outside_matrices() + batch.first),
-                                 std::size_t(batch.elements()));
+            return ElementRange{buckets.elements_outside_matrices() + batch.first, batch.elements()}.of(owned);
         };
         const bool packed_grad = buckets.sharding().shards_gradients(),
                    packed_master = !model.master_weights_are_flat();

@@ -52,11 +52,11 @@ NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets,
             if (last > first) kernels::append_tiles(tiles, first - origin, last - first);
         };
         if (of == TilesOf::buckets) {
-            add(bucket.first, bucket.size, bucket.first);
+            add(bucket.flat.first, bucket.flat.size, bucket.flat.first);
             continue;
         }
         for (const BucketPart& part : bucket.parts) {
-            const std::int64_t begin = part.first + part.shard.first;
+            const std::int64_t begin = bucket.flat.first + part.shard.first;
             add(begin, part.shard.size, buckets.sharding().shards_gradients() ? begin - part.offset : 0);
         }
     }

@@ -30,7 +30,7 @@ bool has_shadow(const OptimizerSettings& settings) { return settings.onebit->sha
 
 // Consecutive tensors that are all excluded from compression, or all compressed.
 struct TensorRange {
-    ShardRange flat;
+    ElementRange flat;
     bool live;  // excluded: full gradients, and a second moment that is still updated
     std::size_t first_segment, segments;
 };
@@ -47,10 +47,6 @@ std::vector<TensorRange> tensor_ranges(const ParameterTable& table, const std::v
         ++ranges.back().segments;
     }
     return ranges;
-}
-
-template <class T> std::span<T> in_tensor_range(std::span<T> flat, const ShardRange& range) {
-    return flat.subspan(std::size_t(range.first), std::size_t(range.size));
 }
 
 // Calls use(index of the first element, elements on the host) for all parts of a moment.
@@ -190,7 +186,7 @@ private:
         if (mean_) update_compressed(model, parameters, scalars);
         for (const TensorRange& range : ranges_) {
             if (mean_ && !range.live) continue;
-            const auto in = [&](auto flat) { return in_tensor_range(flat, range.flat); };
+            const auto in = [&](auto flat) { return range.flat.of(flat); };
             kernels::adamw<T>({.parameter = in(parameters), .master = in(model.master_weights()),
                                .m = in(adamw_.first_moments()), .v = in(adamw_.second_moments()),
                                .grad = in(gradient()),
@@ -211,17 +207,17 @@ private:
                          .second_moment = update_space ? adamw_.second_moments() : std::span<float>(),
                          .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
                          .gradient_weight = (1 - settings_.beta1) * float(workers_), .eps = settings_.eps,
-                         .begin_sum = [&](const ShardRange& range, std::span<float> mine) {
+                         .begin_sum = [&](const ElementRange& range, std::span<float> mine) {
                              return gradients_.begin_sum(*within_, range, mine);
                          },
-                         .end_sum = [&](CommEvent event, const ShardRange& range, std::span<float> mine) {
+                         .end_sum = [&](CommEvent event, const ElementRange& range, std::span<float> mine) {
                              gradients_.end_sum(*within_, event, range, mine);
                          }});
         kernels::onebit_settle(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
         for (std::size_t i = 0; i < mean_->buckets(); ++i) {
             const OnebitMean::Exchanged bucket = mean_->exchanged(i, gradient());
-            const auto in = [&](auto flat) { return in_tensor_range(flat, bucket.flat); };
+            const auto in = [&](auto flat) { return bucket.flat.of(flat); };
             kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles, .compensated = bucket.compensated,
                                      .error = bucket.error, .messages = bucket.messages, .replies = bucket.replies,
                                      .active = bucket.active, .one = bucket.one, .parameter = in(parameters),
@@ -260,8 +256,8 @@ private:
     void freeze() {
         for (const TensorRange& range : ranges_)
             if (!range.live)
-                kernels::scale_moment(in_tensor_range(adamw_.second_moments(), range.flat),
-                                      in_tensor_range(settling_moment(), range.flat), correction(), context_.stream);
+                kernels::scale_moment(range.flat.of(adamw_.second_moments()), range.flat.of(settling_moment()),
+                                      correction(), context_.stream);
         state_.frozen_after = max_updates_;
     }
 
@@ -283,7 +279,7 @@ private:
             for (std::size_t i = 0; i < part.size(); ++i)
                 active[(first + i) / 32] |= std::uint32_t(part[i] != 0.0f) << (first + i) % 32;
         });
-        for (const ShardRange& range : live_)
+        for (const ElementRange& range : live_)
             std::ranges::fill(std::span(active).subspan(std::size_t(range.first / 32), std::size_t(range.size / 32)),
                               0u);
         mean_->set_active(active);
@@ -299,7 +295,7 @@ private:
     const int workers_;
     const bool compresses_, shadows_;
     std::vector<TensorRange> ranges_;
-    std::vector<ShardRange> live_;
+    std::vector<ElementRange> live_;
     device::Array<kernels::DecaySegment> segments_of_flat_, segments_of_ranges_;
     std::unique_ptr<Communicator> within_, across_;  // for nodes as workers
     std::optional<OnebitMean> mean_;  // if gradients are compressed; with nodes as workers, only after the freeze

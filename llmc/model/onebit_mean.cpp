@@ -16,15 +16,13 @@ using kernels::OnebitGroup, kernels::OnebitLayout, kernels::OnebitPlan, kernels:
 constexpr std::int64_t kMaxBucketElements = std::int64_t(1) << 23;  // per bucket: 32 MiB of gradients
 constexpr std::int64_t kBlockElements = 4096;                  // elements per scale with OnebitScale::block
 
-template <class T> std::span<const T> in_range(std::span<const T> flat, const ShardRange& range) {
-    return flat.empty() ? flat : flat.subspan(std::size_t(range.first), std::size_t(range.size));
-}
 std::span<std::byte> bytes_of_words(std::span<std::uint32_t> words) {
     return {reinterpret_cast<std::byte*>(words.data()), words.size_bytes()};
 }
 
 // The bits of a flat mask for one bucket, with zeros for its padding.
-std::vector<std::uint32_t> mask_of(const ShardRange& flat, std::int64_t padded, std::span<const std::uint32_t> active) {
+std::vector<std::uint32_t> mask_of(const ElementRange& flat, std::int64_t padded,
+                                   std::span<const std::uint32_t> active) {
     std::vector<std::uint32_t> words(std::size_t(padded / 32));
     std::ranges::copy(active.subspan(std::size_t(flat.first / 32), std::size_t(flat.size / 32)), words.begin());
     return words;
@@ -47,7 +45,7 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
         const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers);
         int scales = 1;
         for (int local_rank = 0; local_rank < local_ranks; ++local_rank) {
-            const ShardRange shard = shard_of(size, local_rank, local_ranks);
+            const ElementRange shard = shard_of(size, local_rank, local_ranks);
             Bucket bucket{.flat = {.first = first + shard.first, .size = shard.size},
                           .segment = {.first = first, .size = size}, .layout = longest};
             bucket.layout.size = shard.size;
@@ -78,11 +76,11 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
         sizes.reply += std::size_t(layout.message_words());
     };
     for (const GradientBucket& bucket : whole.all()) {
-        const std::int64_t parts = (bucket.size + kMaxBucketElements - 1) / kMaxBucketElements;
-        const std::int64_t units = bucket.size / std::int64_t(kernels::kTensorAlignment);
+        const std::int64_t parts = (bucket.flat.size + kMaxBucketElements - 1) / kMaxBucketElements;
+        const std::int64_t units = bucket.flat.size / std::int64_t(kernels::kTensorAlignment);
         for (std::int64_t part = 0; part < parts; ++part) {
             const std::int64_t first = units * part / parts, end = units * (part + 1) / parts;
-            add(bucket.first + first * std::int64_t(kernels::kTensorAlignment),
+            add(bucket.flat.first + first * std::int64_t(kernels::kTensorAlignment),
                 (end - first) * std::int64_t(kernels::kTensorAlignment));
         }
     }
@@ -184,12 +182,11 @@ void OnebitMean::make_plans(std::span<const std::uint32_t> active) {
 
 void OnebitMean::compress(const Bucket& bucket, const Input& input) {
     const device::StreamRef stream = context_.stream;
-    const auto flat = [&](std::span<const float> all) { return in_range(all, bucket.flat); };
+    const auto flat = [&](std::span<const float> all) { return all.empty() ? all : bucket.flat.of(all); };
     const std::span<double> partial = partial_.span().first(bucket.tiles);
     kernels::onebit_compress(
         {.layout = bucket.layout, .tiles = tiles_.span().subspan(bucket.tile, bucket.tiles),
-         .values = ranks_.within ? node_sum(bucket)
-                                 : input.values.subspan(std::size_t(bucket.flat.first), std::size_t(bucket.flat.size)),
+         .values = ranks_.within ? node_sum(bucket) : bucket.flat.of(input.values),
          .error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded())),
          .messages = messages_in(messages_.span(), bucket), .partial = partial, .active = active_in(bucket),
          .momentum = flat(input.momentum), .second_moment = flat(input.second_moment),
@@ -270,7 +267,7 @@ OnebitMean::Exchanged OnebitMean::exchanged(std::size_t i, std::span<const float
                         .replies = replies_in(bucket), .active = active_in(bucket),
                         .one = scale_ == OnebitScale::bucket};
     if (&bucket != &own(i / std::size_t(local_ranks_))) return exchanged;
-    exchanged.compensated = ranks_.within ? node_sum(bucket) : in_range(values, bucket.flat);
+    exchanged.compensated = ranks_.within ? node_sum(bucket) : bucket.flat.of(values);
     exchanged.error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded()));
     exchanged.messages = messages_in(messages_.span(), bucket);
     return exchanged;

@@ -69,8 +69,8 @@ public:
         float momentum_weight = 0, gradient_weight = 1, eps = 0;
         // Over nodes the values are not changed: begin_sum starts the sum of a segment over the node's ranks, of which
         // this rank's shard goes to `mine`, and end_sum makes the compute stream wait for it.
-        std::function<CommEvent(const ShardRange& segment, std::span<float> mine)> begin_sum{};
-        std::function<void(CommEvent, const ShardRange& segment, std::span<float> mine)> end_sum{};
+        std::function<CommEvent(const ElementRange& segment, std::span<float> mine)> begin_sum{};
+        std::function<void(CommEvent, const ElementRange& segment, std::span<float> mine)> end_sum{};
     };
     // Work that is enqueued on the compute stream after this call sees exchanged(). finite() is then the logical AND of
     // its old value and of "all scales of all buckets are finite". The values must not change until commit().
@@ -81,7 +81,7 @@ public:
     struct Exchanged {
         kernels::OnebitLayout layout;
         std::span<const kernels::OnebitTile> tiles;
-        ShardRange flat;                           // the bucket's range of the flat array
+        ElementRange flat;                           // the bucket's range of the flat array
         std::span<const float> compensated;        // in `values`, or in the node's sums
         std::span<float> error;
         std::span<const std::uint32_t> messages;   // these three are empty for another local rank's bucket
@@ -103,7 +103,7 @@ public:
 
 private:
     struct Bucket {
-        ShardRange flat, segment;
+        ElementRange flat, segment;
         kernels::OnebitLayout layout;
         std::vector<std::int64_t> ends{};                        // ends of groups; empty: one group
         // Offsets of this bucket in the member arrays. error to reply: in arrays that hold only the buckets of this

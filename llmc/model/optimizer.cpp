@@ -28,11 +28,11 @@ ShardSegments::ShardSegments(const ParameterTable& table, const GradientBuckets&
     for (const OwnedShard& shard : buckets.owned()) {
         const std::size_t first = segments.size();
         for (const kernels::DecaySegment& segment : of_table) {
-            if (segment.end <= shard.first) continue;
-            segments.push_back({std::min(segment.end - shard.first, shard.size), segment.decays});
-            if (segment.end - shard.first >= shard.size) break;
+            if (segment.end <= shard.flat.first) continue;
+            segments.push_back({std::min(segment.end, shard.flat.end()) - shard.flat.first, segment.decays});
+            if (segment.end >= shard.flat.end()) break;
         }
-        ranges_.push_back({shard.first, first, segments.size() - first});
+        ranges_.push_back({shard.flat.first, first, segments.size() - first});
     }
     const device::SyncIfThrown guard(stream);
     segments_ = device::Array<kernels::DecaySegment>(segments, stream);
@@ -40,7 +40,7 @@ ShardSegments::ShardSegments(const ParameterTable& table, const GradientBuckets&
 }
 
 std::span<const kernels::DecaySegment> ShardSegments::of(const OwnedShard& shard) const {
-    const auto range = std::ranges::find(ranges_, shard.first, &Range::shard_first);
+    const auto range = std::ranges::find(ranges_, shard.flat.first, &Range::shard_first);
     return segments_.span().subspan(range->first, range->count);
 }
 
@@ -85,7 +85,7 @@ void OptimizerStep::round_parameters(Model& model) {
         model, gradients_.buckets(), context_,
         [&](const OwnedShard& shard, std::span<kernels::bf16> parameter, std::span<float> master) {
             kernels::round_parameters({.parameter = parameter, .master = master, .scalars = scalars_.span(),
-                                       .rounding = rounding_of(settings_, shard.first)}, context_.stream);
+                                       .rounding = rounding_of(settings_, shard.flat.first)}, context_.stream);
         });
 }
 

@@ -72,11 +72,11 @@ void update_shards(Model& model, const GradientBuckets& buckets, Context& contex
     const std::vector<OwnedShard>& owned = buckets.owned();
     for (std::size_t i = 0; i < owned.size(); ++i) {
         const OwnedShard& shard = owned[i];
-        update(shard, shard.in_flat(parameters),
-               model.master_weights_are_flat() ? shard.in_flat(master) : shard.in_owned(master));
+        update(shard, shard.flat.of(parameters),
+               model.master_weights_are_flat() ? shard.flat.of(master) : shard.owned.of(master));
         if (!shard.bucket || (i + 1 < owned.size() && owned[i + 1].bucket == shard.bucket)) continue;
         communicator.group_begin(context.stream);
-        buckets.gather<T>(communicator, *shard.bucket, buckets[*shard.bucket].in_flat(parameters));
+        buckets.gather<T>(communicator, *shard.bucket, buckets[*shard.bucket].flat.of(parameters));
         model.parameters_arrive(*shard.bucket, communicator.group_end());
     }
 }

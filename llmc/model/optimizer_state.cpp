@@ -3,8 +3,8 @@
 
 namespace llmc {
 
-std::vector<ShardRange> StateTensor::ranges() const {
-    std::vector<ShardRange> all;
+std::vector<ElementRange> StateTensor::ranges() const {
+    std::vector<ElementRange> all;
     for (const Piece& piece : pieces) all.push_back({.first = piece.first, .size = std::ssize(piece.values)});
     return all;
 }

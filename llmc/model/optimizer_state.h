@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/comm/communicator.h"
+#include "llmc/base/element_range.h"
 
 namespace llmc {
 
@@ -29,7 +29,7 @@ struct StateTensor {
     std::string ranges_key = "stretches";
     bool whole = false;         // this is the whole flat array, and the file gets no ranges
 
-    std::vector<ShardRange> ranges() const;
+    std::vector<ElementRange> ranges() const;
     std::int64_t elements() const;
 };
 

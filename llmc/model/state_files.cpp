@@ -33,8 +33,8 @@ public:
             std::int64_t offset = 0;
             const auto ranges = file.metadata().contains(tensor.ranges_key)
                                     ? ranges_in(file, tensor.ranges_key, kind.c_str(), elements)
-                                    : std::vector<ShardRange>{{.first = 0, .size = elements}};
-            for (const ShardRange& range : ranges) {
+                                    : std::vector<ElementRange>{{.first = 0, .size = elements}};
+            for (const ElementRange& range : ranges) {
                 ranges_.push_back({.flat = range, .file = number, .offset = offset});
                 offset += range.size;
             }
@@ -44,7 +44,7 @@ public:
         std::ranges::stable_sort(ranges_, {}, [](const FileRange& range) { return range.flat.first; });
         require(!ranges_.empty(), files[0].path() + (files.size() > 1 ? " and the other ranks' files" : ""),
                 "without the tensor " + tensor.name, kind);
-        std::vector<ShardRange> all;
+        std::vector<ElementRange> all;
         for (const FileRange& range : ranges_) all.push_back(range.flat);
         if (reshard == StateTensor::Reshard::mean) {
             const std::optional<std::int64_t> times = times_covered(all, elements);
@@ -88,7 +88,7 @@ public:
 
 private:
     struct FileRange {
-        ShardRange flat;
+        ElementRange flat;
         std::size_t file;
         std::int64_t offset;  // in the file's vector
     };
@@ -100,7 +100,7 @@ private:
     template <class Use> void for_files(std::int64_t first, std::int64_t size, Use&& use) const {
         for (const FileRange& range : ranges_) {
             const std::int64_t from = std::max(first, range.flat.first),
-                               to = std::min(first + size, range.flat.first + range.flat.size);
+                               to = std::min(first + size, range.flat.end());
             if (from < to)
                 use(files_[range.file], *values_[range.file], range.offset + from - range.flat.first, from - first,
                     to - from);
@@ -146,8 +146,8 @@ FileFingerprint write_state(const std::filesystem::path& path, const StateFile& 
     Metadata metadata{{kElements, std::to_string(elements)}};
     for (const StateTensor& tensor : file.tensors) {
         tensors.push_back({tensor.name, "F32", {tensor.elements()}});
-        std::vector<ShardRange> ranges = tensor.ranges();
-        std::erase_if(ranges, [](const ShardRange& range) { return range.size == 0; });
+        std::vector<ElementRange> ranges = tensor.ranges();
+        std::erase_if(ranges, [](const ElementRange& range) { return range.size == 0; });
         if (!tensor.whole) metadata[tensor.ranges_key] = text_of_ranges(ranges);
     }
     for (const auto& [key, value] : {std::pair(std::string(kVersion), file.version), {kLayout, file.layout},

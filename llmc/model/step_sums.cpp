@@ -83,7 +83,7 @@ std::size_t sketch_bytes() {
 
 void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw) {
     const device::StreamRef stream = context_.stream;
-    const ShardRange shard = shard_of(kSketchSize, rank_, ranks_);
+    const ElementRange shard = shard_of(kSketchSize, rank_, ranks_);
     if (!sketch_) {
         std::vector<kernels::NormTile> tiles;
         kernels::append_tiles(tiles, 0, shard.size);
@@ -99,7 +99,7 @@ void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw)
     const std::span<float> sketch = sketch_->sketch.span();
     kernels::sketch({.sketch = sketch, .scratch = sketch_->scratch.span(), .values = gradient, .scale = 1,
                      .draw = draw}, stream);
-    const std::span<float> mine = sketch.subspan(std::size_t(shard.first), std::size_t(shard.size));
+    const std::span<float> mine = shard.of(sketch);
     Communicator& communicator = *context_.communicator;
     communicator.group_begin(stream);
     communicator.reduce_scatter<float>(mine, sketch);

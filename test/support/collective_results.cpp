@@ -14,7 +14,7 @@ void round_to(float& out, float x) { out = x; }
 void round_to(double& out, double x) { out = x; }
 void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); }
 
-template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ShardRange shard) {
+template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ElementRange shard) {
     out.resize(shard.size * sizeof(T));
     for (std::int64_t i = 0; i < shard.size; ++i) {
         const auto of = [&](const Bytes& input) {
@@ -55,7 +55,7 @@ std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& in
             case Collective::Kind::reduce_scatter: {
                 const bool scatters = op.kind == Collective::Kind::reduce_scatter;
                 if (!scatters && rank != op.root) break;
-                const ShardRange shard = scatters ? shard_of(op.elements, rank, ranks) : ShardRange{0, op.elements};
+                const ElementRange shard = scatters ? shard_of(op.elements, rank, ranks) : ElementRange{0, op.elements};
                 if (op.element == ElementType::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
                 else if (op.element == ElementType::fp64) sum_shard<double>(out, inputs, shard);
                 else sum_shard<float>(out, inputs, shard);

@@ -49,7 +49,7 @@ template <class T> std::vector<T> sum(std::int64_t elements, int ranks, unsigned
     return rounded;
 }
 
-template <class T> std::vector<T> part(const std::vector<T>& whole, ShardRange shard) {
+template <class T> std::vector<T> part(const std::vector<T>& whole, ElementRange shard) {
     return {whole.begin() + shard.first, whole.begin() + shard.first + shard.size};
 }
 template <class T> bool same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -65,7 +65,7 @@ template <class Enqueue> void group(Communicator& comm, Enqueue&& enqueue) {
 
 template <class T> void check_sums(Communicator& comm, std::int64_t elements, unsigned salt) {
     const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
-    const ShardRange shard = shard_of(elements, comm.rank(), comm.size());
+    const ElementRange shard = shard_of(elements, comm.rank(), comm.size());
     const auto mine = contribution<T>(elements, comm.rank(), salt), want = sum<T>(elements, comm.size(), salt);
 
     const auto input = on_device(mine);
@@ -98,7 +98,7 @@ template <class T> void check_sums(Communicator& comm, std::int64_t elements, un
 template <class T> void check_moves(Communicator& comm, std::int64_t elements, unsigned salt) {
     const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
     const int ranks = comm.size(), rank = comm.rank();
-    const ShardRange shard = shard_of(elements, rank, ranks);
+    const ElementRange shard = shard_of(elements, rank, ranks);
 
     std::vector<T> whole;
     for (int r = 0; r < ranks; ++r) {
@@ -146,7 +146,7 @@ template <class T> void check_bytes_sent(Communicator& comm, std::int64_t elemen
     const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
     const int ranks = comm.size(), rank = comm.rank();
     const std::int64_t width = sizeof(T), each = (elements / ranks + 63) / 64 * 64;
-    const ShardRange shard = shard_of(elements, rank, ranks);
+    const ElementRange shard = shard_of(elements, rank, ranks);
     const auto whole = poisoned<T>(elements);
     const auto mine = whole.span().subspan(shard.first, shard.size);
     const auto in = poisoned<T>(each * ranks), out = poisoned<T>(each * ranks);
@@ -234,7 +234,7 @@ void test::check_groups(Communicator& comm) {
     // Operations of several types, sizes and owners in one group.
     const int other = ranks - 1;
     const std::int64_t large = 20'000, small = 70;
-    const ShardRange part_of_large = shard_of(large, rank, ranks);
+    const ElementRange part_of_large = shard_of(large, rank, ranks);
     const auto a = on_device(contribution<float>(large, rank, 1)), d = on_device(contribution<float>(large, rank, 4));
     const auto b = on_device(contribution<bf16>(small, rank, 2));
     const auto c = on_device(contribution<double>(small, rank, 3));
@@ -266,7 +266,7 @@ void test::check_groups(Communicator& comm) {
 
     // A group reads the output of an earlier group; no wait is needed in between.
     const std::int64_t elements = 10'000;
-    const ShardRange shard = shard_of(elements, rank, ranks);
+    const ElementRange shard = shard_of(elements, rank, ranks);
     const auto input = on_device(contribution<float>(elements, rank, 7));
     const auto mine = poisoned<float>(shard.size), whole = poisoned<float>(elements);
     comm.group_begin(nullptr);

@@ -23,7 +23,7 @@ inline GlobalBatch short_batch(unsigned seed) { return random_batch(seed, 12, 8)
 // The state of a rank before, during or after a step.
 struct Snapshot {
     std::vector<float> master, first, second, gradient, errors;  // errors: the worker's, then the server's
-    std::vector<llmc::ShardRange> worked, served;
+    std::vector<llmc::ElementRange> worked, served;
     kernels::StepScalars scalars{};
     llmc::OptimizerCounts counts{};
 };
@@ -80,13 +80,13 @@ std::vector<Result> on_ranks(int ranks, Body&& body, const llmc::LocalSettings& 
 }
 
 // Calls use(element, value) for the elements of the ranges, whose values are contiguous.
-template <class Use> void for_ranges(const std::vector<llmc::ShardRange>& ranges, const float* values, Use&& use) {
-    for (const llmc::ShardRange& range : ranges)
+template <class Use> void for_ranges(const std::vector<llmc::ElementRange>& ranges, const float* values, Use&& use) {
+    for (const llmc::ElementRange& range : ranges)
         for (std::int64_t i = range.first; i < range.first + range.size; ++i) use(std::size_t(i), *values++);
 }
-inline std::int64_t size_of(const std::vector<llmc::ShardRange>& ranges) {
+inline std::int64_t size_of(const std::vector<llmc::ElementRange>& ranges) {
     std::int64_t size = 0;
-    for (const llmc::ShardRange& range : ranges) size += range.size;
+    for (const llmc::ElementRange& range : ranges) size += range.size;
     return size;
 }
 

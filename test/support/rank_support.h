@@ -122,8 +122,8 @@ inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& tab
         for (const llmc::GradientBucket& bucket : buckets.all())
             for (const llmc::BucketPart& part : bucket.parts) {
                 const std::span<float> from(result.ranks[std::size_t(rank)].gradient), to(result.gradient);
-                std::ranges::copy(bucket.shard(part, bucket.in_flat(from)),
-                                  bucket.shard(part, bucket.in_flat(to)).begin());
+                std::ranges::copy(part.shard.of(bucket.flat.of(from)),
+                                  part.shard.of(bucket.flat.of(to)).begin());
             }
     }
     result.master_weights = result.ranks[0].master_weights;
@@ -136,7 +136,7 @@ inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange,
     std::vector<float> gradient(std::size_t(table.elements()));
     for (const llmc::OwnedShard& shard : exchange.buckets().owned()) {
         const auto reduced = exchange.reduced(shard);
-        device::copy_to_host(shard.in_flat(std::span(gradient)).data(), reduced.data(), reduced.size_bytes(),
+        device::copy_to_host(shard.flat.of(std::span(gradient)).data(), reduced.data(), reduced.size_bytes(),
                              context.stream);
     }
     context.stream.sync();

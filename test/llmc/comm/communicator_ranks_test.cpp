@@ -25,7 +25,7 @@ TEST_CASE("shards cover an array without overlap, start aligned, and all but the
             const std::int64_t each = shard_of(elements, 0, ranks).size;
             std::int64_t next = 0;
             for (int rank = 0; rank < ranks; ++rank) {
-                const ShardRange shard = shard_of(elements, rank, ranks);
+                const ElementRange shard = shard_of(elements, rank, ranks);
                 REQUIRE(shard.first == next);
                 REQUIRE((shard.size == each || shard.first + shard.size == elements));
                 REQUIRE((shard.size == 0 || shard.first % kShardMultiple == 0));
@@ -253,7 +253,7 @@ TEST_CASE("a missing wait changes the result every time", "[communicator][local]
 TEST_CASE("order early fills all outputs with NaN except inputs that are still to be read", "[communicator][local]") {
     run_ranks(3, [](Communicator& comm) {
         const std::int64_t elements = 3000;
-        const ShardRange shard = shard_of(elements, comm.rank(), comm.size());
+        const ElementRange shard = shard_of(elements, comm.rank(), comm.size());
         const auto input = on_device(std::vector<float>(elements, 1));
         const auto whole = on_device(std::vector<float>(elements, 9));
         const auto mine = whole.span().subspan(shard.first, shard.size);

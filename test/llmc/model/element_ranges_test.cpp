@@ -5,7 +5,7 @@
 
 namespace {
 
-using llmc::ShardRange;
+using llmc::ElementRange;
 
 }  // namespace
 

@@ -24,16 +24,16 @@ TEST_CASE("buckets follow the backward pass, and every element has one owner", "
         REQUIRE(buckets.size() == layers + 1);
         std::int64_t end = table.elements();
         for (const GradientBucket& bucket : buckets.all()) {
-            REQUIRE(bucket.first + bucket.size == end);  // from the end of the array to its start
-            end = bucket.first;
-            std::int64_t next = bucket.first;
+            REQUIRE(bucket.flat.end() == end);  // from the end of the array to its start
+            end = bucket.flat.first;
+            std::int64_t next = 0;
             for (const BucketPart& part : bucket.parts) {
-                REQUIRE(part.first == next);
-                next += part.size;
-                REQUIRE((part.first % 32 == 0 && part.shard.first % 32 == 0 && part.shard.size % 32 == 0));
-                REQUIRE((!part.matrix || part.shard.size == (buckets.owner(part) == rank ? part.size : 0)));
+                REQUIRE(part.whole.first == next);
+                next += part.whole.size;
+                REQUIRE((part.whole.first % 32 == 0 && part.shard.first % 32 == 0 && part.shard.size % 32 == 0));
+                REQUIRE((!part.matrix || part.shard.size == (buckets.owner(part) == rank ? part.whole.size : 0)));
             }
-            REQUIRE(next == bucket.first + bucket.size);
+            REQUIRE(next == bucket.flat.size);
             REQUIRE(bucket.parts.size() == (whole_matrices && &bucket != &buckets.all().back() ? 11 : 1));
         }
         REQUIRE(end == 0);
@@ -44,13 +44,13 @@ TEST_CASE("buckets follow the backward pass, and every element has one owner", "
             REQUIRE((*shard.bucket == before || *shard.bucket == before - 1));
             before = *shard.bucket;
             const GradientBucket& bucket = buckets[before];
-            REQUIRE((shard.first >= bucket.first && shard.first + shard.size <= bucket.first + bucket.size));
-            const bool is_matrix = shard.offset >= buckets.elements_outside_matrices() && shard.size > 0;
+            REQUIRE((shard.flat.first >= bucket.flat.first && shard.flat.end() <= bucket.flat.end()));
+            const bool is_matrix = shard.owned.first >= buckets.elements_outside_matrices() && shard.flat.size > 0;
             REQUIRE(shard.matrix.has_value() == is_matrix);
             if (shard.matrix) matrices += buckets.matrices()[std::size_t(*shard.matrix)].size();
-            total += shard.size;
-            for (int& owner : shard.in_flat(std::span(owners))) ++owner;
-            for (int& place : shard.in_owned(std::span(places))) ++place;
+            total += shard.flat.size;
+            for (int& owner : shard.flat.of(std::span(owners))) ++owner;
+            for (int& place : shard.owned.of(std::span(places))) ++place;
         }
         REQUIRE(before == 0);
         REQUIRE(total == buckets.owned_elements());
@@ -61,7 +61,7 @@ TEST_CASE("buckets follow the backward pass, and every element has one owner", "
         REQUIRE(all.owned_elements() - all.elements_outside_matrices() == matrices);
         if (!whole_matrices) {
             REQUIRE(all.owned().size() == 1);
-            REQUIRE((all.owned()[0].first == 0 && all.owned()[0].offset == 0));
+            REQUIRE((all.owned()[0].flat.first == 0 && all.owned()[0].owned.first == 0));
             REQUIRE(all.owned_elements() == table.elements());
         }
         for (int layer = 0; layer < layers; ++layer)
@@ -111,8 +111,8 @@ TEST_CASE("tiles of all modules cover each bucket or shard once, each in its own
         std::vector<std::int64_t> places(std::size_t(buckets.owned_elements()));
         if (stage == 2)
             for (const OwnedShard& shard : buckets.owned())
-                std::iota(shard.in_owned(std::span(places)).begin(), shard.in_owned(std::span(places)).end(),
-                          shard.first);
+                std::iota(shard.owned.of(std::span(places)).begin(), shard.owned.of(std::span(places)).end(),
+                          shard.flat.first);
         const NormModules modules(table, buckets);
         const NormTiles tiles(modules, buckets, of);
         REQUIRE(modules.names.size() == 9);
@@ -125,7 +125,7 @@ TEST_CASE("tiles of all modules cover each bucket or shard once, each in its own
                 const auto module = std::upper_bound(starts.begin(), starts.end(),
                                                      std::int32_t(i)) - starts.begin() - 1;
                 const std::int64_t tile = tiles.tiles[i].first,
-                                   first = !shards_only ? buckets[bucket].first + tile
+                                   first = !shards_only ? buckets[bucket].flat.first + tile
                                            : stage == 2 ? places[std::size_t(tile)]
                                                         : tile;
                 for (std::int64_t element = first; element < first + tiles.tiles[i].size; ++element) {

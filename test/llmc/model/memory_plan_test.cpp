@@ -81,7 +81,7 @@ TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[me
         setup.dtype = kernels::DType::bf16;
         master_weights += bytes_of(setup, context).master_weights;
         const GradientBuckets buckets(table, two);
-        const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.embeddings()].size) *
+        const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.embeddings()].flat.size) *
                                     sizeof(float);
         kept += gradient_bytes(table, {.sharding = two}) - working;
     }
@@ -134,7 +134,7 @@ TEST_CASE("the plan counts bf16 copies of gradients and the gather for a checkpo
     setup.sharding = {.stage = 1, .rank = 0, .ranks = 3};
     const GradientBuckets buckets(table, setup.sharding);
     std::int64_t largest = 0;
-    for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.size);
+    for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.flat.size);
     CHECK(bytes_of(setup, context).gathered == std::size_t(largest) * sizeof(float));
     CHECK_THAT(planned(setup, context).text(), Contains("master weights gathered to save"));
     setup.training = false;

@@ -91,7 +91,7 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
             const std::vector<float>& errors = steps[rank][t].errors;
             for (std::size_t i = 0; i < elements; ++i) all[i] += double(errors[i]) / kRanks;
             std::size_t place = elements;
-            for (const ShardRange& range : steps[rank][t].served)
+            for (const ElementRange& range : steps[rank][t].served)
                 for (std::int64_t i = range.first; i < range.first + range.size; ++i)
                     all[std::size_t(i)] += double(errors[place++]);
             REQUIRE(place == errors.size());

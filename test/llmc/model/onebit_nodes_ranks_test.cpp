@@ -91,7 +91,7 @@ TEST_CASE("a step compressed between nodes equals the formulas applied to the no
             for_ranges(mine[t].worked, mine[t].errors.data(), [&](std::size_t i, float error) { left[i] = error; });
             const float weight = (1 - adamw.beta1) * float(kNodes) * scalars.grad_scale;
             std::size_t wrong = 0, place = 0;
-            for (const ShardRange& range : mine[t].worked) {
+            for (const ElementRange& range : mine[t].worked) {
                 double squares = 0, active = 0;
                 std::vector<float> z;
                 for (auto i = std::size_t(range.first); i < std::size_t(range.first + range.size); ++i, ++place) {

@@ -21,13 +21,13 @@ struct Moments {
     explicit Moments(const GradientBuckets& buckets)
         : values(2, std::vector<float>(std::size_t(buckets.owned_elements()))) {
         std::vector<OwnedShard> owned = buckets.owned();
-        std::ranges::sort(owned, {}, &OwnedShard::offset);
+        std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
         file = {.name = "optimizer", .every_rank = true, .tensors = {{.name = "first_moments", .pieces = {}},
                                                                      {.name = "second_moments", .pieces = {},
                                                                       .non_negative = true}}};
         for (std::size_t moment : {0, 1})
             for (const OwnedShard& shard : owned)
-                file.tensors[moment].pieces.push_back({shard.first, shard.in_owned(std::span(values[moment]))});
+                file.tensors[moment].pieces.push_back({shard.flat.first, shard.owned.of(std::span(values[moment]))});
     }
     FileFingerprint write(const std::filesystem::path& folder, int rank, int ranks, std::int64_t elements) const {
         std::vector<float> all = values[0];
@@ -62,8 +62,8 @@ TEST_CASE("moments of any number of ranks and stage can be read by any other", "
             const GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
             Moments mine(buckets);
             for (const OwnedShard& shard : buckets.owned()) {
-                std::ranges::copy(shard.in_flat(std::span(first)), shard.in_owned(std::span(mine.values[0])).begin());
-                std::ranges::copy(shard.in_flat(std::span(second)), shard.in_owned(std::span(mine.values[1])).begin());
+                std::ranges::copy(shard.flat.of(std::span(first)), shard.owned.of(std::span(mine.values[0])).begin());
+                std::ranges::copy(shard.flat.of(std::span(second)), shard.owned.of(std::span(mine.values[1])).begin());
             }
             mine.write(folder, rank, ranks, table.elements());
         }
@@ -77,7 +77,7 @@ TEST_CASE("moments of any number of ranks and stage can be read by any other", "
                 CHECK(read_to_host(mine.file, source).empty());
                 for (const OwnedShard& shard : buckets.owned()) {
                     const auto same = [&](std::vector<float>& read, std::vector<float>& want) {
-                        return std::ranges::equal(shard.in_owned(std::span(read)), shard.in_flat(std::span(want)));
+                        return std::ranges::equal(shard.owned.of(std::span(read)), shard.flat.of(std::span(want)));
                     };
                     CHECK(same(mine.values[0], first));
                     CHECK(same(mine.values[1], second));
