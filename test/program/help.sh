@@ -52,7 +52,7 @@ for source in dev/*.cpp; do
     answers "$tool" "$root/$build/$tool" --help
     refuses "$tool" "$root/$build/$tool" --word
 done
-for tool in plot watch export_runs.py data/prepare data/parquet_lines.py; do
+for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     answers "dev/$tool" python3 "$root/dev/$tool" --help
     refuses "dev/$tool" python3 "$root/dev/$tool" --word
 done
