@@ -4,8 +4,9 @@
 # seeds
 #
 # The quickstart's model and recipe, four sequences per rank; defaults are 1000 steps and 3 seeds; both others freeze
-# after 30 % of the steps. Prints a table and draws the first seed's runs in runs/onebit_curves.png. Exit code 1 if, for any seed, the last
-# validation loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's.
+# after 30 % of the steps. Prints a table and draws the first seed's runs in runs/onebit_curves.png. Exit code 1 if, for
+# any seed, the last validation loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above
+# AdamW's.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"

@@ -5,13 +5,11 @@
 #   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 build=$PWD/${1:-build/cpu}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-wrong() {
-    echo "wrong: $1"
-    exit 1
-}
 
 # ---- a build prints the fraction of compiled files, and returns its exit code
 cat >"$scratch/Makefile" <<'MAKE'
