@@ -63,15 +63,4 @@ row "1-bit Adam, compressed" 1-bit $((freeze + 1)) "$steps"
 [ "$ranks" = 1 ] || row "1-bit Adam, compressed by host" hierarchical $((freeze + 1)) "$steps"
 printf '\n%d steps: AdamW %.2f minutes to a validation loss of %.4f, 1-bit Adam %.2f minutes to %.4f\n' "$steps" \
     "$(minutes adamw)" "$(last adamw)" "$(minutes 1-bit)" "$(last 1-bit)"
-by_host=
-[ "$ranks" = 1 ] ||
-    by_host=", '$work/hierarchical.curve' using 1:2 with lines lw 2 lc rgb '#756bb1' title '1-bit Adam, by host'"
-gnuplot <<GNUPLOT
-set terminal pngcairo size 960,560
-set output 'runs/onebit_two_hosts.png'
-set xlabel 'minutes of training'
-set ylabel 'training loss (nats per byte)'
-set grid
-plot '$work/adamw.curve' using 1:2 with lines lw 2 lc rgb '#08519c' title 'AdamW', \
-    '$work/1-bit.curve' using 1:2 with lines lw 2 lc rgb '#de2d26' title '1-bit Adam'$by_host
-GNUPLOT
+dev/plot "${runs[@]/#/$work/}" --x hours -o runs/onebit_two_hosts.png >/dev/null

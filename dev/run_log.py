@@ -2,17 +2,14 @@
 #
 # llmc/run/log/report.h defines the events. A "resume" event discards the events of later steps before it.
 import json
-import math
 import os
 from pathlib import Path
 
 from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
 
 LOG_NAME = 'log.jsonl'
-# Events whose "step" is a number of completed steps. In version 1 of the log these did not count their own step:
-WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume',
-              'warning')
-FROM_0_IN_VERSION_1 = ('step', 'skip')
+# Events whose "step" is a number of completed steps.
+WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume', 'warning')
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53
 # Fields of a step that plots use. They exclude the noise scale of each module, which is most of a log.
@@ -35,7 +32,7 @@ class Run:
 
     log       Path of log.jsonl
     events    in the order of the log, each a dict with "event"; without those that a "resume" discarded. "step" is the
-              number of completed steps, including the event's own step, for logs of every version
+              number of completed steps, including the event's own step
     start     the last "start" event, {} if none; end: the last event if it is "end", else None
     resumes   numbers of completed steps at which the run was resumed: unique, rising, without 0
     """
@@ -89,10 +86,13 @@ class Run:
         if not isinstance(kind, str): fail(where, in_quotes(line[:60]), 'an object with an "event"')
         if kind in WITH_STEPS and not is_count(event.get('step')):
             fail(f'"step" in {where}', in_quotes(event.get('step')), 'a number of steps')
-        if kind in FROM_0_IN_VERSION_1 and self.start and 'log_version' not in self.start: event['step'] += 1
         if kind == 'resume': self.discard_after(event['step'])
         self.end = event if kind == 'end' else None
-        if kind == 'start': self.start = event
+        if kind == 'start':
+            if 'log_version' not in event:
+                fail(f'"log_version" in {where}', 'missing', 'a log of version 2 or later',
+                     'use the tools of train_gpt2 0.2.0, the last that reads version 1')
+            self.start = event
         if kind == 'step' and self.keys is not None:
             event = {key: event[key] for key in self.keys if key in event}
         self.events.append(event)
@@ -121,11 +121,8 @@ class Run:
 
     def vocabulary(self):
         """Number of token ids of the model, None if the log does not have it."""
-        model = self.start.get('model', '')
-        if isinstance(model, dict): return model.get('vocabulary') if is_count(model.get('vocabulary')) else None
-        words = str(model).replace(',', ' ').split()  # version 1 of the log
-        after = words[words.index('vocabulary') + 1:] if 'vocabulary' in words else []
-        return int(after[0]) if after and after[0].isdigit() else None
+        model = self.start.get('model')
+        return model.get('vocabulary') if isinstance(model, dict) and is_count(model.get('vocabulary')) else None
 
     def seconds_at(self):
         """{completed steps: seconds of steps, validation and waiting for checkpoints until then}, without the time
@@ -212,32 +209,6 @@ def shortest_names(logs):
         while size < len(mine) and any(other[-size:] == mine[-size:] for other in others): size += 1
         names.append('/'.join(part.strip('/') for part in mine[-size:]) or '/')
     return names
-
-
-def smoothed(values, factor):
-    """The exponential mean up to each value: m = factor * m + (1 - factor) * v, divided by the sum of its weights.
-
-    0 <= factor < 1. None stays None and is not part of the mean.
-    """
-    mean, weight, means = 0.0, 0.0, []
-    for value in values:
-        if value is None:
-            means.append(None)
-            continue
-        mean = factor * mean + (1 - factor) * value
-        weight = factor * weight + (1 - factor)
-        means.append(mean / weight)
-    return means
-
-
-def duration(seconds):
-    """"4:05", "1:02:03", "2d 03:10": the same format as clock_text() in llmc/run/log/throughput.h."""
-    whole = math.floor(seconds)
-    minutes, seconds = divmod(whole + (seconds - whole >= 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days: return f'{days}d {hours:02}:{minutes:02}'
-    return f'{hours}:{minutes:02}:{seconds:02}' if hours else f'{minutes}:{seconds:02}'
 
 
 def amount(value, digits=3):

@@ -6,7 +6,7 @@
 # (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
 # header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
 # toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `build`: only what a
-# build without MPI needs: no gnuplot, jq, Python or text either. `tests`: also installs xz, iproute2, procps, clang
+# build without MPI needs: no matplotlib, jq, Python or text either. `tests`: also installs xz, iproute2, procps, clang
 # with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without the last two the tests skip
 # the fuzz targets and the Parquet tests.
 set -euo pipefail
@@ -27,7 +27,7 @@ export CXX=${CXX:-g++}
 bundled=$([ ! -d build/deps/include ] || echo -isystem build/deps/include)
 commands=("make make")
 [ $needs = build ] ||
-    commands+=("openmpi-bin mpirun" "gnuplot-nox gnuplot" "jq jq" "bible-kjv bible" "python3 python3")
+    commands+=("openmpi-bin mpirun" "jq jq" "bible-kjv bible" "python3 python3")
 # The test of the GPU check packs a build; tests of two hosts connect network namespaces; dev/chaos.sh finds ranks.
 [ $needs != tests ] || commands+=("xz-utils xz" "iproute2 ip" "procps pgrep")
 # Python packages provide pyarrow, and parts that the CUDA toolkit may lack.
@@ -97,6 +97,9 @@ if [ "$CXX" != g++ ] && [[ " ${lacking[*]} " = *" compiler "* ]]; then
         "($(head -n 1 "$probed/compiler" | cut -c 1-160))" >&2
     exit 2
 fi
+# dev/plot draws with matplotlib. That of Debian suits only Debian's Python; another one gets its own, with pip.
+imports() { PYTHONPATH=build/python "${2:-python3}" -c "import $1" >/dev/null 2>&1; }
+[ $needs = build ] || imports matplotlib || imports matplotlib /usr/bin/python3 || missing+=(python3-matplotlib)
 mapfile -t missing < <({ printf '%s\n' "${missing[@]}"; missing_commands; } | sort -u | grep .)
 as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
@@ -178,10 +181,13 @@ if [ $needs = tests ] && ! has_fuzzer; then
     has_fuzzer || echo "note: clang with libFuzzer could not be installed; the tests skip the fuzz targets" >&2
 fi
 
-reads_parquet() { PYTHONPATH=build/python python3 -c 'import pyarrow.parquet' >/dev/null 2>&1; }
-if [ $needs = tests ] && ! reads_parquet; then  # any version
-    echo "installing pyarrow, for the Parquet tests"
-    python3 -m pip install -q --disable-pip-version-check --no-deps --only-binary=:all: --target build/python pyarrow \
+# python_package MODULE PACKAGE WITHOUT: installs a package for python3 in build/python, if it has none of any version.
+python_package() {
+    ! imports "$1" || return 0
+    echo "installing $2 in build/python"
+    python3 -m pip install -q --disable-pip-version-check --only-binary=:all: --target build/python "$2" \
         >/dev/null 2>&1 || true
-    reads_parquet || echo "note: pyarrow could not be installed; the Parquet tests are skipped" >&2
-fi
+    imports "$1" || echo "note: $2 could not be installed with pip: $3" >&2
+}
+[ $needs = build ] || python_package matplotlib matplotlib==3.10.3 "dev/plot does not work"
+[ $needs != tests ] || python_package pyarrow.parquet pyarrow "the Parquet tests are skipped"

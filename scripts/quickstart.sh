@@ -4,7 +4,7 @@
 # Without arguments the text is the King James Bible (Debian's package bible-kjv), one document per chapter; otherwise
 # the given files, one document per paragraph. Every 20th document is held out for validation; of fewer than 200 the
 # last tenth of every file. Results: the data in data/bible, or data/NAME of the first file NAME.txt; and
-# runs/quickstart*/ with log.jsonl, plot.png (if gnuplot is installed) and the model.
+# runs/quickstart*/ with log.jsonl, plot.png (if matplotlib is installed) and the model.
 #
 #   QUICKSTART_MINUTES=3     duration of the run, including validations; samples and the checkpoint take little more
 #   QUICKSTART_DTYPE=fp32    or bf16
@@ -108,10 +108,10 @@ train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custo
         }')
 
 plot="$out/plot.png"
-if command -v gnuplot >/dev/null && command -v python3 >/dev/null; then
+if PYTHONPATH=build/python python3 -c "import matplotlib" 2>/dev/null; then
     dev/plot "$out" -o "$out/plot.png" >/dev/null
 else
-    plot="needs gnuplot and python3, which scripts/install_deps.sh installs"
+    plot="needs python3 and matplotlib, which scripts/install_deps.sh installs"
 fi
 loss=$(sed -n '/"event":"val"/s/.*"loss":\([^,]*\),.*/\1/p' "$out/log.jsonl" | tail -n 1)
 echo

@@ -230,10 +230,7 @@ all_of host && one cpu "same_training.py: tolerances, reported differences, fail
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
-all_of host && one cpu "dev/plot: curves of runs; other files are not overwritten" python3 test/dev/plot_test.py
-all_of host && one cpu "dev/plot: perplexity, bits per byte, medians, legend" python3 test/dev/plot_measures_test.py
-all_of host && one cpu "dev/watch: frames; the terminal is restored" python3 \
-    test/dev/watch_test.py
+all_of host && one cpu "dev/plot: curves of runs, ranges, pictures" python3 test/dev/plot_test.py
 all_of host && one cpu "dev/export_runs.py: CSV, Parquet, TensorBoard and wandb" env PYTHONPATH=build/python python3 \
     test/dev/export_runs_test.py
 all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 \

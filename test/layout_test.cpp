@@ -210,8 +210,7 @@ TEST_CASE("files that use fixed-size integers include <cstdint>", "[layout]") {
 
 TEST_CASE("lines have at most 120 columns, and every source file starts with its name and purpose", "[layout]") {
     const Strings sources = {".h", ".cpp", ".cu", ".cuh"};
-    const Strings others = {".sh", ".sbatch", ".py", ".md", "Makefile", ".mk", "dev/plot", "dev/watch",
-                            "dev/data/prepare"};
+    const Strings others = {".sh", ".sbatch", ".py", ".md", "Makefile", ".mk", "dev/plot", "dev/data/prepare"};
     for (const std::string& file : files_of_project()) {
         const bool source = ends_with_any(file, sources);
         if ((!source && !ends_with_any(file, others)) || file.starts_with("dev/results/")) continue;

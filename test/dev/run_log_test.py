@@ -3,7 +3,7 @@
 import unittest
 
 from run_support import WithFolder, lines, main, resume, start, step, val
-from run_log import Run, amount, duration, open_runs, shortest_names, smoothed
+from run_log import Run, amount, open_runs, shortest_names
 from tool_main import ToolError
 
 
@@ -22,23 +22,6 @@ class Log(WithFolder):
         self.assertEqual(self.steps(run), [(0, 8), (1, 7), (2, 60), (3, 50)])
         self.assertEqual([(e['step'], e['loss']) for e in run.of('val')], [(0, 9), (2, 6.5), (3, 55), (4, 45)])
         self.assertEqual(run.resumes, [2])
-
-    def test_a_log_of_version_1_counts_steps_from_0(self):
-        def old(event):
-            return {**event, 'step': event['step'] - 1} if event['event'] in ('step', 'skip') else event
-        skip, stage = {'event': 'skip', 'step': 2, 'reason': 'x'}, {'event': 'stage', 'step': 2, 'stage': 'compressed'}
-        events = [val(0, 9), step(0, 8), step(1, 7), skip, val(2, 6.5), stage, step(2, 6), step(3, 5)]
-        after = [resume(2), step(2, 60), val(3, 55)]
-        sizes = '1 layers, 1 heads, 8 channels, 8 positions, vocabulary 257'
-        begin = {key: value for key, value in start(model=sizes).items() if key != 'log_version'}
-        want = self.run_of(start(), *events, start(), *after)
-        both = self.run_of(begin, *map(old, events), start(), *after)  # another version resumed it
-        for run in (self.run_of(begin, *map(old, events), begin, *map(old, after)), both):
-            without_starts = [event for event in run.events if event['event'] != 'start']
-            self.assertEqual(without_starts, [event for event in want.events if event['event'] != 'start'])
-            self.assertEqual((run.tokens_at(), run.seconds_at()), (want.tokens_at(), want.seconds_at()))
-        self.assertEqual(self.steps(want), [(0, 8), (1, 7), (2, 60)])
-        self.assertEqual([run.vocabulary() for run in (want, self.run_of(begin))], [257, 257])
 
     def test_resumed_twice_and_from_the_start(self):
         run = self.run_of(start(), step(0, 8), step(1, 7), step(2, 6), resume(2), step(2, 5), resume(1), step(1, 4))
@@ -82,7 +65,8 @@ class Log(WithFolder):
 
     def test_invalid_lines_are_reported(self):
         path = self.log('run') / 'log.jsonl'
-        for text, said in (('{"event":"start"}\n{"eve\n{"event":"end"}\n', 'line 2 is not JSON; expected'),
+        for text, said in (('{"event":"stop"}\n{"eve\n{"event":"end"}\n', 'line 2 is not JSON; expected'),
+                           ('{"event":"start"}\n', 'missing; expected a log of version 2 or later; use the tools of'),
                            ('[1]\n', 'line 1 is "[1]"; expected an object with an "event"'),
                            ('{"event":"step"}\n', '"step" in '), ('[' * 100000 + '\n', 'line 1 is not JSON'),
                            ('\x89PNG\r\n\x1a\n\n', 'line 1 is not JSON')):
@@ -126,18 +110,8 @@ class Names(WithFolder):
 
 
 class Words(unittest.TestCase):
-    def test_the_smoothed_mean_is_corrected_for_its_start(self):
-        means = smoothed([3.0, 3.0, None, 3.0], 0.9)
-        self.assertEqual([mean and round(mean, 12) for mean in means], [3.0, 3.0, None, 3.0])
-        means = smoothed([4.0, 1.0], 0.5)
-        self.assertAlmostEqual(means[1], (0.25 * 4 + 0.5 * 1) / 0.75)
-        self.assertEqual(smoothed([1.0, 2.0], 0), [1.0, 2.0])
-
-    def test_amounts_and_durations(self):
+    def test_amounts(self):
         self.assertEqual([amount(x) for x in (0.5, 999.6, 22222, 1.5e6, 1e10)], ['0.5', '1k', '22.2k', '1.5M', '10B'])
-        # the same as train_gpt2 prints
-        self.assertEqual([duration(s) for s in (4.49, 102.66, 59.5, 3723, 86399.4, 86399.5, 183763)],
-                         ['0:04', '1:43', '1:00', '1:02:03', '23:59:59', '1d 00:00', '2d 03:02'])
 
 
 if __name__ == '__main__': main()

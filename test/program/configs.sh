@@ -5,33 +5,14 @@
 #   test/program/configs.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 root=$PWD build=$(realpath -m "${1:-build/cpu}")
 export PROGRAM=$build/train_gpt2 OMP_NUM_THREADS=1
 unset RANKS HOSTFILE CUDA_VISIBLE_DEVICES
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export XDG_CACHE_HOME=$scratch/cache # for autotuning results
-failed=0
-fail() {
-    echo "$1"
-    failed=1
-}
-# says WHAT SAID EXPECTED...: the text SAID contains each EXPECTED
-says() {
-    local what=$1 said=$2 expected
-    shift 2
-    for expected; do
-        [[ $said == *"$expected"* ]] || { fail "$what lacks \"$expected\": $said"; return; }
-    done
-}
-# refused WHAT EXPECTED COMMAND...: exit code 2, one error in the last line
-refused() {
-    local what=$1 expected=$2 said status=0
-    shift 2
-    said=$("$@" 2>&1) || status=$?
-    [ "$status, $(grep -c '^error: ' <<<"$said")" = "2, 1" ] || fail "$what: exit code $status: $said"
-    says "$what" "$(tail -n 1 <<<"$said")" "error: " "$expected"
-}
 
 # A folder of data with names as llm.c has them: random tokens of GPT-2's vocabulary.
 for prefix in fineweb/fineweb fineweb100B/fineweb edu_fineweb100B/edu_fineweb; do

@@ -5,6 +5,8 @@
 # Needs no CUDA: nvcc and nvidia-smi are scripts, and make runs nothing.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/toolkit/bin"
@@ -16,7 +18,6 @@ case "\$*" in
 esac
 EOF
 chmod +x "$folder/nvcc"
-failed=0
 # check GPUS ARGUMENT EXPECTED: compute capabilities, one per line, or nvidia-smi's message; expected -gencode values
 check() {
     local found
@@ -26,7 +27,7 @@ check() {
         build/cuda-none/kernels/gelu.cu.o 2>&1 | grep -E -- '-c kernels/gelu.cu|expected all' |
         grep -oE 'arch=[^ ]+|expected all.*' | sed 's/arch=compute_//' | tr '\n' ' ')
     found=${found% }
-    [ "$found" = "$3" ] || { echo "GPUs \"$1\", $2: found \"$found\"; expected \"$3\""; failed=1; }
+    [ "$found" = "$3" ] || fail "GPUs \"$1\", $2: found \"$found\"; expected \"$3\""
 }
 all="80,code=sm_80 90a,code=sm_90a 80,code=compute_80"
 check "8.9" "" "89,code=sm_89 89,code=compute_89"

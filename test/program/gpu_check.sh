@@ -3,26 +3,24 @@
 # steps that fail, hang or are stopped, the files to keep, the table of kernels and its times, which builds are reused
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-wrong() {
-    echo "wrong: $1"
-    exit 1
-}
 
-# refused MESSAGE ARGUMENTS...: exit code 2, one line, nothing written
-refused() {
+# refuses MESSAGE ARGUMENTS...: exit code 2, one line, nothing written
+refuses() {
     local message=$1 said
     shift
     said=$(dev/gpu_check.sh "$@" 2>&1)
     [ "$?, $(wc -l <<<"$said") line" = "2, 1 line" ] && [[ $said == "error: "*"$message"* ]] ||
         wrong "gpu_check.sh $* says: $said"
 }
-refused 'the part is ""'
-refused 'the part is "4"' 4
-refused 'unknown option "--fast"' 1 --fast
-refused 'unexpected argument "b"' 1 "$scratch/a" b
-nvidia-smi -L 2>/dev/null | grep -q GPU || refused "finds no GPU" 1 "$scratch/a"
+refuses 'the part is ""'
+refuses 'the part is "4"' 4
+refuses 'unknown option "--fast"' 1 --fast
+refuses 'unexpected argument "b"' 1 "$scratch/a" b
+nvidia-smi -L 2>/dev/null | grep -q GPU || refuses "finds no GPU" 1 "$scratch/a"
 [ ! -e "$scratch/a" ] || wrong "a refused check wrote into its folder"
 
 for part in 1 2 3; do

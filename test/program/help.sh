@@ -6,13 +6,10 @@
 #   test/program/help.sh [BUILD]     with the tools in BUILD (build/cpu)
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 build=${1:-build/cpu}
 unset MAKEFLAGS
-failed=0
-fail() {
-    echo "$1"
-    failed=1
-}
 empty=$(mktemp -d)
 trap 'rm -rf "$empty"' EXIT
 # answers NAME COMMAND...: checks --help in an empty folder, which must stay empty
@@ -52,7 +49,7 @@ for source in dev/*.cpp; do
     answers "$tool" "$root/$build/$tool" --help
     refuses "$tool" "$root/$build/$tool" --word
 done
-for tool in plot watch export_runs.py data/prepare data/parquet_lines.py; do
+for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     answers "dev/$tool" python3 "$root/dev/$tool" --help
     refuses "dev/$tool" python3 "$root/dev/$tool" --word
 done

@@ -5,13 +5,11 @@
 #   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 build=$PWD/${1:-build/cpu}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-wrong() {
-    echo "wrong: $1"
-    exit 1
-}
 
 # ---- a build prints the fraction of compiled files, and returns its exit code
 cat >"$scratch/Makefile" <<'MAKE'
@@ -35,14 +33,14 @@ said=$(cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make)
 tree=$scratch/tree
 mkdir -p "$tree/dev" "$tree/build"
 cp -r scripts "$tree"
-cp -r dev/{plot,plotting,run_log.py,tool_main.py} "$tree/dev"
+cp dev/{plot,plot_references.py,run_curves.py,run_log.py,tool_main.py} "$tree/dev"
 ln -s "$PWD"/{kernels,llmc} "$tree"
-[ ! -e build/deps ] || ln -s "$PWD/build/deps" "$tree/build"
+for folder in deps python; do [ ! -e build/$folder ] || ln -s "$PWD/build/$folder" "$tree/build"; done
 seq 40 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"  # the last tenth, held out, starts with line 38
 mkdir "$scratch/some"  # PATH without what own text does not need
 IFS=: read -ra folders <<<"$PATH"
 for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$scratch/some/" 2>/dev/null || true; done
-rm -f "$scratch"/some/{apt-get,bible,gnuplot,mpirun,mpicxx,jq}
+rm -f "$scratch"/some/{apt-get,bible,python3,mpirun,mpicxx,jq}
 printf 'train_gpt2 dev/tokenize dev/generate:\n\tln -s %s/$(@F) $@\n' "$build" >"$tree/Makefile"
 run() { (cd "$tree" && QUICKSTART_MINUTES=0.03 eval "$1") </dev/null >"$scratch/out" 2>&1; }
 PATH=$scratch/some run scripts/quickstart.sh && wrong "a quickstart without its text"

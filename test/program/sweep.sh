@@ -4,14 +4,15 @@
 #   test/program/sweep.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 build=$PWD/${1:-build/cpu}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
 check() {  # WHAT COMMAND...
     local what=$1
     shift
-    "$@" || { echo "$what: failed: $*"; failed=1; }
+    "$@" || fail "$what: failed: $*"
 }
 export OMP_WAIT_POLICY=passive
 "$build/tokenize" -o "$work" --name t --hold-out 2 README.md llmc/RUNS.md scripts/README.md >/dev/null

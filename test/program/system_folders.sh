@@ -6,6 +6,8 @@
 # Needs no CUDA: the Makefile only queries nvcc for its path.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 nvcc_of() {  # ROOT: an nvcc that reports its toolkit there
@@ -15,7 +17,6 @@ nvcc_of() {  # ROOT: an nvcc that reports its toolkit there
 mkdir -p "$folder/toolkit/bin"
 system="(-isystem|-I|-L|-Wl,-rpath,) *(/usr/include|/usr/local/include|/usr/lib|/usr/lib64|/lib|/lib64)(/$(
     "${CXX:-g++}" -print-multiarch))?/?( |\$)"
-failed=0
 # check TOOLKIT ROOTS...: the compile and link commands of everything
 check() {
     nvcc_of "$1"
@@ -23,10 +24,10 @@ check() {
     shift
     commands=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" "$@" all tests 2>/dev/null)
     if [ "$(grep -c -- " -c " <<<"$commands")" -lt 50 ]; then
-        echo "toolkit in $toolkit, $*: the build has too few commands"; failed=1; return
+        fail "toolkit in $toolkit, $*: the build has too few commands"; return
     fi
     named=$(grep -oE -- "$system" <<<"$commands" | sort | uniq -c)
-    [ -z "$named" ] || { echo "toolkit in $toolkit, $*: the build's commands name"; echo "$named"; failed=1; }
+    [ -z "$named" ] || fail "toolkit in $toolkit, $*: the build's commands name $named"
 }
 check /usr
 for root in /usr /usr/; do
@@ -42,13 +43,13 @@ chmod +x "$folder/mpicxx"
 # grep reads to the end, because make fails if its reader stops.
 PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 2>/dev/null |
     grep -- "^g++.* $says" >/dev/null || {
-    echo "the linker does not get the flags of mpicxx: $says"; failed=1
+    fail "the linker does not get the flags of mpicxx: $says"
 }
 
 nvcc_of "$folder/toolkit"
 without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$folder/headers" all tests 2>/dev/null |
     grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
-[ -z "$without" ] || { echo "these commands do not search the bundle:"; echo "$without"; failed=1; }
+[ -z "$without" ] || fail "these commands do not search the bundle: $without"
 
 # From python3's packages: NVRTC's second library, which is only loaded by name, and the headers of NVTX ranges.
 packages=$folder/python/nvidia
@@ -59,10 +60,10 @@ touch "$packages"/{cu13/include/nvrtc.h,nvtx/include/nvtx3/nvToolsExt.h,cudnn/in
 from_packages=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" PYTHON="$packages" BUNDLED="$folder/headers" \
     build/cuda-none/train_gpt2 2>/dev/null)
 grep -- " -isystem $packages/nvtx/include .* -c kernels/device/range_cuda.cpp" <<<"$from_packages" >/dev/null || {
-    echo "the NVTX header is not searched in python3's packages"; failed=1
+    fail "the NVTX header is not searched in python3's packages"
 }
 builtins="-Wl,--push-state,--no-as-needed $packages/cu13/lib/libnvrtc-builtins.so.13.0 -Wl,--pop-state"
 grep -- " -o build/cuda-none/train_gpt2 .* $builtins" <<<"$from_packages" >/dev/null || {
-    echo "the program is linked without the library that NVRTC loads by name"; failed=1
+    fail "the program is linked without the library that NVRTC loads by name"
 }
 exit $failed

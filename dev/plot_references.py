@@ -1,4 +1,4 @@
-# references.py - published results that a plot can show with the runs
+# plot_references.py - published results that dev/plot can show with the runs
 #
 # GPT-2 124M: loss of OpenAI's weights on FineWeb's validation tokens, from dev/vislog of karpathy/llm.c; HellaSwag
 # acc_norm in completion style, from karpathy/build-nanogpt. llm.c: the log of its GPT-2 124M run on FineWeb, 19,560
@@ -8,8 +8,8 @@ TOKENS_PER_STEP = 524288
 REFERENCES = {
     '124M': {
         'vocabulary': 50257,
-        'levels': {'loss': [('GPT-2 124M', 3.424958, "OpenAI's weights, by llm.c")],
-                   'hellaswag': [('GPT-2 124M', 0.2955, "OpenAI's weights, by build-nanogpt")]},
+        'levels': {'loss': ('GPT-2 124M', 3.424958, "OpenAI's weights, by llm.c"),
+                   'hellaswag': ('GPT-2 124M', 0.2955, "OpenAI's weights, by build-nanogpt")},
         'curve': {
             'name': 'llm.c 124M',
             'source': "modded-nanogpt's log of it",

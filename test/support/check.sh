@@ -1,0 +1,28 @@
+# check.sh - what the shell tests share; to source
+#
+# fail counts on; wrong ends the test. A test that uses fail ends with `exit $failed`.
+failed=0
+fail() {
+    echo "$1"
+    failed=1
+}
+wrong() {
+    echo "wrong: $1"
+    exit 1
+}
+# says WHAT SAID EXPECTED...: the text SAID contains each EXPECTED
+says() {
+    local what=$1 said=$2 expected
+    shift 2
+    for expected; do
+        [[ $said == *"$expected"* ]] || { fail "$what lacks \"$expected\": $said"; return; }
+    done
+}
+# refused WHAT EXPECTED COMMAND...: exit code 2, one error in the last line
+refused() {
+    local what=$1 expected=$2 said status=0
+    shift 2
+    said=$("$@" 2>&1) || status=$?
+    [ "$status, $(grep -c '^error: ' <<<"$said")" = "2, 1" ] || fail "$what: exit code $status: $said"
+    says "$what" "$(tail -n 1 <<<"$said")" "error: " "$expected"
+}
