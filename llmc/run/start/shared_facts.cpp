@@ -8,7 +8,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/run/start/version.h"
 
 namespace llmc {
@@ -17,14 +17,11 @@ namespace {
 // Reads only some blocks, unlike fingerprint_of_file(): shards may be very large.
 std::string fingerprint_of_blocks(const std::string& path) {
     constexpr std::size_t kBlocks = 16, kBlockBytes = 4096;
-    const MappedFile file(path, "shard");
-    const std::span<const std::byte> bytes = file.bytes();
-    const std::size_t block = std::min(bytes.size(), kBlockBytes), spread = bytes.size() - block;
-    std::vector<std::byte> read;
-    for (std::size_t i = 0; i < kBlocks; ++i) {
-        const auto sample = bytes.subspan(spread * i / (kBlocks - 1), block);
-        read.insert(read.end(), sample.begin(), sample.end());
-    }
+    const InputFile file(path, "shard");
+    const std::size_t block = std::min<std::uint64_t>(file.size(), kBlockBytes), spread = file.size() - block;
+    std::vector<std::byte> read(kBlocks * block);
+    for (std::size_t i = 0; i < kBlocks; ++i)
+        file.read(spread * i / (kBlocks - 1), std::span(read).subspan(i * block, block));
     return fingerprint(read);
 }
 

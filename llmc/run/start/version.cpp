@@ -6,7 +6,6 @@
 #include "kernels/device/device.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/fingerprint.h"
-#include "llmc/base/mapped_file.h"
 #include "llmc/run/start/commit.h"
 #include "llmc/run/start/library_versions.h"
 
@@ -53,7 +52,7 @@ nlohmann::ordered_json version_json() {
     for (const auto& [library, version] : library_versions()) json[library] = version;
     // distinguishes builds of the same version
     const char* const program = "/proc/self/exe";  // missing without /proc
-    json["build"] = is_present(program) ? fingerprint(MappedFile(program, "program").bytes()) : "n/a";
+    json["build"] = is_present(program) ? fingerprint_of_file(program).xxh3 : "n/a";
     return json;
 }
 

@@ -73,9 +73,9 @@ template <class Edit> void rewrite(const fs::path& file, Edit&& edit) {
     {
         const SafetensorsFile source(file);
         for (const TensorInfo& tensor : source.tensors()) {
-            const auto bytes = source.bytes(tensor);
-            entries.push_back({{tensor.name, tensor.dtype, tensor.shape},
-                               std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+            Entry& entry = entries.emplace_back(TensorToWrite{tensor.name, tensor.dtype, tensor.shape},
+                                                std::string(tensor.end - tensor.begin, ' '));
+            source.read_bytes(tensor, 0, std::as_writable_bytes(std::span(entry.bytes)));
         }
     }
     edit(entries);

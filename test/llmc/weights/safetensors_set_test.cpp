@@ -56,7 +56,11 @@ struct Sharded {
                         index["weight_map"][name] = file;
                     }
             SafetensorsWriter writer(path() / file, infos, {{"format", "pt"}});
-            for (const TensorInfo* tensor : found) writer.append(whole.bytes(*tensor));
+            for (const TensorInfo* tensor : found) {
+                std::vector<std::byte> bytes(tensor->end - tensor->begin);
+                whole.read_bytes(*tensor, 0, bytes);
+                writer.append(bytes);
+            }
             writer.finish();
         }
         write_index(text_of(index));
