@@ -15,8 +15,6 @@
 #include "llmc/base/waiting_threads.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/control/between_steps.h"
-#include "llmc/run/start/open_context.h"
-#include "llmc/run/start/shared_facts.h"
 #include "llmc/run/start/startup.h"
 #include "llmc/run/start/version.h"
 
