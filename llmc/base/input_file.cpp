@@ -40,11 +40,11 @@ InputFile::~InputFile() {
     if (file_ >= 0) ::close(file_);
 }
 
-void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+void InputFile::read(std::uint64_t offset, std::span<std::byte> out, Blame blame) const {
     for (std::size_t found = 0; found < out.size();) {
         const ssize_t got = ::pread(file_, out.data() + found, out.size() - found, off_t(offset + found));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail_as_unreadable(what_, errno, Blame::runtime);
+        if (got < 0) fail_as_unreadable(what_, errno, blame);
         if (got == 0)
             throw UnreadableError(what_ + " is cut off; expected " + counted(std::ssize(out), "byte") + " at offset " +
                                       std::to_string(offset) + ", found " + std::to_string(found) +

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/base/error.h"
+
 namespace llmc {
 
 // An open file. If another file takes its name, this one is still read.
@@ -27,8 +29,8 @@ public:
     std::uint64_t size() const { return size_; }  // when it was opened
 
     // Fills `out` with the bytes from `offset`. Thread-safe. Throws a run-time UnreadableError that names file, offset,
-    // expected and found bytes if the file ends before, or the system's error.
-    void read(std::uint64_t offset, std::span<std::byte> out) const;
+    // expected and found bytes if the file ends before, or one with `blame` if the system refuses.
+    void read(std::uint64_t offset, std::span<std::byte> out, Blame blame = Blame::input) const;
 
 private:
     std::string path_, what_;

@@ -81,7 +81,7 @@ std::vector<std::uint16_t> Shard::read(std::int64_t first, std::int64_t count) c
         fail("shard " + path() + ": a read", std::to_string(count) + " tokens from offset " + std::to_string(first),
              "a range within its " + std::to_string(tokens_));
     std::vector<std::uint16_t> ids(static_cast<std::size_t>(count));
-    file_.read(std::uint64_t(kShardHeaderBytes + 2 * first), std::as_writable_bytes(std::span(ids)));
+    file_.read(std::uint64_t(kShardHeaderBytes + 2 * first), std::as_writable_bytes(std::span(ids)), Blame::runtime);
     if (largest(ids) >= vocabulary_.size) {
         const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::uint16_t id) { return id >= vocabulary_.size; });
         fail("shard " + path() + ": id of token " + std::to_string(first + (bad - ids.begin())), *bad,
