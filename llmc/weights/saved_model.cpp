@@ -1,6 +1,6 @@
-// checkpoint.cpp - reads and writes a model's files: matches Hugging Face's names and shapes with the parameter table,
+// saved_model.cpp - reads and writes a model's files: matches Hugging Face's names and shapes with the parameter table,
 // and reads llm.c's format
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ namespace llmc {
 namespace fs = std::filesystem;
 
 // The open files of one format. Tensors are identified by their index in the table.
-class Checkpoint::Format {
+class SavedModel::Format {
 public:
     virtual ~Format() = default;
     virtual const ParameterTable& table() const = 0;
@@ -151,7 +151,7 @@ void append_transposed(SafetensorsWriter& writer, std::span<const float> values,
     }
 }
 
-class HuggingFaceFormat : public Checkpoint::Format {
+class HuggingFaceFormat : public SavedModel::Format {
 public:
     explicit HuggingFaceFormat(const fs::path& path)
         : files_(path),
@@ -180,7 +180,7 @@ private:
     std::vector<StoredTensor> tensors_;  // in the table's order
 };
 
-class LlmcFormat : public Checkpoint::Format {
+class LlmcFormat : public SavedModel::Format {
 public:
     explicit LlmcFormat(const fs::path& path) : file_(path) {}
 
@@ -199,7 +199,7 @@ private:
     LlmcFile file_;
 };
 
-std::unique_ptr<const Checkpoint::Format> open_files(const fs::path& path) {
+std::unique_ptr<const SavedModel::Format> open_files(const fs::path& path) {
     require_model_path(path.string());
     const bool is_llmc = path.extension() == ".bin" || begins_as_llmc_file(path);
     if (is_llmc && !fs::is_directory(path)) return std::make_unique<LlmcFormat>(path);
@@ -208,15 +208,15 @@ std::unique_ptr<const Checkpoint::Format> open_files(const fs::path& path) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const fs::path& path) : files_(open_files(path)) {}
-Checkpoint::~Checkpoint() = default;
-Checkpoint::Checkpoint(Checkpoint&& other) noexcept = default;
+SavedModel::SavedModel(const fs::path& path) : files_(open_files(path)) {}
+SavedModel::~SavedModel() = default;
+SavedModel::SavedModel(SavedModel&& other) noexcept = default;
 
-const ModelConfig& Checkpoint::config() const { return files_->table().config(); }
-std::string Checkpoint::dropout() const { return files_->dropout(); }
-int Checkpoint::end_of_text() const { return files_->end_of_text(); }
+const ModelConfig& SavedModel::config() const { return files_->table().config(); }
+std::string SavedModel::dropout() const { return files_->dropout(); }
+int SavedModel::end_of_text() const { return files_->end_of_text(); }
 
-void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const {
+void SavedModel::read(const ParameterTable& table, std::span<float> flat) const {
     require(table.config() == config(), "the model to fill", describe(table.config()),
             describe(config()) + ", the size of the checkpoint");
     require(std::int64_t(flat.size()) == table.elements(), "the length of the array to fill", flat.size(),
@@ -253,7 +253,7 @@ NewestModel newest_model(const fs::path& path) {
             const fs::path& folder = entry->second;
             try {
                 check_model_of_manifest(folder);
-                const Checkpoint opens(folder);
+                const SavedModel opens(folder);
                 newest.path = folder;
                 return newest;
             } catch (const UnreadableError&) {

@@ -12,7 +12,7 @@
 #include "llmc/data/shard_set.h"
 #include "llmc/data/validation_batches.h"
 #include "llmc/run/options/options.h"
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 
 namespace llmc {
 
@@ -47,7 +47,7 @@ std::vector<Fact> hellaswag_facts(const HellaSwagFile* file);
 
 struct StartingPoint {
     ModelConfig config;
-    std::optional<Checkpoint> checkpoint;  // empty: random weights
+    std::optional<SavedModel> checkpoint;  // empty: random weights
     std::filesystem::path path{};          // the checkpoint's
     std::vector<std::string> notes{};      // which checkpoint of a run is used; what of its config is not applied
 };

@@ -105,7 +105,7 @@ std::int64_t length_for(const NewestModel& model) {
     const std::string init = model.path.string();
     require_model_path(init);
     const ModelConfig config = is_model_name(init) ? model_by_name(init, kGpt2Vocabulary.size).config
-                                                   : Checkpoint(init).config();
+                                                   : SavedModel(init).config();
     return std::min<std::int64_t>(config.max_seq_len, 1024);
 }
 
