@@ -119,7 +119,7 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 # instead of 92 with the four of a GPU apart, but many cores have nothing to do meanwhile.
 UNITE     ?= kernels llmc
 KERNELS_AS_ONE := $(if $(SANITIZE),,$(filter test,$(UNITE)))
-APART     := %/processor_check.cpp %/commit.cpp test/support/% test/main% \
+APART     := %/processor_check.cpp test/support/% test/main% \
              kernels/simt/races/% $(if $(or $(filter cpu,$(DEVICE)),$(KERNELS_AS_ONE)),,kernels/%.cu) \
              $(filter-out %.cu %_mpi_test.cpp,$(call with_end,$(ENDS) $(ENDS:%=%_absent)))
 # GROUP:FOLDER: these folders are compiled with the files of another one, because most of the time of each goes to
@@ -298,8 +298,8 @@ ifeq ($(DEVICE),cuda)
 $(foreach end,cuda cublaslt cudnn nccl,$(HOSTBUILD)/%_$(end).cpp.o $(HOSTBUILD)/%_$(end)_test.cpp.o): \
   private CXXFLAGS += $(CUDAFLAGS)
 endif
-COMMIT_OBJECT := $(filter %/commit.cpp.o,$(LIBRARY))
-$(COMMIT_OBJECT): private CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
+COMMIT_OBJECT := $(filter %/version_host.cpp.o %/version_cuda.cpp.o,$(LIBRARY))
+$(COMMIT_OBJECT): private CXXFLAGS += -DTRAIN_GPT2_COMMIT='"$(COMMIT)"'
 $(COMMIT_OBJECT): $(HOSTBUILD)/commit
 
 # ---- files that record how things were built, and united files

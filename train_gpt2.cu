@@ -5,18 +5,17 @@
 // (130 for Ctrl-C) it was interrupted and has saved a checkpoint.
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "kernels/device/range.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/ignored_signals.h"
+#include "llmc/base/short_omp_spin.h"
 #include "llmc/base/standard_streams.h"
-#include "llmc/base/waiting_threads.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/control/between_steps.h"
-#include "llmc/run/start/open_context.h"
-#include "llmc/run/start/shared_facts.h"
 #include "llmc/run/start/startup.h"
 #include "llmc/run/start/version.h"
 
@@ -26,29 +25,42 @@ namespace {
 
 int exit_code_after(int signal) { return signal != 0 ? 128 + signal : 0; }  // 0: no signal
 
-// What train() and evaluate() use. Every rank has one and makes the same calls; only rank 0 prints, samples and writes
-// the log.
-struct Run {
+struct Outcome {
+    int exit_code = 0;
+    std::exception_ptr shared_error{};
+};
+
+// A run from its start to its exit code. Every rank has one and makes the same calls; only rank 0 prints, samples and
+// writes the log.
+struct Trainer {
     const Options& options;
     Startup& startup;
     Context& context;
-    Model& model;
-    BatchUpload& upload;
-    Evaluator& evaluator;
-    Report& report;
     Interrupt& interrupt;
+    const RunPlan& plan = startup.plan;
+    const RunData& data = startup.data;
+    const std::unique_ptr<Model> model = make_initial_model(startup, options, context);
+    Report report = open_report(startup, options, context);
+    BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
+    Evaluator evaluator{{.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
+                         .validation = startup.data.validation ? &*startup.data.validation : nullptr,
+                         .hellaswag = data.hellaswag ? &*data.hellaswag : nullptr,
+                         .sampler = plan.sampler ? &*plan.sampler : nullptr},
+                        context, *model, upload, report, interrupt};
+
+    int evaluate();
+    Outcome train();
+    int run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints);
 };
 
 // Loads the optimizer's state and trains. Returns the exit code.
-int run_steps(const Run& run, GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints) {
-    const auto& [options, startup, context, model, upload, evaluator, report, interrupt] = run;
-    const RunPlan& plan = startup.plan;
+int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints) {
     const Resumption* const resumption = startup.resumption();
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     if (resumption) load_optimizer(optimizer, resumption->folder, resumption->state, plan.table, context);
-    optimizer.round_parameters(model);
-    Throughput throughput(flops_per_token(model.table(), shape.seq_len), plan.peak_flops);
+    optimizer.round_parameters(*model);
+    Throughput throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops);
     ModuleNoise noise(gradients.sums().module_names(), options.noise_scale_beta);
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps,
                      plan.measures_noise() ? &noise : nullptr, shape.seq_len);
@@ -59,12 +71,11 @@ int run_steps(const Run& run, GradientExchange& gradients, OptimizerStep& optimi
         report.restore_health(resumption->state.health);
         if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     }
-    StepBatches batches(*startup.data.loader, options.overfit_batch, shape.rows());
+    StepBatches batches(*data.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.control,
                                {.ranks = ranks, .interrupt = interrupt, .report = report, .evaluator = evaluator,
                                 .checkpoints = checkpoints, .step_log = step_log, .optimizer = optimizer,
-                                .noise = noise, .batches = batches, .loader = *startup.data.loader,
-                                .identity = plan.identity},
+                                .noise = noise, .batches = batches, .identity = plan.identity},
                                resumption ? &resumption->state : nullptr);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // weight of each token in the gradient
     try {
@@ -80,14 +91,14 @@ int run_steps(const Run& run, GradientExchange& gradients, OptimizerStep& optimi
                 if (micro_batch == 0) record.epoch = batch.from.epoch;
                 gradients.begin({.index = micro_batch, .count = plan.micro_batches,
                                  .valid_targets = batch.valid_targets});
-                model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
-                                       token_weight, gradients);
+                model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
+                                        token_weight, gradients);
             }
             if (!between_steps.all_can_update()) break;
             record.progress = between_steps.progress();
             const auto learning_rate =
                 float(plan.schedule.learning_rate(step, record.progress ? record.progress->share : 0));
-            optimizer.run(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
+            optimizer.run(*model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
             step_log.enqueued(record, step_began);
         }
         return exit_code_after(between_steps.finish());
@@ -97,39 +108,32 @@ int run_steps(const Run& run, GradientExchange& gradients, OptimizerStep& optimi
     }
 }
 
-struct Outcome {
-    int exit_code = 0;
-    std::exception_ptr shared_error{};
-};
-
 // A SharedError is returned, not thrown: optimizer and checkpoints have parts of the communicator. A part that is
 // destroyed during an exception cannot know that all ranks share it, so it gives up MPI and aborts NCCL.
-Outcome train(const Run& run) {
-    const auto& [options, startup, context, model, upload, evaluator, report, interrupt] = run;
-    const RunPlan& plan = startup.plan;
+Outcome Trainer::train() {
     const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), context);
-    OptimizerStep optimizer(model, *gradients, plan.optimizer, context);
+    OptimizerStep optimizer(*model, *gradients, plan.optimizer, context);
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
-                                  .end_of_text = startup.data.vocabulary().end_of_text,
+                                  .end_of_text = data.vocabulary().end_of_text,
                                   .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
                                   .first_step = plan.first_step},
-                                 model, optimizer, context, report);
+                                 *model, optimizer, context, report);
     try {
-        return {.exit_code = run_steps(run, *gradients, optimizer, checkpoints)};
+        return {.exit_code = run_steps(*gradients, optimizer, checkpoints)};
     } catch (const SharedError&) {
         return {.shared_error = std::current_exception()};
     }
 }
 
-int evaluate(const Run& run) {
+int Trainer::evaluate() {
     const double began = seconds_now();
-    int signal = run.startup.data.val ? run.evaluator.validate(0) : 0;
-    if (run.evaluator.unreadable()) std::rethrow_exception(run.evaluator.unreadable());
-    if (run.startup.data.hellaswag && signal == 0) signal = run.evaluator.score_hellaswag(0).signal;
-    if (run.startup.plan.sampler && signal == 0) signal = run.evaluator.sample(0);
-    run.report.end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
-    share_failure(*run.context.communicator, run.report.failure());
+    int signal = data.val ? evaluator.validate(0) : 0;
+    if (evaluator.unreadable()) std::rethrow_exception(evaluator.unreadable());
+    if (data.hellaswag && signal == 0) signal = evaluator.score_hellaswag(0).signal;
+    if (plan.sampler && signal == 0) signal = evaluator.sample(0);
+    report.end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
+    share_failure(*context.communicator, report.failure());
     return exit_code_after(signal);
 }
 
@@ -140,19 +144,9 @@ int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, In
     Context context = open_context(options, communicator);
     Startup startup = prepare_run(options, std::move(search), context);
     if (options.dry_run) return 0;
-    const RunPlan& plan = startup.plan;
-    RunData& data = startup.data;
-    const auto model = make_initial_model(startup, options, context);
-    Report report = open_report(startup, options, context);
-    BatchUpload upload(plan.setup.shape, plan.setup.config.vocabulary, context);
-    Evaluator evaluator({.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
-                         .validation = data.validation ? &*data.validation : nullptr,
-                         .hellaswag = data.hellaswag ? &*data.hellaswag : nullptr,
-                         .sampler = plan.sampler ? &*plan.sampler : nullptr},
-                        context, *model, upload, report, interrupt);
-    const Run all{options, startup, context, *model, upload, evaluator, report, interrupt};
-    if (options.eval_only) return evaluate(all);
-    const Outcome outcome = train(all);
+    Trainer trainer{options, startup, context, interrupt};
+    if (options.eval_only) return trainer.evaluate();
+    const Outcome outcome = trainer.train();
     if (outcome.shared_error) std::rethrow_exception(outcome.shared_error);
     return outcome.exit_code;
 }

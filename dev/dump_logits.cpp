@@ -11,7 +11,7 @@
 #include "kernels/device/stream.h"
 #include "llmc/base/counted.h"
 #include "llmc/model/model.h"
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 
 using namespace base;
 
@@ -33,7 +33,7 @@ void run(const cxxopts::ParseResult& given) {
         require(given.count(flag) > 0, std::string("--") + flag, "not given", "a path", "see --help");
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
     for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
-    const llmc::Checkpoint checkpoint(newest.path);
+    const llmc::SavedModel checkpoint(newest.path);
     const std::vector<int> ids = read_ids(given["ids"].as<std::string>());
     const std::size_t seq_len = std::size_t(given["seq-len"].as<int>());
     require(seq_len >= 1 && ids.size() % seq_len == 0, "the number of ids", ids.size(),

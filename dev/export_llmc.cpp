@@ -6,8 +6,8 @@
 
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
-#include "llmc/weights/checkpoint.h"
 #include "llmc/weights/llmc_file.h"
+#include "llmc/weights/saved_model.h"
 
 using namespace base;
 
@@ -51,7 +51,7 @@ void run(const cxxopts::ParseResult& given) {
 
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
     for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
-    const llmc::Checkpoint checkpoint(newest.path);
+    const llmc::SavedModel checkpoint(newest.path);
     const llmc::ParameterTable table(checkpoint.config());
     std::vector<float> weights(std::size_t(table.elements()));
     checkpoint.read(table, weights);

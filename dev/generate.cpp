@@ -27,7 +27,7 @@
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/evaluation/generation.h"
 #include "llmc/run/options/options.h"
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 
 using namespace base;
 
@@ -83,7 +83,7 @@ Number number(const cxxopts::ParseResult& given, const std::string& flag, Number
 
 // The model's tokenizer, loaded from its folder if saved there. A model may have more ids than its tokenizer (padding),
 // so the end-of-text id identifies the vocabulary, or the number of ids if the model does not name one.
-std::unique_ptr<Tokenizer> tokenizer_of(const llmc::Checkpoint& checkpoint, const std::filesystem::path& folder) {
+std::unique_ptr<Tokenizer> tokenizer_of(const llmc::SavedModel& checkpoint, const std::filesystem::path& folder) {
     Vocabulary vocabulary{checkpoint.config().vocabulary, checkpoint.end_of_text()};
     for (const Vocabulary& known : {llmc::kByteVocabulary, llmc::kGpt2Vocabulary})
         if (vocabulary.end_of_text >= 0 ? vocabulary.end_of_text == known.end_of_text && vocabulary.size >= known.size
@@ -94,7 +94,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const llmc::Checkpoint& checkpoint, cons
 
 struct SavedModel {
     std::filesystem::path path;
-    llmc::Checkpoint checkpoint;
+    llmc::SavedModel checkpoint;
     std::unique_ptr<Tokenizer> tokenizer;
 };
 
@@ -103,7 +103,7 @@ SavedModel open_newest(const std::filesystem::path& given) {
     while (true) {
         const auto newest = llmc::newest_model(given);
         try {
-            llmc::Checkpoint checkpoint(newest.path);
+            llmc::SavedModel checkpoint(newest.path);
             auto tokenizer = tokenizer_of(checkpoint, newest.path);
             if (newest.path != given && !llmc::is_there(newest.path)) continue;
             for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
@@ -120,7 +120,7 @@ std::string mebibytes(std::size_t bytes) {
     return text;
 }
 
-std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kernels::DType dtype,
+std::unique_ptr<llmc::Model> load_model(const llmc::SavedModel& checkpoint, kernels::DType dtype,
                                         const llmc::DecoderShape& shape, llmc::Context& context) {
     const llmc::ModelSetup setup{.config = checkpoint.config(), .dtype = dtype, .shape = {1, 1}, .training = false};
     const llmc::ParameterTable table(setup.config);

@@ -20,7 +20,7 @@ public:
 
 // Throws UnreadableError with the reason in errno, or Error if the file is missing. `what`: its name in messages,
 // "shard PATH".
-[[noreturn]] void fail_as_unreadable(const std::string& what, int fault = errno);
+[[noreturn]] void fail_as_unreadable(const std::string& what, int fault = errno, Blame blame = Blame::input);
 // What a user can do about an errno value.
 std::string advice_after(int fault);
 // Whether the errno value says that there is no such file.

@@ -1,9 +1,6 @@
 // fingerprint.cpp - hashes bytes in memory, and whole files
 #include "llmc/base/fingerprint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 // g++ 12 warns of the undefined operand inside its own AVX-512 intrinsics.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -12,11 +9,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
-#include "llmc/base/file_status.h"
+#include "llmc/base/input_file.h"
 
 namespace llmc {
 namespace {
@@ -48,22 +45,15 @@ FileFingerprint FingerprintStream::end() const { return {bytes_, digits(XXH3_64b
 
 FileFingerprint fingerprint_of_file(const std::filesystem::path& file,
                                     const std::function<void(std::int64_t)>& on_read) {
-    struct Open {
-        int number;
-        ~Open() {
-            if (number >= 0) close(number);
-        }
-    } const open{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (open.number < 0) fail_as_unreadable(file.string());
+    const InputFile input(file.string(), "");
     FingerprintStream stream;
     std::vector<std::byte> buffer(kReadAtOnce);
-    while (true) {
-        const ssize_t got = read(open.number, buffer.data(), buffer.size());
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail_as_unreadable(file.string());
-        if (got == 0) break;
-        stream.append(std::span(buffer).first(std::size_t(got)));
-        if (on_read) on_read(got);
+    for (std::uint64_t offset = 0; offset < input.size();) {
+        const auto part = std::span(buffer).first(std::min<std::uint64_t>(kReadAtOnce, input.size() - offset));
+        input.read(offset, part);
+        offset += part.size();
+        stream.append(part);
+        if (on_read) on_read(std::ssize(part));
     }
     return stream.end();
 }

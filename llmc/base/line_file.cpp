@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "kernels/base/error.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 
 namespace llmc {
 
@@ -47,7 +47,7 @@ void LineFile::require_in_place() const {
 }
 
 void LineFile::drop_half_line() {
-    const auto whole = std::int64_t(MappedFile(path_, "log").text().rfind('\n') + 1);  // npos + 1 is 0
+    const auto whole = std::int64_t(read_text(path_, "log").rfind('\n') + 1);  // npos + 1 is 0
     if (whole == size() || ftruncate(file_, whole) == 0) return;
     fail("the end of " + path_.string(), "refused by the system (" + std::string(std::strerror(errno)) + ")",
          "to be truncated after its last complete line", "truncate the file", Blame::runtime);

@@ -36,7 +36,6 @@ void fill_rows(const Shard& shard, std::int64_t first, std::int64_t valid, std::
     if (valid > 0) {
         const auto tokens = shard.read(first, valid + 1);
         split_inputs_and_targets(tokens, inputs.first(std::size_t(valid)), targets.first(std::size_t(valid)));
-        shard.require_whole(tokens);
     }
     std::fill(inputs.begin() + valid, inputs.end(), 0);
     std::fill(targets.begin() + valid, targets.end(), kernels::kIgnoreTarget);

@@ -11,7 +11,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 
 namespace llmc {
 namespace {
@@ -324,8 +324,7 @@ BpeMerges parse_merges(const std::string& file, std::string_view text) {
 }
 
 BpeMerges read_merges(const std::filesystem::path& file) {
-    const MappedFile mapped(file.string(), "the merges");
-    return parse_merges(file.string(), mapped.text());
+    return parse_merges(file.string(), read_text(file.string(), "the merges"));
 }
 
 BpeMerges read_gpt2_merges(const std::filesystem::path& file) {

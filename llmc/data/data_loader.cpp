@@ -48,8 +48,6 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
                         ", with the last target), or partial steps with --pad-last");
         rows_per_epoch_ = rows;
     }
-    if (!options_.shuffle_seed)
-        for (const Shard& shard : shards_.shards()) shard.expect_sequential_reads();
     current_.batch = Batch(shape);
     if (options_.prefetch) {
         ahead_.batch = Batch(shape);

@@ -2,11 +2,10 @@
 #include "llmc/data/hellaswag_file.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/base/error.h"
 #include "llmc/base/fingerprint.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 
 namespace llmc {
 namespace {
@@ -54,18 +53,15 @@ private:
 }  // namespace
 
 HellaSwagFile::HellaSwagFile(const std::string& path) : path_(path) {
-    MappedFile file(path, "HellaSwag file");
-    file.guard();
-    const std::span<const std::byte> bytes = file.bytes();
+    const InputFile file(path, "HellaSwag file");
     const std::string name = "HellaSwag file " + path + ": ";
-    require(bytes.size() >= std::size_t(kShardHeaderBytes) && bytes.size() % 2 == 0, name + "size in bytes",
-            bytes.size(), "an even number, at least the 1024 of the header",
+    require(file.size() >= std::uint64_t(kShardHeaderBytes) && file.size() % 2 == 0, name + "size in bytes",
+            file.size(), "an even number, at least the 1024 of the header",
             "the file is truncated or not a HellaSwag file");
     std::array<std::int32_t, kShardHeaderWords> header;
-    std::memcpy(header.data(), bytes.data(), sizeof header);
-    words_.resize((bytes.size() - sizeof header) / 2);
-    if (!words_.empty()) std::memcpy(words_.data(), bytes.data() + sizeof header, words_.size() * 2);
-    file.require_whole();
+    file.read(0, std::as_writable_bytes(std::span(header)));
+    words_.resize((file.size() - sizeof header) / 2);
+    file.read(sizeof header, std::as_writable_bytes(std::span(words_)));
 
     const auto [magic, version, count, longest] = std::array{header[0], header[1], header[2], header[3]};
     require(magic == kHellaSwagMagic, name + "magic number", magic, std::to_string(kHellaSwagMagic),

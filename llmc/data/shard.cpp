@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -29,18 +28,6 @@ std::uint16_t largest(std::span<const std::uint16_t> ids) {
     return largest;
 }
 
-// Missing data reads as zeros at least to the end of its page, so it is enough to check the last id read of each page.
-bool may_be_cut_off(std::span<const std::uint16_t> ids) {
-    constexpr std::uintptr_t kPage = 4096;  // the smallest page size
-    const auto* id = ids.data();
-    for (const auto* const end = id + ids.size(); id != end;) {
-        const std::uintptr_t to_page_end = (kPage - reinterpret_cast<std::uintptr_t>(id) % kPage) / sizeof *id;
-        id += std::min(std::ptrdiff_t(to_page_end), end - id);
-        if (id[-1] == 0) return true;
-    }
-    return false;
-}
-
 constexpr int kVocabularyWord = 3;  // word of the header
 
 }  // namespace
@@ -63,14 +50,14 @@ Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_w
 
 Shard::Shard(std::string path) : file_(std::move(path), "shard") {
     const std::string file = "shard " + file_.path() + ": ";
-    const auto size = std::int64_t(file_.bytes().size());
+    const auto size = std::int64_t(file_.size());
     require(size > 0, "shard " + file_.path(), "empty", "a header of 1024 bytes and token ids",
             "create it again with dev/tokenize");
     require(size >= kShardHeaderBytes, file + "size in bytes", size, "at least the 1024 of the header",
             "it is truncated or not a shard: copy or create it again");
 
     std::array<std::int32_t, kShardHeaderWords> header;
-    std::memcpy(header.data(), file_.bytes().data(), sizeof header);
+    file_.read(0, std::as_writable_bytes(std::span(header)));
     const auto [magic, version, tokens] = std::array{header[0], header[1], header[2]};
     const auto other = std::ranges::find(kNotShards, magic, &std::pair<std::int32_t, const char*>::first);
     require(magic == kShardMagic, file + "magic number", magic, std::to_string(kShardMagic),
@@ -87,15 +74,14 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
 
     vocabulary_ = vocabulary_of_header(std::span(header).subspan(kVocabularyWord), kVocabularyWord, file);
     tokens_ = tokens;
-    file_.guard();
 }
 
-std::span<const std::uint16_t> Shard::read(std::int64_t first, std::int64_t count) const {
+std::vector<std::uint16_t> Shard::read(std::int64_t first, std::int64_t count) const {
     if (first < 0 || count < 0 || first > tokens_ || count > tokens_ - first)
         fail("shard " + path() + ": a read", std::to_string(count) + " tokens from offset " + std::to_string(first),
              "a range within its " + std::to_string(tokens_));
-    const std::span ids{reinterpret_cast<const std::uint16_t*>(file_.bytes().data() + kShardHeaderBytes) + first,
-                        std::size_t(count)};
+    std::vector<std::uint16_t> ids(static_cast<std::size_t>(count));
+    file_.read(std::uint64_t(kShardHeaderBytes + 2 * first), std::as_writable_bytes(std::span(ids)), Blame::runtime);
     if (largest(ids) >= vocabulary_.size) {
         const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::uint16_t id) { return id >= vocabulary_.size; });
         fail("shard " + path() + ": id of token " + std::to_string(first + (bad - ids.begin())), *bad,
@@ -103,14 +89,6 @@ std::span<const std::uint16_t> Shard::read(std::int64_t first, std::int64_t coun
              "the file is damaged or belongs to another vocabulary: create it again", Blame::runtime);
     }
     return ids;
-}
-
-void Shard::require_whole(std::span<const std::uint16_t> ids) const {
-    // The system call is made only if the ids require it: the file may be on a network file system.
-    if (file_.pages_missing() || (may_be_cut_off(ids) && file_.cut_off()))
-        fail("shard " + path(), "cut off",
-             "to keep the " + counted(tokens_, "token") + " that it had at the start",
-             "create it again, and do not change shards while a run reads them", Blame::runtime);
 }
 
 }  // namespace llmc

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/base/error.h"
+#include "kernels/device/types.h"
 
 namespace llmc {
 namespace {
@@ -35,33 +36,33 @@ ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens
         const std::int64_t taken = std::min(shard.tokens() - 1, requested_ - taken_);
         if (taken == 0) continue;
         taken_ += taken;
-        targets_ += taken;
-        if (mask_document_start_) {
-            const auto inputs = shard.read(0, taken);
-            targets_ -= std::count(inputs.begin(), inputs.end(), std::uint16_t(shard.vocabulary().end_of_text));
-        }
         const std::int64_t rows = rounded_up_quotient(taken, shape.seq_len);
         rows_used_ += rows;
         last_row_targets_ = taken - (rows - 1) * shape.seq_len;
     }
     require(taken_ > 0, "number of tokens in each shard of the validation data", 1,
             "at least 2, an input and its target", "hold out more text");
+    if (mask_document_start_) for_targets([&](std::int32_t) { ++targets_; });
+    else targets_ = taken_;
     require(targets_ > 0, "number of validation targets that --mask-document-start leaves of " + std::to_string(taken_),
             targets_, "at least 1", "hold out more text, or validate on more tokens");
     batch_ = Batch(shape);
     batches_ = rounded_up_quotient(rows_used_, shape_.global_rows());
 }
 
-std::int64_t ValidationBatches::target_bytes(std::span<const std::uint16_t> bytes_of_id) const {
-    std::int64_t bytes = 0, left = taken_;
-    for (const Shard& shard : shards_.shards()) {
-        const std::int64_t taken = std::min(shard.tokens() - 1, left);
-        left -= taken;
-        const auto ids = shard.read(0, taken + 1);
-        for (std::size_t i = 1; i < ids.size(); ++i)
-            if (!mask_document_start_ || ids[i - 1] != shard.vocabulary().end_of_text) bytes += bytes_of_id[ids[i]];
-        shard.require_whole(ids);
+template <class Use> void ValidationBatches::for_targets(Use&& use) const {
+    Batch row({.micro_batch = 1, .seq_len = shape_.seq_len});
+    for (std::int64_t i = 0; i < rows_used_; ++i) {
+        fill_row(i, row.inputs, row.targets);
+        if (mask_document_start_) ignore_document_starts(row, shards_.vocabulary().end_of_text);
+        for (const std::int32_t id : row.targets)
+            if (id != kernels::kIgnoreTarget) use(id);
     }
+}
+
+std::int64_t ValidationBatches::target_bytes(std::span<const std::uint16_t> bytes_of_id) const {
+    std::int64_t bytes = 0;
+    for_targets([&](std::int32_t id) { bytes += bytes_of_id[std::size_t(id)]; });
     return bytes;
 }
 
@@ -77,7 +78,8 @@ const Batch& ValidationBatches::operator[](std::int64_t j) {
     return batch_;
 }
 
-void ValidationBatches::fill_row(std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+void ValidationBatches::fill_row(std::int64_t row, std::span<std::int32_t> inputs,
+                                 std::span<std::int32_t> targets) const {
     if (row >= rows_used_) return fill_rows(shards_[0], 0, 0, inputs, targets);
     const auto [number, row_in_shard, left] = rows_.find(row);
     const Shard& shard = shards_[number];

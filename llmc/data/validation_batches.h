@@ -34,7 +34,9 @@ public:
     const Batch& operator[](std::int64_t j);
 
 private:
-    void fill_row(std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets);
+    // Calls use(id) for every target of all ranks.
+    template <class Use> void for_targets(Use&& use) const;
+    void fill_row(std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
 
     const ShardSet& shards_;
     BatchShape shape_;

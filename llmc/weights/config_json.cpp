@@ -10,7 +10,7 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/base/output_file.h"
 
 namespace llmc {
@@ -25,8 +25,7 @@ constexpr const char* kForeign =
 class ConfigReader {
 public:
     explicit ConfigReader(const std::filesystem::path& file) : path_(file.string()) {
-        const MappedFile mapped(path_, "the model's configuration");
-        config_ = parse_json(mapped.text());
+        config_ = parse_json(read_text(path_, "the model's configuration"));
         const char* const fault = config_.is_discarded() ? "not valid JSON" : "not a JSON object";
         if (!config_.is_object())
             fail("the model's configuration " + path_, fault, "the config.json of a GPT-2", "copy it again");

@@ -5,13 +5,13 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/staged_file.h"
+#include "llmc/weights/safetensors.h"
 
 namespace llmc {
 namespace {
@@ -84,10 +84,10 @@ bool begins_as_llmc_file(const std::filesystem::path& path) {
     return magic == kModelMagic;
 }
 
-LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte> file) {
+LlmcHeader read_llmc_header(const InputFile& file) {
+    const std::string& path = file.path();
     std::array<std::int32_t, kHeaderWords> words{};
-    std::copy_n(file.begin(), std::min(file.size(), sizeof words),
-                std::as_writable_bytes(std::span(words)).begin());
+    file.read(0, std::as_writable_bytes(std::span(words)).first(std::min<std::uint64_t>(file.size(), sizeof words)));
     const auto other = std::find_if(kOtherFiles.begin(), kOtherFiles.end(),
                                     [&](const auto& entry) { return entry.first == words[0]; });
     const bool known = other != kOtherFiles.end();
@@ -125,10 +125,9 @@ LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte>
 
 LlmcFile::LlmcFile(const std::filesystem::path& path)
     : file_(path.string(), "llm.c's model"),
-      header_(parse_llmc_header(file_.path(), file_.bytes())),
+      header_(read_llmc_header(file_)),
       table_(header_.config),
       begin_(table_.tensors().size()) {
-    file_.guard();
     std::uint64_t end = 4 * kHeaderWords;
     for (const int tensor : file_order(table_)) {
         const ParameterSpec& spec = table_.tensors()[std::size_t(tensor)];
@@ -136,25 +135,14 @@ LlmcFile::LlmcFile(const std::filesystem::path& path)
         begin_[std::size_t(tensor)] = end;
         end += bytes_of(header_.dtype) * std::uint64_t(rows * spec.columns);
     }
-    require(end == file_.bytes().size(), "the sum of llm.c's tensors", end, std::to_string(file_.bytes().size()));
+    require(end == file_.size(), "the sum of llm.c's tensors", end, std::to_string(file_.size()));
 }
 
 void LlmcFile::read(int tensor, std::span<float> values) const {
     const ParameterSpec& spec = table_.tensors().at(std::size_t(tensor));
     require(std::int64_t(values.size()) == spec.rows_in_files * spec.columns, "the length of " + spec.name,
             values.size(), std::to_string(spec.rows_in_files * spec.columns));
-    const auto source = file_.bytes().subspan(std::size_t(begin_[std::size_t(tensor)]),
-                                              values.size() * bytes_of(header_.dtype));
-    if (header_.dtype == DType::fp32) {
-        std::memcpy(values.data(), source.data(), source.size());
-    } else {
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            kernels::bf16 value;
-            std::memcpy(&value, source.data() + 2 * i, 2);
-            values[i] = kernels::bf16_to_float(value);
-        }
-    }
-    file_.require_whole();
+    read_floats(file_, begin_[std::size_t(tensor)], header_.dtype == DType::fp32 ? "F32" : "BF16", values);
 }
 
 void write_llmc_file(const std::filesystem::path& path, const ParameterTable& table, std::span<const float> flat,

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "kernels/device/types.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/weights/parameters.h"
 
 namespace llmc {
@@ -31,14 +31,13 @@ struct LlmcHeader {
     int padded_vocabulary;
     kernels::DType dtype;
 };
-// `file`: the bytes of the whole file; `path` is for messages. Throws Error unless the file is a GPT-2 of version 3 or
-// 5, of a size that this program trains, with the exact length for that size.
-LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte> file);
+// Throws Error unless the file is a GPT-2 of version 3 or 5, of a size that this program trains, with the exact length
+// for that size.
+LlmcHeader read_llmc_header(const InputFile& file);
 
-// A memory-mapped file. It must not shrink while it is open.
 class LlmcFile {
 public:
-    // Throws Error if the file is missing, or as parse_llmc_header() does.
+    // Throws Error if the file is missing, or as read_llmc_header() does.
     explicit LlmcFile(const std::filesystem::path& path);
 
     const std::string& path() const { return file_.path(); }
@@ -47,7 +46,7 @@ public:
     void read(int tensor, std::span<float> values) const;
 
 private:
-    MappedFile file_;
+    InputFile file_;
     LlmcHeader header_;
     ParameterTable table_;
     std::vector<std::uint64_t> begin_;  // the offset of each tensor of the table, in bytes from the start of the file

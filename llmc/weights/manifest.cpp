@@ -9,7 +9,7 @@
 #include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/base/staged_file.h"
 
 namespace llmc {
@@ -45,10 +45,7 @@ Manifest read_manifest(const fs::path& folder, const char* hint) {
     const fs::path file = folder / kManifestName;
     require(is_present(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
             "a complete checkpoint", hint);
-    MappedFile mapped(file.string(), "a checkpoint's manifest");
-    mapped.guard();
-    const json read = parse_json(mapped.text());
-    mapped.require_whole();
+    const json read = parse_json(read_text(file.string(), "a checkpoint's manifest"));
     const auto require_whole = [&](bool whole) {
         require(whole, "the manifest " + file.string(), "damaged", "the contents that were written", hint);
     };

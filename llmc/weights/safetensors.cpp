@@ -109,24 +109,24 @@ std::string describe_shape(const std::vector<std::int64_t>& shape) {
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path.string(), "the safetensors file") {
-    file_.guard();
     parse();
     check_extents();
 }
 
 void SafetensorsFile::parse() {
-    const std::size_t size = file_.bytes().size();
+    const std::uint64_t size = file_.size();
     require(size >= kLengthBytes, path() + ": the size", counted(std::int64_t(size), "byte"),
             "at least the 8 bytes of the header's length", kCopyAgain);
     std::uint64_t length = 0;
-    std::memcpy(&length, file_.bytes().data(), kLengthBytes);
+    file_.read(0, std::as_writable_bytes(std::span(&length, 1)));
     const std::uint64_t most = std::min<std::uint64_t>(size - kLengthBytes, kLongestHeader);
     require(length >= 2 && length <= most, path() + ": the header's length", length,
             "between 2 and " + std::to_string(most) + " bytes", kCopyAgain);
-    data_ = file_.bytes().subspan(kLengthBytes + std::size_t(length));
+    data_ = kLengthBytes + length;
 
-    const auto header =
-        parse_json_object(path() + ": the header", file_.text().substr(kLengthBytes, std::size_t(length)), kCopyAgain);
+    std::string text(std::size_t(length), '\0');
+    file_.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
+    const auto header = parse_json_object(path() + ": the header", text, kCopyAgain);
     for (const auto& [name, entry] : header.items()) {
         if (name != "__metadata__") {
             tensors_.push_back(parse_tensor(path() + ": tensor " + in_quotes(name), name, entry));
@@ -146,45 +146,44 @@ void SafetensorsFile::parse() {
 }
 
 void SafetensorsFile::check_extents() const {
-    const std::string available = std::to_string(data_.size());
+    const std::uint64_t size = file_.size() - data_;
+    const std::string available = std::to_string(size);
     std::uint64_t end = 0;
     for (const TensorInfo& tensor : tensors_) {
         const std::string data = path() + ": tensor " + in_quotes(tensor.name) + ": ";
         require(tensor.begin == end, data + "the start offset", tensor.begin,
                 std::to_string(end) + ", the end of the tensor before it", kCopyAgain);
-        require(tensor.end <= data_.size(), data + "the end offset", tensor.end,
+        require(tensor.end <= size, data + "the end offset", tensor.end,
                 "at most " + available + ", the bytes of data in the file",
                 "the file is cut off: copy or save it again");
         end = tensor.end;
     }
-    require(end == data_.size(), path() + ": the length of the data", available,
+    require(end == size, path() + ": the length of the data", available,
             std::to_string(end) + ", the end of the last tensor", kCopyAgain);
-}
-
-std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
-    return data_.subspan(std::size_t(tensor.begin), std::size_t(tensor.end - tensor.begin));
 }
 
 void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::span<float> out) const {
     const std::string where = path() + ": tensor " + in_quotes(tensor.name);
-    const bool is_float = tensor.dtype == "F32", is_half = tensor.dtype == "F16";
-    require(is_float || is_half || tensor.dtype == "BF16", where + ": the dtype", tensor.dtype, "F32, F16 or BF16",
-            "save the tensor as F32");
+    require(tensor.dtype == "F32" || tensor.dtype == "F16" || tensor.dtype == "BF16", where + ": the dtype",
+            tensor.dtype, "F32, F16 or BF16", "save the tensor as F32");
     require(first >= 0 && first <= tensor.elements() && std::int64_t(out.size()) <= tensor.elements() - first,
             where + ": the range of elements", std::to_string(out.size()) + " from " + std::to_string(first),
             "a range within its " + std::to_string(tensor.elements()) + " elements");
-    // memcpy, because the format does not align the data.
-    const std::byte* const source = bytes(tensor).data() + std::size_t(first) * (is_float ? 4 : 2);
-    if (is_float) {
-        if (!out.empty()) std::memcpy(out.data(), source, out.size_bytes());
-    } else {
-        for (std::size_t i = 0; i < out.size(); ++i) {
-            std::uint16_t bits;
-            std::memcpy(&bits, source + 2 * i, 2);
-            out[i] = is_half ? half_to_float(bits) : kernels::bf16_to_float({bits});
-        }
+    const std::uint64_t offset = std::uint64_t(first) * (tensor.dtype == "F32" ? 4 : 2);
+    read_floats(file_, data_ + tensor.begin + offset, tensor.dtype, out);
+}
+
+void read_floats(const InputFile& file, std::uint64_t offset, std::string_view dtype, std::span<float> out) {
+    const auto bytes = std::as_writable_bytes(out);
+    if (dtype == "F32") return file.read(offset, bytes);
+    // Into the upper half of `out`: a float then only overwrites values that were converted before, or its own.
+    const auto source = bytes.last(2 * out.size());
+    file.read(offset, source);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        std::uint16_t bits;
+        std::memcpy(&bits, source.data() + 2 * i, 2);
+        out[i] = dtype == "F16" ? half_to_float(bits) : kernels::bf16_to_float({bits});
     }
-    file_.require_whole();
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,

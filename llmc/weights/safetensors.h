@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/base/output_file.h"
 
 namespace llmc {
@@ -34,7 +34,7 @@ struct TensorInfo {
 // "[2, 3]"; shows at most eight extents
 std::string describe_shape(const std::vector<std::int64_t>& shape);
 
-// A memory-mapped file: only pages that are read are loaded. It must not shrink while it is open.
+// Keeps the header; the data is read from the file.
 class SafetensorsFile {
 public:
     // Throws Error unless the file is complete and consistent.
@@ -43,20 +43,26 @@ public:
     const std::string& path() const { return file_.path(); }
     const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of the data
     const Metadata& metadata() const { return metadata_; }
-    std::span<const std::byte> bytes(const TensorInfo& tensor) const;
+    // out = the bytes of a tensor from `first`. Throws as InputFile::read().
+    void read_bytes(const TensorInfo& tensor, std::uint64_t first, std::span<std::byte> out) const {
+        file_.read(data_ + tensor.begin + first, out);
+    }
     // out = elements [first, first + out.size()) of a tensor of dtype F32, F16 or BF16, converted exactly. Throws Error
-    // for other dtypes. Thread-safe.
+    // for other dtypes, and as InputFile::read().
     void read(const TensorInfo& tensor, std::int64_t first, std::span<float> out) const;
 
 private:
     void parse();
     void check_extents() const;
 
-    MappedFile file_;
-    std::span<const std::byte> data_;  // after the header
+    InputFile file_;
+    std::uint64_t data_ = 0;  // offset of the data, after the header
     std::vector<TensorInfo> tensors_;
     Metadata metadata_;
 };
+
+// out = consecutive values of dtype F32, F16 or BF16, the first at `offset`.
+void read_floats(const InputFile& file, std::uint64_t offset, std::string_view dtype, std::span<float> out);
 
 struct TensorToWrite {
     std::string name, dtype;

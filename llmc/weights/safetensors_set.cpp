@@ -42,7 +42,7 @@ SafetensorsSet::SafetensorsSet(const fs::path& path) : path_(path.string()) {
                 "a folder with config.json and model.safetensors or model.safetensors.index.json",
                 "pass a folder step_XXXXXXXX of an output folder, or one that save_pretrained wrote");
         path_ = (sharded ? index : whole).string();
-        if (sharded) open_files(parse_weight_map(path_, MappedFile(path_, "the index").text()));
+        if (sharded) open_files(parse_weight_map(path_, read_text(path_, "the index")));
     } else {
         const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
         require(path.extension() != ".json", "the checkpoint " + path_, "not a file of tensors",

@@ -37,12 +37,12 @@ extern "C" int open(const char* path, int flags, ...) {
     va_end(more);
     if (refuses("open", path)) return -1;
     const int file = next(open, "open")(path, flags, mode);
-    if (refuses("read", path)) unread = file;
+    if (refuses("pread", path)) unread = file;
     return file;
 }
-extern "C" ssize_t read(int file, void* to, size_t bytes) {
+extern "C" ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
     if (file >= 0 && file == unread) return errno = std::atoi(std::getenv("REFUSED_ERRNO")), -1;
-    return next(read, "read")(file, to, bytes);
+    return next(pread, "pread")(file, to, bytes, offset);
 }
 extern "C" int close(int file) {
     if (file == unread) unread = -1;
@@ -120,7 +120,7 @@ TEST_CASE("a checkpoint that cannot be read now ends the run with one line, and 
         check("open", "/out", fault);
     }
     check("open", "step_00000004/manifest.json", EIO);
-    check("read", "step_00000004/model.safetensors", EIO);
+    check("pread", "step_00000004/model.safetensors", EIO);
     const Result after = folder.run(folder.resumed("6"));
     CAPTURE(after.output);
     CHECK(after.exit_code == 0);

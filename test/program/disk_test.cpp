@@ -113,7 +113,6 @@ TEST_CASE("a full disk leaves complete log lines, and an empty log does not bloc
 TEST_CASE("a shard truncated during a run ends it with one error line and the model saved", "[run]") {
     const TrainingFolder folder;
     const auto shuffle = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"--shuffle"});
-    // To nothing; to the end of a page; within a page; within the last page, where it only reads as zeros.
     const auto left = GENERATE(0, 8192, 5000, 12500);
     CAPTURE(shuffle, left);
     Process run = long_run(folder, shuffle);

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 #include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
@@ -317,7 +317,7 @@ TEST_CASE("a run resumes from a checkpoint of step 0, by any path of its folder"
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
     REQUIRE(run(folder, 1, "start", {"--max-minutes", "1e-12", "--init-projections", "zero"}).exit_code == 0);
     REQUIRE(fs::exists(step(folder, "start", 0)));
-    const llmc::Checkpoint checkpoint(step(folder, "start", 0));
+    const llmc::SavedModel checkpoint(step(folder, "start", 0));
     const llmc::ParameterTable table(checkpoint.config());
     std::vector<float> initial(std::size_t(table.elements())), expected = initial;
     checkpoint.read(table, initial);

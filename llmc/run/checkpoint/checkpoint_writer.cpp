@@ -11,7 +11,7 @@
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/model/state_files.h"
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 #include "llmc/weights/step_folder.h"
 
 namespace llmc {

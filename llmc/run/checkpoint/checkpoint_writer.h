@@ -7,7 +7,7 @@
 // begun is completed however the loop ends, unless the process is killed.
 // A folder with a final name is always complete, whenever the program or the machine stops.
 //
-//   OUT/step_00000100/config.json, model.safetensors   the model (weights/checkpoint.h)
+//   OUT/step_00000100/config.json, model.safetensors   the model (weights/saved_model.h)
 //                     optimizer-00000-of-00004.safetensors, ...   the optimizer's state (model/state_files.h)
 //                     tokenizer.json, tokenizer_config.json, generation_config.json   (data/tokenizer_files.h)
 //                     trainer_state.json               (trainer_state.h)

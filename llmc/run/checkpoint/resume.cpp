@@ -15,7 +15,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"
@@ -124,7 +124,7 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
             require_writable(options.output_dir);
             const fs::path before = fs::path(options.output_dir) / kOptionsName;
             if (is_present(fs::path(options.output_dir) / kLogName) && is_present(before))
-                search.options = MappedFile(before.string(), "the options of a run").text();
+                search.options = read_text(before.string(), "the options of a run");
             note("--resume auto: no checkpoint in " + options.output_dir + ", starting a new run at step 0" +
                  (search.options.empty() ? "" : ", with the options in " + before.string()));
         }

@@ -6,7 +6,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/base/staged_file.h"
 
 namespace llmc {
@@ -69,7 +69,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / kStateName;
     require(is_present(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
             "a checkpoint of this program", "start a new run from a model alone with --init");
-    nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
+    nlohmann::json json = parse_json(read_text(file.string(), "a checkpoint's state"));
     require(json.is_object(), file.string(), "not a valid JSON object", "the file as the run wrote it",
             "restore the file from a copy, or resume from another checkpoint");
     const nlohmann::json format = json.value("format", nlohmann::json());

@@ -30,7 +30,7 @@ RankRequests BetweenSteps::requests() const {
 
 BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     step_ = step;
-    next_position_ = loop_.loader.position();
+    next_position_ = loop_.batches.position();
     control_.reach(step);
     if (!loop_.checkpoints.is_writing()) {
         loop_.checkpoints.end(/*last=*/false);
@@ -48,7 +48,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     validate_if_due();
     if (control_.hellaswag_due()) {
         const HellaSwagScore score =
-            loop_.evaluator.score_hellaswag(step, [this] { return control_.out_of_time(); });
+            loop_.evaluator.score_hellaswag(step, [this] { return control_.is_time_up_here(); });
         if (score.signal == 0 && score.out_of_time) {
             control_.run_out_of_time();
             validate_if_due();  // as at the end of every run

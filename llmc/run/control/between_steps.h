@@ -22,7 +22,6 @@ public:
         const OptimizerStep& optimizer;
         const ModuleNoise& noise;
         const StepBatches& batches;
-        const DataLoader& loader;
         const RunIdentity& identity;
     };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,

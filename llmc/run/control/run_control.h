@@ -73,7 +73,7 @@ public:
     double seconds() const;    // since construction
     RunSeconds run_seconds() const;  // for the checkpoint
     double seconds_left() const;     // of a timed run, with its end
-    bool out_of_time() const { return share_now() >= 1; }  // by the clock of this rank
+    bool is_time_up_here() const { return share_now() >= 1; }  // by the clock of this rank, not of all
     // Why the run ended, for the log: "all steps completed", "out of time (--max-minutes)", "interrupted", "error".
     const char* reason() const;
 

@@ -27,6 +27,7 @@ public:
         }
         return without_targets_;
     }
+    LoaderPosition position() const { return loader_.position(); }  // of the next batch
     const std::exception_ptr& failure() const { return failure_; }  // of the loader
 
 private:

@@ -15,7 +15,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/value_text.h"
 #include "llmc/weights/manifest.h"
@@ -104,9 +104,9 @@ void write_noise(Json& event, const Report::Noise& noise) {
 
 // Other programs of this project read the log, and refuse the same lines.
 void require_events(const std::filesystem::path& log) {
-    const MappedFile mapped(log, "log");
+    const std::string text = read_text(log, "log");
     std::int64_t number = 0;
-    for (std::string_view rest = mapped.text(); !rest.empty();) {
+    for (std::string_view rest = text; !rest.empty();) {
         const std::string_view line = rest.substr(0, rest.find('\n'));
         rest.remove_prefix(std::min(rest.size(), line.size() + 1));
         ++number;

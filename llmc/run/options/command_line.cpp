@@ -71,14 +71,14 @@ Parser parser() {
             line.options.add_options(option.group)(option.flag, option.help);
             continue;
         }
-        const auto* const names = std::get_if<Names>(&option.limits);
+        const auto* const choice = std::get_if<Choice>(&option.field);
         const std::string otherwise = text_of_value(option);
         auto value = cxxopts::value<std::string>();
         if (!otherwise.empty()) value = value->default_value(otherwise);
         const bool is_text = std::holds_alternative<std::string*>(option.field);
         line.options.add_options(option.group)(
-            option.flag, (names ? list_names(*names) + ": " : "") + option.help, value,
-            names ? "NAME" : is_text ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
+            option.flag, (choice ? list_names(choice->names) + ": " : "") + option.help, value,
+            choice ? "NAME" : is_text ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
     }
     line.options.add_options(line.groups.back())(
         "config", "file of options: a JSON object of long names and values, with // comments; flags override it",

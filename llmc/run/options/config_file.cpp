@@ -7,7 +7,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/json_text.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/base/input_file.h"
 #include "llmc/run/options/llmc_flags.h"
 #include "llmc/run/options/options.h"
 
@@ -21,7 +21,7 @@ std::string text_of_setting(const std::string& what, const nlohmann::json& value
 
 Settings read_config(const std::string& file) {
     const nlohmann::json object =
-        parse_json_object(file, MappedFile(file, "the file of --config").text(),
+        parse_json_object(file, read_text(file, "the file of --config"),
                           "write option names and values, such as {\"lr\": 6e-4}; --print-config prints such a file",
                           Comments::allowed);
     const nlohmann::json known = to_json(Options());

@@ -13,21 +13,22 @@ namespace {
 
 // Throws if an option differs from its default though it has no effect without `needed`, such as --optimizer muon.
 // `name`: of the flag that has the value `chosen` instead.
-void require_defaults(const Options& o, std::string_view prefix, const std::string& name, const std::string& chosen,
-                      const std::string& needed) {
+template <class Value, std::size_t N>
+void require_defaults(const Options& o, std::string_view prefix, const std::string& name, Value chosen, Value needed,
+                      const Named<Value> (&table)[N]) {
     if (chosen == needed) return;
     Options given = o, defaults;
     const std::vector<Option> is = option_table(given), of = option_table(defaults);
     for (std::size_t i = 0; i < is.size(); ++i) {
         const std::string flag = long_name(is[i].flag);
         if (flag.starts_with(prefix) && text_of_value(is[i]) != text_of_value(of[i]))
-            fail(flag, "set with " + name + ' ' + chosen, name + ' ' + needed,
+            fail(flag, "set with " + name + ' ' + name_of(chosen, table), name + ' ' + name_of(needed, table),
                  "set that, or " + flag + '=' + text_of_value(of[i]));
     }
 }
 
 void check_onebit(const Options& o) {
-    if (o.optimizer != "onebit-adam") return;
+    if (o.optimizer != OptimizerKind::onebit_adam) return;
     require(freeze_after(o) > 0 || !o.is_timed() || o.has_warmup(), "--onebit-freeze-step",
             in_quotes(o.onebit_freeze_step) + " with --max-minutes as the length of the run",
             "a number of updates, or --warmup-steps, because auto freezes after the warm-up");
@@ -50,11 +51,12 @@ void check_resume(const CommandLine& line) {
 void check_together(const CommandLine& line) {
     const Options& o = line.options;
     check_onebit(o);
-    require_defaults(o, "--onebit-", "--optimizer", o.optimizer, "onebit-adam");
-    require_defaults(o, "--muon-", "--optimizer", o.optimizer, "muon");
-    require_defaults(o, "--cooldown-", "--lr-schedule", o.lr_schedule, "wsd");
-    require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "set with --dtype " + o.dtype,
-            "--dtype bf16", "add it, or --stochastic-rounding=off: fp32 parameters are not rounded");
+    require_defaults(o, "--onebit-", "--optimizer", o.optimizer, OptimizerKind::onebit_adam, kOptimizers);
+    require_defaults(o, "--muon-", "--optimizer", o.optimizer, OptimizerKind::muon, kOptimizers);
+    require_defaults(o, "--cooldown-", "--lr-schedule", o.lr_schedule, LrSchedule::wsd, kLrSchedules);
+    require(!o.stochastic_rounding || o.dtype == kernels::DType::bf16, "--stochastic-rounding",
+            "set with --dtype " + name_of(o.dtype, kDTypes), "--dtype bf16",
+            "add it, or --stochastic-rounding=off: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro,
             "at most 2147483647 tokens", "decrease one of them and increase -d");

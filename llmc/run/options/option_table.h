@@ -1,6 +1,7 @@
 // option_table.h - the flags as a table, which parsing, --help, messages, files of options and the log are made from
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -20,13 +21,20 @@ constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens t
 
 using Whole = Range<std::int64_t>;
 using Real = Range<double>;
-using Names = std::vector<std::string>;
 
-// One flag. Its values are limited by a Range for a number, by names for a choice, and by nothing otherwise.
+// A field of an enumeration, read and set by name.
+struct Choice {
+    std::vector<std::string> names;
+    std::function<std::string()> name;
+    std::function<void(const std::string& flag, const std::string& name)> set;  // throws Error for an unknown name
+};
+
+// One flag. The values of a number are limited by a Range.
 struct Option {
     const char *group, *flag, *help;
-    std::variant<std::string*, std::int64_t*, double*, bool*> field;  // of the Options that the table was made for
-    std::variant<std::monostate, Whole, Real, Names> limits;
+    // of the Options that the table was made for
+    std::variant<std::string*, std::int64_t*, double*, bool*, Choice> field;
+    std::variant<std::monostate, Whole, Real> limits;
 
     bool is_switch() const { return std::holds_alternative<bool*>(field); }
 };

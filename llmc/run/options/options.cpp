@@ -10,9 +10,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/value_text.h"
-#include "llmc/comm/placement.h"
 #include "llmc/data/utf8.h"
-#include "llmc/model/activations.h"
 #include "llmc/run/options/option_table.h"
 
 namespace llmc {
@@ -35,7 +33,16 @@ bool is_auto(const Option& option) {
 
 nlohmann::json json_of_value(const Option& option) {
     if (is_auto(option)) return "auto";
-    return std::visit([](const auto* field) { return nlohmann::json(*field); }, option.field);
+    return std::visit([]<class Field>(const Field& field) {
+        if constexpr (std::is_same_v<Field, Choice>) return nlohmann::json(field.name());
+        else return nlohmann::json(*field);
+    }, option.field);
+}
+
+template <class Value, std::size_t N>
+Choice choice_of(Value& field, const Named<Value> (&table)[N]) {
+    return {names_of(table), [&] { return name_of(field, table); },
+            [&](const std::string& flag, const std::string& name) { field = value_by_name(flag, name, table); }};
 }
 
 }  // namespace
@@ -47,10 +54,15 @@ std::vector<Option> option_table(Options& o) {
     std::vector<Option> table;
     const char* current_group = "";
     const auto group = [&](const char* name) { current_group = name; };
-    const auto entry = [&]<class... Limits>(const char* flag, auto& field, const char* help, const Limits&... limits) {
-        Option option{current_group, flag, help, &field, {}};
-        if constexpr (std::is_same_v<decltype(&field), std::string*>) ((option.limits = names_of(limits)), ...);
-        else ((option.limits = limits), ...);
+    const auto entry = [&]<class Field, class... Limits>(const char* flag, Field& field, const char* help,
+                                                         const Limits&... limits) {
+        Option option{current_group, flag, help, {}, {}};
+        if constexpr (std::is_enum_v<Field>) {
+            option.field = choice_of(field, limits...);
+        } else {
+            option.field = &field;
+            ((option.limits = limits), ...);
+        }
         table.push_back(std::move(option));
     };
     group("Data and model");
@@ -264,10 +276,11 @@ std::string long_name(std::string_view flag) {
 
 std::string text_of_value(const Option& option) {
     if (is_auto(option)) return "auto";
-    return std::visit([]<class Value>(const Value* value) -> std::string {
-        if constexpr (std::is_same_v<Value, std::string>) return *value;
-        else if constexpr (std::is_same_v<Value, bool>) return *value ? "on" : "off";
-        else return text_of_number(*value);
+    return std::visit([]<class Field>(const Field& field) -> std::string {
+        if constexpr (std::is_same_v<Field, Choice>) return field.name();
+        else if constexpr (std::is_same_v<Field, std::string*>) return *field;
+        else if constexpr (std::is_same_v<Field, bool*>) return *field ? "on" : "off";
+        else return text_of_number(*field);
     }, option.field);
 }
 
@@ -282,9 +295,9 @@ void set_value(const Option& option, const std::string& name, const std::string&
         const auto given = switch_value(value);
         require(given.has_value(), name, in_quotes(value), "true or false");
         **is_set = *given;
+    } else if (const auto* const choice = std::get_if<Choice>(&option.field)) {
+        choice->set(name, value);
     } else {
-        const auto* const names = std::get_if<Names>(&option.limits);
-        if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
         require(is_of_one_start(long_name(option.flag).substr(2)) || valid_length(value) == value.size(), name,
                 in_quotes(value), "UTF-8, as in the log and in checkpoints");
         *std::get<std::string*>(option.field) = value;

@@ -11,6 +11,8 @@
 #include "kernels/attention/attention.h"
 #include "kernels/matmul/matmul.h"
 #include "llmc/base/names.h"
+#include "llmc/comm/placement.h"
+#include "llmc/model/activations.h"
 #include "llmc/model/onebit_settings.h"
 
 namespace llmc {
@@ -54,7 +56,7 @@ struct Options {
     // Data and model
     std::string train_data, val_data;       // globs of shards
     std::string init = "d12";               // a name of model_config.h, or a path
-    std::string init_projections = "normal";
+    InitialProjections init_projections = InitialProjections::normal;
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
     std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory
@@ -68,15 +70,17 @@ struct Options {
     double lr = 6e-4;
     std::int64_t warmup_steps = 0, warmup_tokens = 0;  // at most one of them
     double final_lr_fraction = 0.1;
-    std::string lr_schedule = "cosine";
+    LrSchedule lr_schedule = LrSchedule::cosine;
     double cooldown_fraction = 0.2;         // of the run, in the wsd schedule
-    std::string cooldown_shape = "linear";
+    CooldownShape cooldown_shape = CooldownShape::linear;
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: off
-    std::string optimizer = "adamw";
+    OptimizerKind optimizer = OptimizerKind::adamw;
     double muon_momentum = 0.95, muon_lr_scale = 1;
     std::string onebit_freeze_step = "auto";  // auto, or a number
-    std::string onebit_scale = "bucket", onebit_space = "update", onebit_exclude;
+    OnebitScale onebit_scale = OnebitScale::bucket;
+    OnebitSpace onebit_space = OnebitSpace::update;
+    std::string onebit_exclude;
     std::int64_t onebit_bits = 1;             // 1, or 32: frozen but not compressed
     bool onebit_hierarchical = false;         // compress between machines only
     // Evaluation and samples
@@ -100,13 +104,18 @@ struct Options {
     bool allow_larger_vocabulary = false;
     // Data-parallel training
     std::int64_t zero_stage = 0;
-    std::string reduce_dtype = "fp32", comm = "auto";
-    std::string noise_scale = "auto";
+    kernels::DType reduce_dtype = kernels::DType::fp32;
+    Transport comm = Transport::automatic;
+    NoiseEstimator noise_scale = NoiseEstimator::automatic;
     double noise_scale_beta = 0.99;
     // Machine
-    std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
+    kernels::DType dtype = kernels::DType::fp32;
+    Recompute recompute = Recompute::none;
+    kernels::AttentionMethod attention = kernels::AttentionMethod::automatic;
+    kernels::Bf16Arithmetic bf16_arithmetic = kernels::Bf16Arithmetic::measure;
     std::int64_t threads = 0, device = 0, seed = 1337;
-    std::string tune = "auto", tune_file;   // empty: the user's
+    Tune tune = Tune::automatic;
+    std::string tune_file;                  // empty: the user's
     bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false;
     // Other
     std::int64_t log_every = 1;             // steps, on the terminal

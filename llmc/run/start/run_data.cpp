@@ -1,14 +1,29 @@
-// run_data.cpp - opens shards and HellaSwag, and divides a step into micro-batches
+// run_data.cpp - opens shards, HellaSwag and the model of --init, and divides a step into micro-batches
 #include "llmc/run/start/run_data.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
-#include "llmc/run/start/shared_facts.h"
+#include "llmc/base/file_status.h"
+#include "llmc/base/fingerprint.h"
+#include "llmc/base/input_file.h"
+#include "llmc/weights/model_path.h"
 
 namespace llmc {
 namespace {
+
+// Reads only some blocks, unlike fingerprint_of_file(): shards may be very large.
+std::string fingerprint_of_blocks(const std::string& path) {
+    constexpr std::size_t kBlocks = 16, kBlockBytes = 4096;
+    const InputFile file(path, "shard");
+    const std::size_t block = std::min<std::uint64_t>(file.size(), kBlockBytes), spread = file.size() - block;
+    std::vector<std::byte> read(kBlocks * block);
+    for (std::size_t i = 0; i < kBlocks; ++i)
+        file.read(spread * i / (kBlocks - 1), std::span(read).subspan(i * block, block));
+    return fingerprint(read);
+}
 
 RunData open_shards(const Options& o) {
     RunData data;
@@ -51,6 +66,27 @@ std::int64_t tokens_of_step(const Options& o, const BatchShape& batch) {
 
 }  // namespace
 
+std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
+    std::vector<Fact> facts{{"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)}};
+    for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
+        const Shard& shard = (*shards)[i];
+        const auto [vocabulary, end_of_text] = shard.vocabulary();
+        facts.push_back({kind + " shard " + std::to_string(i) + " with",
+                         std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) +
+                             ", end of text " + std::to_string(end_of_text) + ", fingerprint " +
+                             fingerprint_of_blocks(shard.path()),
+                         shard.path()});
+    }
+    return facts;
+}
+
+std::vector<Fact> hellaswag_facts(const HellaSwagFile* file) {
+    if (!file) return {{"HellaSwag", "none"}};
+    return {{"HellaSwag",
+             counted(std::int64_t(file->examples().size()), "example") + ", fingerprint " + file->fingerprint(),
+             file->path()}};
+}
+
 RunData open_run_data(const Options& o, const Communicator& ranks) {
     RunData data = open_shards(o);
     data.batch = {.micro_batch = int(o.micro_batch), .seq_len = int(o.seq_len), .rank = ranks.rank(),
@@ -67,6 +103,66 @@ RunData open_run_data(const Options& o, const Communicator& ranks) {
                               .mask_document_start = o.mask_document_start, .pad = o.pad_last});
     if (data.val) data.validation.emplace(*data.val, o.val_tokens, data.batch, o.mask_document_start);
     return data;
+}
+
+bool is_model_name(const std::string& init) {
+    const auto has_end = [&](const char* end) { return init.ends_with(end); };
+    return !is_present(init) && init.find('/') == std::string::npos && !has_end(".bin") &&
+           !has_end(".safetensors") && !has_end(".json");
+}
+
+NewestModel model_of_init(const std::string& init, Communicator& ranks) {
+    NewestModel model{init, {}};
+    on_first_rank(ranks, [&] {
+        require_model_path(init);
+        if (is_model_name(init)) return;
+        model = newest_model(init);
+        if (model.path != init) model.notes.push_back("starts from the newest checkpoint, " + model.path.string());
+    });
+    model.path = ranks.host_gather(model.path.string())[0];
+    return model;
+}
+
+StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary) {
+    const std::string init = model.path.string();
+    StartingPoint start{.notes = model.notes};
+    require_model_path(init);
+    if (!is_model_name(init)) {
+        start.path = init;
+        start.checkpoint.emplace(start.path);
+        start.config = start.checkpoint->config();
+        const std::string dropout = start.checkpoint->dropout();
+        if (!dropout.empty()) start.notes.push_back("dropout is not applied: config.json of --init has " + dropout);
+    } else {
+        start.config = model_by_name(init, vocabulary.size).config;
+    }
+    require(options.init_projections == InitialProjections::normal || is_model_name(options.init), "--init-projections",
+            name_of(options.init_projections, kInitialProjections) + " with --init " + options.init,
+            "normal, because a saved model has its weights",
+            "remove it, or name a size with --init");
+    check(start.config);
+    const bool larger = start.config.vocabulary > vocabulary.size;
+    require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary),
+            "the vocabulary of --init " + init, start.config.vocabulary,
+            "that of the shards, " + std::to_string(vocabulary.size),
+            larger ? "use shards made for this model, or set --allow-larger-vocabulary"
+                   : "use shards made for this model, or another --init");
+    require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
+            "at most the model's " + counted(start.config.max_seq_len, "position"),
+            "use -t " + std::to_string(start.config.max_seq_len) +
+                ", or train a model with more positions (custom:...,t=N)");
+    return start;
+}
+
+std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options) {
+    std::vector<float> weights(std::size_t(table.elements()));
+    if (start.checkpoint) {
+        start.checkpoint->read(table, weights);
+        return weights;
+    }
+    table.initialise(weights, std::uint64_t(options.seed));
+    if (options.init_projections == InitialProjections::zero) table.zero_projections(weights);
+    return weights;
 }
 
 }  // namespace llmc

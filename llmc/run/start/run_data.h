@@ -1,7 +1,9 @@
-// run_data.h - the data files that a run reads, and the batches made from them
+// run_data.h - the files that a run reads: its data, with the batches made from them, and the model that it starts from
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "llmc/comm/agreement.h"
@@ -10,13 +12,14 @@
 #include "llmc/data/shard_set.h"
 #include "llmc/data/validation_batches.h"
 #include "llmc/run/options/options.h"
+#include "llmc/weights/saved_model.h"
 
 namespace llmc {
 
 struct RunData {
     // --train-data, --val-data: either may be null; both only if HellaSwag alone is evaluated.
     std::unique_ptr<const ShardSet> train, val;
-    std::vector<Fact> train_facts, val_facts, hellaswag_facts;  // shared_facts.h
+    std::vector<Fact> train_facts, val_facts, hellaswag_facts;
     BatchShape batch;
     std::int64_t step_tokens = 0;          // positions of one step over all ranks
     int micro_batches = 0;                 // of this rank in one step
@@ -31,5 +34,37 @@ struct RunData {
 
 // Throws Error for files that cannot be read or do not match each other or the options.
 RunData open_run_data(const Options& options, const Communicator& ranks);
+
+// What must be the same on all ranks (comm/agreement.h compares). The shards of one `kind` of data, "training" or
+// "validation"; null: none. A shard is identified by its number of tokens, its vocabulary and a fingerprint of 16
+// blocks of 4 KiB spread over the file, including its header and its end. This is fast for any size; differences
+// between the blocks are not detected.
+std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards);
+// The HellaSwag examples; null: none.
+std::vector<Fact> hellaswag_facts(const HellaSwagFile* file);
+
+// ---- the model that --init names or contains, and the initial weights
+
+struct StartingPoint {
+    ModelConfig config;
+    std::optional<SavedModel> checkpoint;  // empty: random weights
+    std::filesystem::path path{};          // the checkpoint's
+    std::vector<std::string> notes{};      // which checkpoint of a run is used; what of its config is not applied
+};
+
+// Whether --init is the name of a model, such as d12; otherwise it is a path.
+bool is_model_name(const std::string& init);
+
+// The model that --init names, as newest_model() finds it; a name such as d12 is unchanged. Every rank calls it and
+// gets the same, for which rank 0 alone reads the files. Throws Error as newest_model().
+NewestModel model_of_init(const std::string& init, Communicator& ranks);
+
+// `model`: of model_of_init(), or the folder for --resume. Throws Error if there is no such model, if its vocabulary
+// differs from the shards' (it may be larger with --allow-larger-vocabulary), if it has fewer positions than --seq-len,
+// or if --init is a saved model with --init-projections zero.
+StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary);
+
+// table.elements() floats: from the checkpoint, or by --seed and --init-projections.
+std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options);
 
 }  // namespace llmc

@@ -45,18 +45,17 @@ void choose_tokenizer(RunPlan& plan, const Options& o, Vocabulary vocabulary, co
 OnebitSettings onebit_settings(const Options& o, std::int64_t warmup_steps, std::span<const int> nodes) {
     OnebitSettings onebit{
         .freeze_after = freeze_after(o), .lr_warmup_steps = warmup_steps,
-        .scale = value_by_name("--onebit-scale", o.onebit_scale, kOnebitScales),
-        .space = value_by_name("--onebit-space", o.onebit_space, kOnebitSpaces), .exclude = o.onebit_exclude,
+        .scale = o.onebit_scale, .space = o.onebit_space, .exclude = o.onebit_exclude,
         .frozen_only = o.onebit_bits == 32};
     if (o.onebit_hierarchical) onebit.ranks_per_node = ranks_per_node(nodes);
     return onebit;
 }
 
 Schedule schedule_of(const Options& o, std::int64_t step_tokens, std::int64_t total_steps) {
-    return {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
+    return {.kind = o.lr_schedule, .peak = o.lr,
             .final_fraction = o.final_lr_fraction, .warmup_steps = o.steps_of_warmup(step_tokens),
             .total_steps = total_steps, .cooldown = o.cooldown_fraction,
-            .shape = value_by_name("--cooldown-shape", o.cooldown_shape, kCooldownShapes)};
+            .shape = o.cooldown_shape};
 }
 
 std::int64_t steps_of(const Options& o, std::int64_t step_tokens, const DataLoader& loader) {
@@ -91,8 +90,7 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Opt
 
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
 void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::span<const int> nodes) {
-    const auto estimator = value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators);
-    plan.noise = choose_noise_estimator(estimator, int(o.zero_stage), data.batch.world, plan.micro_batches);
+    plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), data.batch.world, plan.micro_batches);
     plan.total_steps = steps_of(o, plan.step_tokens, *data.loader);
     plan.schedule = schedule_of(o, plan.step_tokens, plan.total_steps);
     // As for --max-steps: the learning rate would never reach its peak.
@@ -108,7 +106,7 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
                       .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt};
-    switch (value_by_name("--optimizer", o.optimizer, kOptimizers)) {
+    switch (o.optimizer) {
         case OptimizerKind::adamw: break;
         case OptimizerKind::onebit_adam: plan.optimizer.onebit = onebit_settings(o, warmup, nodes); break;
         case OptimizerKind::muon:
@@ -154,11 +152,11 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
     const Vocabulary vocabulary = data.vocabulary();
     RunPlan plan{.table = ParameterTable(start.config)};
     choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);
-    plan.setup = {.config = start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes),
+    plan.setup = {.config = start.config, .dtype = o.dtype,
                   .shape = {int(o.micro_batch), int(o.seq_len)},
-                  .recompute = value_by_name("--recompute", o.recompute, kRecomputeLevels), .training = !o.eval_only,
+                  .recompute = o.recompute, .training = !o.eval_only,
                   .sharding = {.stage = int(o.zero_stage), .rank = rank, .ranks = ranks}};
-    plan.reduce_in_bf16 = o.reduce_dtype == "bf16";
+    plan.reduce_in_bf16 = o.reduce_dtype == kernels::DType::bf16;
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
     plan.step_tokens = data.step_tokens;
@@ -188,7 +186,8 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const RunD
         return before.value(name, absent) == now.value(name, absent);
     };
     if (!same_text("optimizer", "adamw"))
-        fail("--optimizer", options.optimizer, before.value("optimizer", "adamw") + ", as in the checkpoint",
+        fail("--optimizer", name_of(options.optimizer, kOptimizers),
+             before.value("optimizer", "adamw") + ", as in the checkpoint",
              "use that; or start a new run from the checkpoint's model with --init");
     const std::int64_t frozen_after = plan.frozen_after, updates = resumption.state.optimizer.updates;
     if (const auto& onebit = plan.optimizer.onebit; onebit && frozen_after == 0 && onebit->freeze_after > 0)

@@ -13,7 +13,6 @@
 #include "llmc/run/log/module_noise.h"
 #include "llmc/run/options/options.h"
 #include "llmc/run/start/run_data.h"
-#include "llmc/run/start/starting_point.h"
 
 namespace llmc {
 

@@ -2,6 +2,7 @@
 #include "llmc/run/start/startup.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <iostream>
 #include <limits>
@@ -9,16 +10,17 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
+#include "llmc/base/fingerprint.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/agreement.h"
+#include "llmc/comm/placement.h"
+#include "llmc/model/batch_upload.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
-#include "llmc/run/start/advice.h"
-#include "llmc/run/start/initial_model.h"
-#include "llmc/run/start/onebit_report.h"
-#include "llmc/run/start/shared_facts.h"
+#include "llmc/run/start/version.h"
 
 namespace llmc {
 namespace {
@@ -103,7 +105,7 @@ std::int64_t length_for(const NewestModel& model) {
     const std::string init = model.path.string();
     require_model_path(init);
     const ModelConfig config = is_model_name(init) ? model_by_name(init, kGpt2Vocabulary.size).config
-                                                   : Checkpoint(init).config();
+                                                   : SavedModel(init).config();
     return std::min<std::int64_t>(config.max_seq_len, 1024);
 }
 
@@ -129,7 +131,64 @@ std::int64_t largest_micro_batch(Options options, const NewestModel& model, cons
     return std::max<std::int64_t>(batch, 1);
 }
 
+// Loads the same weights on every rank: those of `start`, whose file is then closed, or new ones. Throws SharedError if
+// the weights differ between ranks.
+void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, const Options& options,
+                          Communicator& ranks) {
+    const auto weights = together(ranks, [&] { return initial_weights(start, table, options); });
+    start.checkpoint.reset();
+    const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
+    require_same(ranks, {{"initial weights with the fingerprint", bits}}, "use the same --init on all ranks");
+    model.load(weights);
+}
+
+// Times matrix products on the model's own tensors, before there are data or gradients.
+void choose_products(Model& model, const RunPlan& plan, Context& context) {
+    const int vocabulary = plan.setup.config.vocabulary;
+    std::vector<int> tokens(plan.setup.shape.rows());
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i % std::size_t(vocabulary));
+    BatchUpload upload(plan.setup.shape, vocabulary, context);
+    model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation), plan.micro_batches > 1);
+}
+
 }  // namespace
+
+std::vector<Fact> build_facts(const nlohmann::ordered_json& version) {
+    std::vector<Fact> facts;
+    for (const auto& [name, value] : version.items())
+        facts.push_back({name, value.is_null() ? "unknown" : value.get<std::string>()});
+    return facts;
+}
+
+std::vector<Fact> command_line_facts(const CommandLine& line) {
+    constexpr std::array kOfTheHost{"device", "hellaswag", "merges", "threads", "train-data", "tune-file", "val-data"};
+    const nlohmann::json flags = to_json(line.options);
+    std::vector<Fact> facts = build_facts(version_json());
+    for (const auto& [name, request] : {std::pair("--help", Request::help), {"--version", Request::version},
+                                        {"--print-config", Request::print_config}})
+        facts.push_back({name, line.request == request ? "true" : "false"});
+    for (const auto& [name, value] : flags.items())
+        if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
+            facts.push_back({"--" + name, text_of(value)});
+    return facts;
+}
+
+CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks) {
+    CommandLine line = together(ranks, [&] { return parse(argc, argv); });
+    require_same(ranks, command_line_facts(line), "start all ranks with the same flags");
+    return line;
+}
+
+Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator) {
+    Placement placement = place_rank(*communicator, int(options.threads), int(options.device), options.comm);
+    if (placement.nccl) communicator = over_nccl(communicator);
+    auto tuned = std::make_unique<kernels::TunedAlgorithms>();
+    kernels::Matmul matmul({.tf32 = options.tf32, .bf16 = options.bf16_arithmetic, .tuned = tuned.get()});
+    return {std::move(placement.device), device::Stream(), std::move(matmul),
+            kernels::Attention({.method = options.attention, .deterministic = options.deterministic,
+                                .tuned = tuned.get()}),
+            communicator, std::move(tuned)};
+}
 
 Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     Communicator& ranks = *context.communicator;

@@ -1,7 +1,8 @@
-// startup.h - a run before its first step: it plans, prints the plan, initializes the model and
-// opens the log. Nothing is written to --output-dir before the log
+// startup.h - a run before its first step: it parses the command line, opens the device, plans, prints the plan,
+// initializes the model and opens the log. Nothing is written to --output-dir before the log
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "llmc/run/log/report.h"
@@ -11,6 +12,19 @@
 #include "llmc/run/start/tuning.h"
 
 namespace llmc {
+
+// The build, from its version_json(); unknown values are "unknown".
+std::vector<Fact> build_facts(const nlohmann::ordered_json& version);
+// The build and the flags, except those that may differ between hosts (paths of data, threads, GPU).
+std::vector<Fact> command_line_facts(const CommandLine& line);
+// Parses the command line. Every rank calls it. Throws SharedError if a rank cannot parse it, or if build or flags
+// differ from rank 0's.
+CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks);
+
+// Places this rank (comm/placement.h) and opens the device and libraries that the options select. Every rank calls it;
+// if one rank fails, all throw a SharedError. `communicator`, which the context shares, uses NCCL from here on if that
+// backend is selected.
+Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator);
 
 // The same on every rank, except for what only rank 0 prints.
 struct Startup {
@@ -31,7 +45,7 @@ struct Startup {
 // data, checkpoint or memory, all throw a SharedError. Writes nothing. The context must outlive the result.
 Startup prepare_run(Options& options, ResumeSearch search, Context& context);
 
-// The model with its initial weights (initial_model.h) and its matrix products autotuned; saves the tuning file. Every
+// The model with its initial weights and its matrix products autotuned; saves the tuning file. Every
 // rank calls it. The model refers to startup.plan and to the context.
 std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context);
 

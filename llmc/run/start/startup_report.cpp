@@ -1,18 +1,25 @@
-// startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once
+// startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once;
+// why 1-bit Adam compresses nothing, or how much a rank sends; the published runs that --dry-run suggests
 #include "llmc/run/start/startup_report.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "llmc/base/counted.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/model/muon.h"
+#include "llmc/model/onebit_adam.h"
+#include "llmc/model/onebit_speed.h"
 #include "llmc/run/log/report.h"
-#include "llmc/run/start/onebit_report.h"
 #include "llmc/run/start/version.h"
 
 namespace llmc {
@@ -124,6 +131,127 @@ StartupItem training_item(const RunPlan& plan) {
             plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
 }
 
+// ---- 1-bit Adam
+
+constexpr const char* kExchange = "1-bit exchange: ";
+
+// The smallest number of updates before the freeze.
+std::int64_t earliest_freeze(const OnebitSettings& onebit) {
+    if (onebit.freeze_after > 0) return onebit.freeze_after;
+    const std::int64_t every = onebit.settling_updates;  // the first check has nothing to compare with
+    return std::max(2 * every, (onebit.lr_warmup_steps / every + 1) * every);
+}
+
+// Empty: the run will compress.
+std::string why_not_compressed(const RunPlan& plan, int ranks) {
+    const OnebitSettings& onebit = *plan.optimizer.onebit;
+    if (onebit.frozen_only) return "--onebit-bits 32 compresses nothing, also after the freeze";
+    if (ranks == 1) return "one rank has nothing to send";
+    if (ranks == onebit.ranks_per_node) return "all ranks are on one machine (--onebit-hierarchical)";
+    if (plan.frozen_after > 0 || plan.control.timed || earliest_freeze(onebit) < plan.total_steps) return "";
+    const std::string ends = "the run ends after " + counted(plan.total_steps, "step") + ", ";
+    if (onebit.freeze_after > 0)
+        return ends + "before " + counted(onebit.freeze_after, "update") + " (--onebit-freeze-step)";
+    return ends + "and --onebit-freeze-step auto freezes after " + counted(earliest_freeze(onebit), "update") +
+           " at the earliest; set it to 15 to 25 % of the steps";
+}
+
+std::string megabytes(double bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g MB", bytes / 1e6);
+    return text;
+}
+
+std::string excluded_text(const RunPlan& plan) {
+    const OnebitSettings& onebit = *plan.optimizer.onebit;
+    if (onebit.exclude.empty()) return "";
+    const std::vector<bool> left_out = tensors_left_out(plan.table, onebit.exclude);
+    std::int64_t tensors = 0, parameters = 0;
+    std::string names;
+    for (std::size_t i = 0; i < left_out.size(); ++i) {
+        if (!left_out[i]) continue;
+        const ParameterSpec& spec = plan.table.tensors()[i];
+        if (tensors < 3) names += (tensors > 0 ? ", " : "") + spec.name;
+        ++tensors;
+        parameters += spec.size();
+    }
+    return std::string(kExchange) + "--onebit-exclude matches " + std::to_string(tensors) + " of " +
+           counted(std::int64_t(left_out.size()), "tensor") + ", " + std::to_string(parameters) +
+           " parameters, whose gradients stay uncompressed: " + names + (tensors > 3 ? ", ..." : "") + '\n';
+}
+
+StartupItem exchange_item(const RunPlan& plan, const Communicator& communicator) {
+    if (!plan.optimizer.onebit) return {"", nlohmann::ordered_json::object()};
+    const OnebitSettings& onebit = *plan.optimizer.onebit;
+    const int ranks = communicator.size();
+    if (const std::string why = why_not_compressed(plan, ranks); !why.empty())
+        return {kExchange + ("none, because " + why) + '\n', nlohmann::ordered_json::object()};
+    const int workers = ranks / onebit.ranks_per_node;
+    const auto sent = [&](double elements, int among, double bits) {
+        return 2.0 * (among - 1) / among * elements * bits / 8;
+    };
+    const auto elements = double(plan.table.elements());
+    const double bits = sent(elements / onebit.ranks_per_node, workers, 1),
+                 full = sent(elements, ranks, plan.reduce_in_bf16 ? 16 : 32);
+    const std::string since =
+        plan.frozen_after > 0
+            ? "resumed: the second moment was frozen after " + counted(plan.frozen_after, "update") + "; "
+        : onebit.freeze_after > 0 ? "after " + counted(onebit.freeze_after, "update") + ' '
+                                  : "once the second moment has settled ";
+    return {kExchange + since + "a rank sends " + megabytes(bits) + " of momentum per step" +
+                (onebit.ranks_per_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
+                megabytes(full) + '\n' + excluded_text(plan),
+            nlohmann::ordered_json::object()};
+}
+
+// ---- suggestions of --dry-run
+
+struct PublishedRun {
+    const char* name;
+    double parameters, lr, step_tokens;
+};
+// Peak learning rates of AdamW and tokens per step: of README's "Train on your own text", and of Brown et al. 2020
+// (arXiv 2005.14165)
+constexpr PublishedRun kRuns[] = {{"README's example", 0.84e6, 3e-3, 1024},
+                                  {"GPT-3 125M", 125e6, 6e-4, 0.5e6},
+                                  {"GPT-3 350M", 356e6, 3e-4, 0.5e6},
+                                  {"GPT-3 760M", 760e6, 2.5e-4, 0.5e6},
+                                  {"GPT-3 1.3B", 1.3e9, 2e-4, 1e6},
+                                  {"GPT-3 2.7B", 2.7e9, 1.6e-4, 1e6},
+                                  {"GPT-3 6.7B", 6.7e9, 1.2e-4, 2e6},
+                                  {"GPT-3 13B", 13e9, 1e-4, 2e6}};
+constexpr double kWarmupTokens = 375e6;     // of GPT-3; of a short run at most kWarmupPart
+constexpr double kWarmupPart = 0.05;
+constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.15556
+
+const PublishedRun& nearest(double parameters) {
+    const auto distance = [&](const PublishedRun& run) { return std::fabs(std::log(run.parameters / parameters)); };
+    return *std::ranges::min_element(kRuns, {}, distance);
+}
+
+// The newest noise scale in the log of --output-dir, in tokens; 0: none.
+double noise_of_log(const std::string& output_dir) {
+    const std::filesystem::path log = std::filesystem::path(output_dir) / kLogName;
+    std::error_code none;
+    if (output_dir.empty() || !std::filesystem::is_regular_file(log, none)) return 0;
+    double tokens = 0;
+    std::ifstream in(log);
+    for (std::string line; std::getline(in, line);) {
+        if (line.find("\"noise_scale_tokens\":") == line.npos) continue;
+        const nlohmann::json event = parse_json(line);
+        if (const auto found = event.find("noise_scale_tokens"); found != event.end() && found->is_number())
+            tokens = found->get<double>();
+    }
+    return std::isfinite(tokens) && tokens > 0 ? tokens : 0;
+}
+
+// "  --lr 0.01 -> 0.0006: GPT-3 125M"; without the arrow if they are the same.
+template <class Number>
+std::string suggestion(const char* flag, Number given, Number suggested, const std::string& why) {
+    return "  " + std::string(flag) + ' ' + text_of_number(given) +
+           (given == suggested ? "" : " -> " + text_of_number(suggested)) + ": " + why + '\n';
+}
+
 }  // namespace
 
 StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields, std::string details)
@@ -190,6 +318,64 @@ nlohmann::ordered_json start_event(const std::vector<StartupItem>& items) {
         if (item.fields)
             for (const auto& [name, value] : item.fields->items()) event[name] = value;
     return event;
+}
+
+StartupItem compression_item(const RunPlan& plan, Context& context) {
+    const int ranks = context.communicator->size();
+    const auto& onebit = plan.optimizer.onebit;
+    if (!onebit || !why_not_compressed(plan, ranks).empty()) return {"", nlohmann::ordered_json::object()};
+    const int workers = ranks / onebit->ranks_per_node;
+    const std::int64_t elements = plan.table.elements() / onebit->ranks_per_node;
+    const double seconds = measure_compression(elements, workers, context);
+    const double gigabits = break_even_bits_a_second(elements, workers, plan.reduce_in_bf16 ? 2 : 4, seconds) / 1e9;
+    if (seconds == 0)
+        return {std::string(kExchange) + "on this machine compression adds no computation time to a step of AdamW\n",
+                {{"compression_ms", 0}, {"compression_pays_below_gbit_s", nullptr}}};
+    char text[240];
+    std::snprintf(text, sizeof text,
+                  "%son this machine compression adds %.3g ms of computation to a step of AdamW; a compressed step is "
+                  "faster if a rank's share of its machine's link is below %.3g Gbit/s\n",
+                  kExchange, seconds * 1e3, gigabits);
+    return {text, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
+}
+
+std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch,
+                        const Options& o) {
+    if (!plan.setup.training) return "";
+    const double parameters = double(plan.table.parameters() - plan.table.padding());
+    const PublishedRun& run = nearest(parameters);
+    const std::int64_t unit = plan.step_tokens / plan.micro_batches;  // one micro-batch of every rank
+    const double noise = noise_of_log(o.output_dir), best = noise > 0 ? std::min(noise, 1e9) : run.step_tokens;
+    const std::int64_t step_tokens = std::max<std::int64_t>(std::llround(best / double(unit)), 1) * unit;
+    const std::int64_t steps = std::llround(std::ceil(kTokensPerParameter * parameters / double(plan.step_tokens)));
+    const std::int64_t length = plan.total_steps > 0 ? plan.total_steps : steps;
+    const std::int64_t warmup = std::llround(std::min(kWarmupTokens / double(plan.step_tokens),
+                                                      kWarmupPart * double(length)));
+    const std::string name = run.name;
+    std::string text = "suggestions, and the reason for each:\n";
+    const std::int64_t sequences = plan.micro_batches * o.micro_batch;  // of a rank in one step
+    while (largest_micro_batch > 1 && sequences % largest_micro_batch != 0) --largest_micro_batch;
+    if (largest_micro_batch > 0)
+        text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
+                           "the largest that divides a step and fits the memory");
+    text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
+                       noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
+    if (!plan.optimizer.muon)  // for which no rates are published
+        text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
+    if (plan.control.timed) return text;
+    const auto in_unit_of = [&](const char* in_steps, const char* in_tokens, bool tokens, std::int64_t now,
+                                std::int64_t better, const char* why) {
+        const std::int64_t unit = tokens ? plan.step_tokens : 1;
+        return suggestion(tokens ? in_tokens : in_steps, now * unit, better * unit, why);
+    };
+    text += in_unit_of("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
+                       "20 tokens per parameter, compute-optimal");
+    text += in_unit_of("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
+                       "375 million tokens as GPT-3, at most 5 % of the run");
+    char passes[64];
+    std::snprintf(passes, sizeof passes, "%.3g",
+                  double(plan.total_steps) * double(plan.step_tokens) / double(data.loader->targets()));
+    return text + "  this run makes " + passes + " passes over " + with_commas(data.loader->targets(), "token") + '\n';
 }
 
 }  // namespace llmc

@@ -26,6 +26,16 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
 // Known once the model has been initialized: how many algorithms were timed, and which type sums a bias gradient.
 StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context);
 
+// The measured cost of 1-bit Adam's compression, and the link bandwidth below which it is faster; empty if nothing will
+// be compressed. Every rank calls it.
+StartupItem compression_item(const RunPlan& plan, Context& context);
+
+// For --dry-run: batch, learning rate and number of steps of published runs beside those given, each with its reason,
+// and how often the run reads its data. Empty with --eval-only. `largest_micro_batch`: that fits the memory plan, 0:
+// none.
+std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch,
+                        const Options& options);
+
 // With the details for --verbose and --dry-run.
 std::string terminal_text(const std::vector<StartupItem>& items, const Options& options);
 nlohmann::ordered_json start_event(const std::vector<StartupItem>& items);

@@ -11,7 +11,7 @@ namespace llmc {
 using nlohmann::json;
 
 Tuning::Tuning(const Options& options, Context& context)
-    : tune_(value_by_name("--tune", options.tune, kTunes)),
+    : tune_(options.tune),
       context_(context),
       file_(options.tune_file.empty() ? default_tune_file() : options.tune_file),
       times_(tune_ != Tune::off && !options.dry_run) {

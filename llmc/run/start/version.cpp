@@ -6,9 +6,6 @@
 #include "kernels/device/device.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/fingerprint.h"
-#include "llmc/base/mapped_file.h"
-#include "llmc/run/start/commit.h"
-#include "llmc/run/start/library_versions.h"
 
 namespace llmc {
 namespace {
@@ -48,12 +45,12 @@ nlohmann::ordered_json version_json() {
     nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"commit", nullptr},
                                    {"compiler", kCompiler},
                                    {"instructions", instruction_set()}};
-    if (commit()) json["commit"] = commit();
+    if (!build_commit().empty()) json["commit"] = build_commit();
     json["device"] = device::is_gpu() ? "cuda" : "cpu";
     for (const auto& [library, version] : library_versions()) json[library] = version;
     // distinguishes builds of the same version
     const char* const program = "/proc/self/exe";  // missing without /proc
-    json["build"] = is_present(program) ? fingerprint(MappedFile(program, "program").bytes()) : "n/a";
+    json["build"] = is_present(program) ? fingerprint_of_file(program).xxh3 : "n/a";
     return json;
 }
 

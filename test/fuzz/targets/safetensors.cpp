@@ -8,13 +8,13 @@ namespace {
 void read_tensors(const std::filesystem::path& path) {
     const llmc::SafetensorsFile file(path);
     std::uint64_t end = 0;
-    unsigned sum = 0;
     for (const llmc::TensorInfo& tensor : file.tensors()) {
         fuzz::must(tensor.begin == end && tensor.end >= end, "data one after the other");
         end = tensor.end;
-        for (const std::byte byte : file.bytes(tensor)) sum += unsigned(byte);
         const std::int64_t elements = tensor.elements();
         const std::uint64_t bytes = tensor.end - tensor.begin;
+        std::vector<std::byte> all(bytes);
+        file.read_bytes(tensor, 0, all);
         fuzz::must(elements >= 0 && std::uint64_t(elements) <= bytes, "a number of elements");
         if (tensor.dtype != "F32" && tensor.dtype != "F16" && tensor.dtype != "BF16") continue;
         fuzz::must(bytes == std::uint64_t(elements) * (tensor.dtype == "F32" ? 4 : 2), "the bytes of its elements");
@@ -22,8 +22,6 @@ void read_tensors(const std::filesystem::path& path) {
         file.read(tensor, 0, values);
         if (elements > 0) file.read(tensor, elements - 1, std::span(values).first(1));
     }
-    // Uses the values, so that the compiler keeps the reads.
-    fuzz::must(sum <= 255 * end, "a sum of bytes");
 }
 
 const fuzz::Target safetensors("safetensors", [](std::string_view bytes) {

@@ -2,6 +2,7 @@
 #include "llmc/base/file_status.h"
 
 #include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 using test::Contains;

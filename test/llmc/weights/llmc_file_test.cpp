@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
@@ -41,7 +41,7 @@ struct Exported {
     explicit Exported(DType dtype = DType::fp32) { write_llmc_file(file, table, flat, dtype); }
     std::vector<float> read() const {
         std::vector<float> values(flat.size(), NAN);
-        Checkpoint(file).read(table, values);
+        SavedModel(file).read(table, values);
         return values;
     }
     // The error after one word of the header is changed.
@@ -55,7 +55,7 @@ struct Exported {
         test::write_bytes(changed, bytes);
         const std::string text = test::error_of([&] {
             std::vector<float> values(flat.size());
-            Checkpoint(changed).read(table, values);
+            SavedModel(changed).read(table, values);
         });
         if (text != "accepted") CHECK_THAT(text, Contains(changed.string()) && Contains("; expected "));
         CHECK_THAT(text, !Contains("\n"));
@@ -74,8 +74,8 @@ template <class T> T at(const std::string& bytes, std::size_t offset) {
 TEST_CASE("a model in llm.c's format is read back: fp32 bit-identical, bf16 rounded to nearest", "[llmc_file]") {
     const DType dtype = GENERATE(DType::fp32, DType::bf16);
     Exported model(dtype);
-    CHECK(Checkpoint(model.file).config() == kExported);
-    CHECK(Checkpoint(model.file).dropout().empty());
+    CHECK(SavedModel(model.file).config() == kExported);
+    CHECK(SavedModel(model.file).dropout().empty());
     const auto read = model.read();
     if (dtype == DType::bf16)
         for (float& x : model.flat) x = kernels::bf16_to_float(kernels::bf16_from_float(x));
@@ -93,7 +93,7 @@ TEST_CASE("a model of llm.c is recognized by its contents, not its name", "[llmc
     CHECK(begins_as_llmc_file(model.file));
     const auto other_name = model.scratch.path() / "model";
     std::filesystem::copy(model.file, other_name);
-    CHECK(Checkpoint(other_name).config() == Checkpoint(model.file).config());
+    CHECK(SavedModel(other_name).config() == SavedModel(model.file).config());
     CHECK(!begins_as_llmc_file(model.scratch.path()));
     CHECK(!begins_as_llmc_file(model.scratch.path() / "none"));
 }
@@ -204,7 +204,7 @@ TEST_CASE("a file of llm.c that is truncated or too long is refused", "[llmc_fil
     for (const std::size_t more : {1, 2, 4096})
         CHECK_THAT(model.fault_of(whole + std::string(more, '\0')),
                    Contains("expected " + std::to_string(whole.size()) + " bytes") && Contains("damaged"));
-    CHECK_THAT(test::error_of([&] { Checkpoint(model.scratch.path() / "none.bin"); }),
+    CHECK_THAT(test::error_of([&] { SavedModel(model.scratch.path() / "none.bin"); }),
                Contains("none.bin is missing"));
 }
 

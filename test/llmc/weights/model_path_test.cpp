@@ -2,7 +2,7 @@
 #include "llmc/weights/model_path.h"
 
 #include "kernels/base/error.h"
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 #include "llmc/weights/step_folder.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
@@ -37,7 +37,7 @@ TEST_CASE("for a name of Hugging Face's hub the error says how to download it", 
                                  "checkpoint or") &&
                    test::Contains("if it is on Hugging Face's hub: hf download somebody/My_gpt2.v1 ") &&
                    test::EndsWith("then pass My_gpt2.v1"));
-    CHECK_THROWS_WITH(Checkpoint("openai-community/gpt2"), test::Contains("hf download"));
+    CHECK_THROWS_WITH(SavedModel("openai-community/gpt2"), test::Contains("hf download"));
 }
 
 TEST_CASE("paths and names of sizes are not taken for names of the hub", "[model_path]") {

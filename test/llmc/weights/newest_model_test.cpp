@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "kernels/base/error.h"
-#include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
+#include "llmc/weights/saved_model.h"
 #include "llmc/weights/step_folder.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"

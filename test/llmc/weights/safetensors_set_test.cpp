@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/json_text.h"
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
@@ -56,7 +56,11 @@ struct Sharded {
                         index["weight_map"][name] = file;
                     }
             SafetensorsWriter writer(path() / file, infos, {{"format", "pt"}});
-            for (const TensorInfo* tensor : found) writer.append(whole.bytes(*tensor));
+            for (const TensorInfo* tensor : found) {
+                std::vector<std::byte> bytes(tensor->end - tensor->begin);
+                whole.read_bytes(*tensor, 0, bytes);
+                writer.append(bytes);
+            }
             writer.finish();
         }
         write_index(text_of(index));
@@ -64,7 +68,7 @@ struct Sharded {
     void write_index(const std::string& text) const { test::write_bytes(path() / kIndexName, text); }
     std::vector<float> read() const {
         std::vector<float> values(flat.size(), NAN);
-        Checkpoint(path()).read(table, values);
+        SavedModel(path()).read(table, values);
         return values;
     }
     std::string fault() const {

@@ -62,7 +62,8 @@ TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     CHECK(o.shuffle);
     CHECK(!o.overfit_batch);
     CHECK(o.seed == 7);
-    CHECK((o.lr_schedule == "wsd" && o.cooldown_fraction == 0.3 && o.cooldown_shape == "1-sqrt"));
+    CHECK((o.lr_schedule == LrSchedule::wsd && o.cooldown_fraction == 0.3 &&
+           o.cooldown_shape == CooldownShape::one_minus_sqrt));
 }
 
 TEST_CASE("a value may be joined to a flag of one letter, and switches of one letter to each other", "[options]") {

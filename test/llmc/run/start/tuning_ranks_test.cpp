@@ -15,7 +15,7 @@ namespace {
 
 const TunedAlgorithm kFirst{"first", "1 ms", 1e-3}, kOther{"other \xc3\xbc", "2 ms", 2e-3};
 
-Options options_with(const std::filesystem::path& file, const char* tune = "auto") {
+Options options_with(const std::filesystem::path& file, Tune tune = Tune::automatic) {
     Options options;
     options.tune = tune;
     options.tune_file = file.string();
@@ -167,17 +167,17 @@ TEST_CASE("the first rank of each kind of device times, the others use its resul
     const Tuned second = tune(options_with(file), {"GPU B", "GPU A"});  // ranks changed places
     CHECK(second.taken == Sentences{"by rank 2", "by rank 0"});
     CHECK(second.said[0] == "autotuned algorithms: 1 from " + file.string());
-    const Tuned again = tune(options_with(file, "again"), {"GPU B", "GPU B"});
+    const Tuned again = tune(options_with(file, Tune::again), {"GPU B", "GPU B"});
     CHECK(again.timed == std::vector<int>{1, 0});
     CHECK(again.taken == Sentences{"by rank 0", "by rank 0"});
     CHECK(read_tune_file(file).tuned.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
     CHECK(read_tune_file(file).tuned.at("GPU B").at("lib 1").at("sum").taken == "by rank 0");
 
     const std::string before = read_bytes(file);
-    const Tuned off = tune(options_with(file, "off"), devices);
+    const Tuned off = tune(options_with(file, Tune::off), devices);
     CHECK(off.timed == std::vector<int>{0, 0, 0, 0});
     CHECK(off.taken == Sentences(4, "nothing"));
-    Options dry = options_with(file, "again");
+    Options dry = options_with(file, Tune::again);
     dry.dry_run = true;
     CHECK(tune(dry, devices).taken == Sentences(4, "nothing"));
     CHECK(read_bytes(file) == before);

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "llmc/run/start/shared_facts.h"
+#include "llmc/run/start/startup.h"
 #include "test/support/agreement_support.h"
 #include "test/support/catch.h"
 

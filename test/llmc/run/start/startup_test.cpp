@@ -1,5 +1,5 @@
-// shared_facts_test.cpp - what must be the same on all ranks: flags, except those of the host, and data, by content
-#include "llmc/run/start/shared_facts.h"
+// startup_test.cpp - what must be the same on all ranks: flags, except those of the host, and data, by content
+#include "llmc/run/start/startup.h"
 
 #include "test/support/agreement_support.h"
 

@@ -1,11 +1,13 @@
-// library_versions_cuda.cpp - library_versions.h for a GPU build
+// version_cuda.cpp - commit and libraries of a GPU build; the Makefile defines the commit
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include "kernels/attention/attention_cudnn.h"
-#include "llmc/run/start/library_versions.h"
+#include "llmc/run/start/version.h"
 
 namespace llmc {
+
+std::string build_commit() { return TRAIN_GPT2_COMMIT; }
 
 std::vector<std::pair<std::string, std::string>> library_versions() {
     return {{"cuda", dotted_version(CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, 0)},

@@ -1,5 +1,5 @@
-// checkpoint_test.cpp - a saved model is read back bit-identical; damaged and unsupported ones are refused by name
-#include "llmc/weights/checkpoint.h"
+// saved_model_test.cpp - a saved model is read back bit-identical; damaged and unsupported ones are refused by name
+#include "llmc/weights/saved_model.h"
 
 #include <cmath>
 #include <cstring>
@@ -52,7 +52,7 @@ struct Saved {
         folder = save_checkpoint(scratch.path() / "run", 100, table, from_flat(table, flat), 60);
     }
     std::vector<float> load(const fs::path& path) const {
-        const Checkpoint checkpoint(path);
+        const SavedModel checkpoint(path);
         std::vector<float> read(flat.size(), NAN);
         checkpoint.read(table, read);
         return read;
@@ -73,9 +73,9 @@ template <class Edit> void rewrite(const fs::path& file, Edit&& edit) {
     {
         const SafetensorsFile source(file);
         for (const TensorInfo& tensor : source.tensors()) {
-            const auto bytes = source.bytes(tensor);
-            entries.push_back({{tensor.name, tensor.dtype, tensor.shape},
-                               std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+            Entry& entry = entries.emplace_back(TensorToWrite{tensor.name, tensor.dtype, tensor.shape},
+                                                std::string(tensor.end - tensor.begin, ' '));
+            source.read_bytes(tensor, 0, std::as_writable_bytes(std::span(entry.bytes)));
         }
     }
     edit(entries);
@@ -123,7 +123,7 @@ TEST_CASE("a saved model is read back bit-identical, with zeros in padding and g
     const ModelConfig config = GENERATE(kConfig, kWide);
     const Saved saved(config);
     CHECK(saved.folder.filename() == "step_00000100");
-    const Checkpoint checkpoint(saved.folder);
+    const SavedModel checkpoint(saved.folder);
     CHECK(checkpoint.config() == config);
     CHECK(same_bits(saved.load(saved.folder), saved.flat));
     CHECK(same_bits(saved.load(saved.tensors()), saved.flat));
@@ -302,9 +302,9 @@ TEST_CASE("invalid sizes, and sizes that do not match the file, are refused", "[
     const Saved saved;
     const ParameterTable other(ModelConfig{2, 3, 72, 11, 61});
     std::vector<float> flat(std::size_t(other.elements()));
-    CHECK_THAT(error_of([&] { Checkpoint(saved.folder).read(other, flat); }),
+    CHECK_THAT(error_of([&] { SavedModel(saved.folder).read(other, flat); }),
                Contains("11 positions") && Contains("10 positions"));
-    CHECK_THAT(error_of([&] { Checkpoint(saved.folder).read(saved.table, std::span(flat).first(7)); }),
+    CHECK_THAT(error_of([&] { SavedModel(saved.folder).read(saved.table, std::span(flat).first(7)); }),
                Contains("to fill is 7"));
 }
 
@@ -326,10 +326,10 @@ TEST_CASE("missing keys have the defaults of GPT2Config", "[checkpoint]") {
 
 TEST_CASE("for an incomplete checkpoint the error names what is missing", "[checkpoint]") {
     const Saved saved;
-    CHECK_THAT(error_of([&] { Checkpoint(saved.folder / "none"); }), Contains("none") && Contains("missing"));
-    CHECK_THAT(error_of([&] { Checkpoint(saved.scratch.path()); }), Contains("without model.safetensors"));
+    CHECK_THAT(error_of([&] { SavedModel(saved.folder / "none"); }), Contains("none") && Contains("missing"));
+    CHECK_THAT(error_of([&] { SavedModel(saved.scratch.path()); }), Contains("without model.safetensors"));
     fs::remove(saved.folder / "config.json");
-    CHECK_THAT(error_of([&] { Checkpoint(saved.folder); }), Contains("config.json is missing"));
+    CHECK_THAT(error_of([&] { SavedModel(saved.folder); }), Contains("config.json is missing"));
 }
 
 TEST_CASE("a model truncated at any length is refused", "[checkpoint]") {

@@ -1,6 +1,6 @@
-// checkpoint.cpp - reads and writes a model's files: matches Hugging Face's names and shapes with the parameter table,
+// saved_model.cpp - reads and writes a model's files: matches Hugging Face's names and shapes with the parameter table,
 // and reads llm.c's format
-#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/saved_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ namespace llmc {
 namespace fs = std::filesystem;
 
 // The open files of one format. Tensors are identified by their index in the table.
-class Checkpoint::Format {
+class SavedModel::Format {
 public:
     virtual ~Format() = default;
     virtual const ParameterTable& table() const = 0;
@@ -39,6 +39,7 @@ constexpr std::string_view kPrefix = "transformer.";
 constexpr std::string_view kHead = "lm_head.weight";
 // Rows of a file that are transposed at a time: with 64, both the written columns and the read rows stay in the cache.
 constexpr std::int64_t kTransposedRows = 64;
+constexpr std::size_t kComparedBytes = std::size_t(1) << 20;  // at a time
 // Smaller matrices are transposed by one thread: on a busy machine, waking other threads takes longer than the work.
 constexpr std::int64_t kElementsWorthThreads = 1 << 16;
 
@@ -64,6 +65,19 @@ void check_shape(const std::string& where, const TensorInfo& found, const Parame
     fail(where + ": the shape", describe_shape(found.shape), describe_shape(expected) + " according to config.json",
          transposed ? "transpose it: matrices of a GPT-2 file are stored as (in, out)"
                     : "use the config.json that belongs to this file");
+}
+
+// Tensors of one dtype and shape.
+bool have_same_bytes(const StoredTensor& a, const StoredTensor& b) {
+    std::vector<std::byte> ours(kComparedBytes), theirs(kComparedBytes);
+    const std::uint64_t size = a.info->end - a.info->begin;
+    for (std::uint64_t first = 0; first < size; first += kComparedBytes) {
+        const std::size_t count = std::min<std::uint64_t>(kComparedBytes, size - first);
+        a.file->read_bytes(*a.info, first, std::span(ours).first(count));
+        b.file->read_bytes(*b.info, first, std::span(theirs).first(count));
+        if (std::memcmp(ours.data(), theirs.data(), count) != 0) return false;
+    }
+    return true;
 }
 
 // The tensors of the table, in its order. Any other tensor in the files must be a known redundant one.
@@ -94,9 +108,8 @@ std::vector<StoredTensor> match(const SafetensorsSet& files, const ParameterTabl
 
     if (const auto place = found.find(kHead); place != found.end()) {
         const StoredTensor head = place->second, tokens = matched[std::size_t(table.token_table())];
-        const auto a = head.file->bytes(*head.info), b = tokens.file->bytes(*tokens.info);
         require(head.info->dtype == tokens.info->dtype && head.info->shape == tokens.info->shape &&
-                    std::memcmp(a.data(), b.data(), a.size()) == 0,
+                    have_same_bytes(head, tokens),
                 head.file->path() + ": tensor \"lm_head.weight\"", "different from wte.weight",
                 "equal, or absent: the head is tied to the token table",
                 "a model with an untied head cannot be trained here");
@@ -114,17 +127,14 @@ std::vector<StoredTensor> match(const SafetensorsSet& files, const ParameterTabl
 // Transposes (in, out) in the file to (out, in) in memory.
 void read_transposed(const SafetensorsFile& file, const TensorInfo& tensor, std::int64_t inputs, std::int64_t outputs,
                      std::span<float> values) {
-#pragma omp parallel if (inputs * outputs >= kElementsWorthThreads)
-    {
-        std::vector<float> rows(std::size_t(kTransposedRows * outputs));
-#pragma omp for schedule(static)
-        for (std::int64_t first = 0; first < inputs; first += kTransposedRows) {
-            const std::int64_t count = std::min(kTransposedRows, inputs - first);
-            file.read(tensor, first * outputs, std::span(rows).first(std::size_t(count * outputs)));
-            for (std::int64_t out = 0; out < outputs; ++out)
-                for (std::int64_t in = 0; in < count; ++in)
-                    values[std::size_t(out * inputs + first + in)] = rows[std::size_t(in * outputs + out)];
-        }
+    std::vector<float> rows(std::size_t(kTransposedRows * outputs));
+    for (std::int64_t first = 0; first < inputs; first += kTransposedRows) {
+        const std::int64_t count = std::min(kTransposedRows, inputs - first);
+        file.read(tensor, first * outputs, std::span(rows).first(std::size_t(count * outputs)));
+#pragma omp parallel for schedule(static) if (inputs * outputs >= kElementsWorthThreads)
+        for (std::int64_t out = 0; out < outputs; ++out)
+            for (std::int64_t in = 0; in < count; ++in)
+                values[std::size_t(out * inputs + first + in)] = rows[std::size_t(in * outputs + out)];
     }
 }
 
@@ -141,7 +151,7 @@ void append_transposed(SafetensorsWriter& writer, std::span<const float> values,
     }
 }
 
-class HuggingFaceFormat : public Checkpoint::Format {
+class HuggingFaceFormat : public SavedModel::Format {
 public:
     explicit HuggingFaceFormat(const fs::path& path)
         : files_(path),
@@ -170,7 +180,7 @@ private:
     std::vector<StoredTensor> tensors_;  // in the table's order
 };
 
-class LlmcFormat : public Checkpoint::Format {
+class LlmcFormat : public SavedModel::Format {
 public:
     explicit LlmcFormat(const fs::path& path) : file_(path) {}
 
@@ -189,7 +199,7 @@ private:
     LlmcFile file_;
 };
 
-std::unique_ptr<const Checkpoint::Format> open_files(const fs::path& path) {
+std::unique_ptr<const SavedModel::Format> open_files(const fs::path& path) {
     require_model_path(path.string());
     const bool is_llmc = path.extension() == ".bin" || begins_as_llmc_file(path);
     if (is_llmc && !fs::is_directory(path)) return std::make_unique<LlmcFormat>(path);
@@ -198,15 +208,15 @@ std::unique_ptr<const Checkpoint::Format> open_files(const fs::path& path) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const fs::path& path) : files_(open_files(path)) {}
-Checkpoint::~Checkpoint() = default;
-Checkpoint::Checkpoint(Checkpoint&& other) noexcept = default;
+SavedModel::SavedModel(const fs::path& path) : files_(open_files(path)) {}
+SavedModel::~SavedModel() = default;
+SavedModel::SavedModel(SavedModel&& other) noexcept = default;
 
-const ModelConfig& Checkpoint::config() const { return files_->table().config(); }
-std::string Checkpoint::dropout() const { return files_->dropout(); }
-int Checkpoint::end_of_text() const { return files_->end_of_text(); }
+const ModelConfig& SavedModel::config() const { return files_->table().config(); }
+std::string SavedModel::dropout() const { return files_->dropout(); }
+int SavedModel::end_of_text() const { return files_->end_of_text(); }
 
-void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const {
+void SavedModel::read(const ParameterTable& table, std::span<float> flat) const {
     require(table.config() == config(), "the model to fill", describe(table.config()),
             describe(config()) + ", the size of the checkpoint");
     require(std::int64_t(flat.size()) == table.elements(), "the length of the array to fill", flat.size(),
@@ -242,8 +252,8 @@ NewestModel newest_model(const fs::path& path) {
         for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
             const fs::path& folder = entry->second;
             try {
-                check_model_of_manifest(folder);  // first: read() reports an I/O error, a mapping reads as zeros
-                const Checkpoint opens(folder);
+                check_model_of_manifest(folder);
+                const SavedModel opens(folder);
                 newest.path = folder;
                 return newest;
             } catch (const UnreadableError&) {

@@ -1,4 +1,4 @@
-// checkpoint.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained can load. The other files that
+// saved_model.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained can load. The other files that
 // are needed to resume training: run/checkpoint/checkpoint_writer.h
 //
 //   OUT/step_00000100/config.json          the size
@@ -24,14 +24,14 @@
 namespace llmc {
 
 // Reading takes two steps: the constructor reads the size, so that the caller can allocate memory; read() fills it.
-class Checkpoint {
+class SavedModel {
 public:
     // `path`: a folder with config.json and safetensors, a .safetensors file with config.json beside it, or a .bin file
     // of llm.c. Throws Error unless the size and the tensors match and are those of a GPT-2; the message names the
     // unsupported key, or the tensor that is missing, unknown or has the wrong shape.
-    explicit Checkpoint(const std::filesystem::path& path);
-    ~Checkpoint();
-    Checkpoint(Checkpoint&& other) noexcept;
+    explicit SavedModel(const std::filesystem::path& path);
+    ~SavedModel();
+    SavedModel(SavedModel&& other) noexcept;
 
     const ModelConfig& config() const;
     // The dropout that the model specifies, which this program does not apply: "attn_pdrop 0.1"; "": none.

@@ -1,4 +1,4 @@
-// waiting_threads.h - makes waiting OpenMP threads yield their cores to other programs early
+// short_omp_spin.h - restarts the program so that waiting OpenMP threads yield their cores to other programs early
 #pragma once
 
 namespace llmc {

@@ -1,5 +1,5 @@
-// waiting_threads.cpp - restarts the program with a setting of GNU's OpenMP library
-#include "llmc/base/waiting_threads.h"
+// short_omp_spin.cpp - restarts the program with a setting of GNU's OpenMP library
+#include "llmc/base/short_omp_spin.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,58 @@
+// input_file_test.cpp - files that are truncated or replaced while they are read, and more of them than the soft limit
+#include "llmc/base/input_file.h"
+
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "llmc/base/file_status.h"
+#include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
+
+using namespace llmc;
+using test::ScratchFolder;
+
+TEST_CASE("a truncated file is a run-time error with offset, expected and found bytes", "[input_file]") {
+    const ScratchFolder folder;
+    const std::string path = folder.path() / "file";
+    test::write_bytes(path, std::string(20000, 'x'));
+    const InputFile file(path, "shard");
+    std::filesystem::resize_file(path, 9007);
+    std::vector<std::byte> bytes(9000);
+    file.read(7, bytes);
+    CHECK(bytes == std::vector<std::byte>(9000, std::byte('x')));
+    try {
+        file.read(8, bytes);
+        FAIL("read");
+    } catch (const UnreadableError& error) {
+        CHECK(error.blame() == Blame::runtime);
+        CHECK(std::string(error.what()) == "shard " + path + " is cut off; expected 9000 bytes at offset 8, found 8999;"
+                                           " copy or create it again, and do not change it while a program reads it");
+    }
+}
+
+TEST_CASE("a file is read to its end after another one has taken its name", "[input_file]") {
+    const ScratchFolder folder;
+    test::write_bytes(folder.path() / "file", "whole");
+    const InputFile file(folder.path() / "file", "shard");
+    test::write_bytes(folder.path() / "other", "x");
+    std::filesystem::rename(folder.path() / "other", folder.path() / "file");
+    std::string text(5, ' ');
+    file.read(0, std::as_writable_bytes(std::span(text)));
+    CHECK(text == "whole");
+    CHECK(read_text(folder.path() / "file", "") == "x");
+}
+
+TEST_CASE("more files can be open than the soft limit", "[input_file]") {
+    const ScratchFolder folder;
+    test::write_bytes(folder.path() / "file", "x");
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit low{40, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    std::vector<InputFile> files;
+    for (int i = 0; i < 50; ++i) files.emplace_back(folder.path() / "file", "shard");
+    CHECK(files.back().size() == 1);
+    setrlimit(RLIMIT_NOFILE, &before);
+}
