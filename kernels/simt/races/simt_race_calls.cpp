@@ -1,5 +1,6 @@
 // simt_race_calls.cpp - the functions that code compiled with -fsanitize=thread calls before each access
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/simt/races/simt_race.h"
 
@@ -37,5 +38,13 @@ void __tsan_write_range(void* address, std::size_t bytes) {
     simt::races::note(address, bytes, Access::write, __builtin_return_address(0));
 }
 void __tsan_vptr_update(void**, void*) {}  // kernels have no objects with virtual functions
+
+// Host code beside the kernels uses them: guards of static variables, reference counts. Kernels use no atomics.
+std::uint8_t __tsan_atomic8_load(const volatile std::uint8_t* address, int) {
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+std::uint32_t __tsan_atomic32_fetch_add(volatile std::uint32_t* address, std::uint32_t value, int) {
+    return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
 
 }  // extern "C"
