@@ -40,9 +40,6 @@ StartingPoint starting_point(const NewestModel& model, const Options& options, V
     } else {
         start.config = model_by_name(init, vocabulary.size).config;
     }
-    require(options.init_projections == "normal" || is_model_name(options.init), "--init-projections",
-            options.init_projections + " with --init " + options.init, "normal, because a saved model has its weights",
-            "remove it, or name a size with --init");
     check(start.config);
     const bool larger = start.config.vocabulary > vocabulary.size;
     require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary),
@@ -64,8 +61,6 @@ std::vector<float> initial_weights(const StartingPoint& start, const ParameterTa
         return weights;
     }
     table.initialise(weights, std::uint64_t(options.seed));
-    if (value_by_name("--init-projections", options.init_projections, kInitialProjections) == InitialProjections::zero)
-        table.zero_projections(weights);
     return weights;
 }
 
