@@ -53,7 +53,7 @@ cxxopts::Options command_line() {
         "tokenizer",
         "bytes: ids 0 to 255, and 256 for the end of text; gpt2: GPT-2's byte-level BPE, 50257 ids", text("bytes"),
         "bytes|gpt2")("merges",
-                      "GPT-2's merges: merges.txt, vocab.bpe, tokenizer.json or tiktoken's rank file (default: "
+                      "GPT-2's merges: merges.txt, vocab.bpe or tokenizer.json (default: "
                       "data/gpt2/vocab.bpe, written by scripts/get_gpt2_tokenizer.sh)",
                       given(), "FILE")("threads", "encoding threads; 0: one per hardware thread", text("0"), "N");
     options.add_options("Input")(

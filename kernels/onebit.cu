@@ -178,39 +178,6 @@ __global__ void __launch_bounds__(kThreads) onebit_check_scales_kernel(OnebitSca
     if (threadIdx.x == 0 && bad > 0) op.finite[0] = 0;
 }
 
-__global__ void __launch_bounds__(kThreads) onebit_unpack_kernel(OnebitUnpack op) {
-    if (op.finite[0] == 0) return;
-    const OnebitTile tile = op.tiles[blockIdx.x];
-    const std::int64_t in_chunk = tile.first - tile.chunk * op.layout.chunk;
-    const std::uint32_t* const words = bits_in(op.replies, op.layout, tile.chunk) + in_chunk / 32;
-    const float a = scale_in(op.messages, op.layout, tile.chunk, op.one ? 0 : tile.group);
-    const float b = scale_in(op.replies, op.layout, tile.chunk, tile.group);
-    for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
-        Values z[kPacks] = {};
-        std::uint32_t bits[kPacks] = {}, active[kPacks] = {};
-        UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + first_of(j);
-            if (i >= tile.size) continue;
-            z[j] = read(op.compensated, tile.first + i);
-            bits[j] = chunk_bits(words, i);
-            active[j] = active_at(op.active, tile.first + i);
-        }
-        UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + first_of(j), left = tile.size - i;
-            if (left <= 0) continue;
-            Values error, mean;
-            const std::uint32_t signs = signs_of(z[j]);
-            UNROLLED for (int k = 0; k < kSize; ++k) {
-                error[k] = active[j] >> k & 1 ? z[j][k] - times_sign(a, signs, k) : 0.0f;
-                mean[k] = active[j] >> k & 1 ? times_sign(b, bits[j], k) : 0.0f;
-            }
-            write_inside(op.error, tile.first + i, error, left);
-            const std::int64_t of_mean = op.layout.size - (tile.first + i);  // what follows is padding
-            write_inside(op.mean, tile.first + i, mean, int(of_mean < left ? of_mean : left));
-        }
-    }
-}
-
 __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op) {
     if (op.finite[0] == 0) return;
     const OnebitTile tile = op.tiles[blockIdx.x];
@@ -372,19 +339,6 @@ void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream) {
     require_size("replies", op.replies.size(), op.layout.ranks * op.layout.message_words());
     if (op.groups.empty()) return;
     simt::launch<onebit_check_scales_kernel>({.grid = 1, .block = kThreads, .stream = stream}, op);
-}
-
-void onebit_unpack(const OnebitUnpack& op, StreamRef stream) {
-    const OnebitLayout& layout = op.layout;
-    require_size("compensated", op.compensated.size(), min_values(layout, op.active));
-    require_size("error", op.error.size(), layout.padded());
-    require_size("mean", op.mean.size(), layout.size);
-    require_size("messages", op.messages.size(), layout.ranks * layout.message_words());
-    require_size("replies", op.replies.size(), layout.ranks * layout.message_words());
-    require_size("finite", op.finite.size(), 1);
-    check_active(op.active, layout.padded());
-    if (op.tiles.empty()) return;
-    simt::launch<onebit_unpack_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
 }
 
 void onebit_commit(const OnebitCommit& op, StreamRef stream) {

@@ -10,8 +10,7 @@
 //   onebit_scales:   b, as above, into the reply
 //                    (exchange of replies: every rank gets the reply of every chunk)
 //   onebit_check_scales:  whether all scales are finite; if a number on any rank is not, no rank changes anything
-//   onebit_unpack:   y = b * sign; worker error = z - a * sign(z)
-//                    (1-bit Adam does this within its update, from the same bits: onebit_adam.h)
+//   onebit_adam:     y = b * sign; worker error = z - a * sign(z), within its update (onebit_adam.h)
 //   onebit_commit:   server error = s - b * sign(s)
 //
 // sign(x) = +1 for x >= 0, including -0, otherwise -1. The errors are updated only after the verdict: until then z is
@@ -25,9 +24,9 @@
 //           (OnebitScales::one).
 // Numerics  squares in float over short runs, sums of runs in double, in an order that depends only on the tiles;
 //           everything else in float, as written above.
-// Traffic   bytes per element, plus 1/8 for every bit: compress 12 (16 with momentum, 20 with second_moment), unpack
-//           12; for a chunk serve 8, commit 8. The bits do not depend on the scale, so each side reads its values once
-//           before it sends.
+// Traffic   bytes per element, plus 1/8 for every bit: compress 12 (16 with momentum, 20 with second_moment); for a
+//           chunk serve 8, commit 8. The bits do not depend on the scale, so each side reads its values once before it
+//           sends.
 // Source    Tang et al. 2021, arXiv 2102.02888 (1-bit Adam), with the differences above.
 #pragma once
 #include <vector>
@@ -126,20 +125,6 @@ struct OnebitScalesCheck {
     std::span<std::int32_t> finite;            // (1): 1 or 0; ANDed with its old value, so that buckets can share it
 };
 void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream);
-
-struct OnebitUnpack {
-    OnebitLayout layout;
-    std::span<const OnebitTile> tiles;
-    std::span<const float> compensated;        // (n_pad) or (n): z
-    std::span<float> error;                    // (n_pad): out, the worker's error
-    std::span<float> mean;                     // (n): out y
-    std::span<const std::uint32_t> messages;   // (ranks, message_words): what this rank sent
-    std::span<const std::uint32_t> replies;    // (ranks, message_words)
-    std::span<const std::int32_t> finite;      // (1); if it is 0, nothing is written
-    std::span<const std::uint32_t> active = {};
-    bool one = false;
-};
-void onebit_unpack(const OnebitUnpack& op, StreamRef stream);
 
 struct OnebitCommit {
     OnebitLayout layout;

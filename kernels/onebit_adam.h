@@ -10,8 +10,8 @@
 // device; a skipped step changes nothing, including the errors.
 //
 // Numerics  in float; rounding to T is to nearest, or stochastic if requested.
-// Traffic   bytes per element, plus 1/8 for the bits: 24 + sizeof(T) in bf16, 24 in fp32; onebit_unpack followed by
-//           AdamW would move 40.
+// Traffic   bytes per element, plus 1/8 for the bits: 24 + sizeof(T) in bf16, 24 in fp32; unpacking the mean and
+//           then AdamW would move 40.
 // Source    Tang et al. 2021, arXiv 2102.02888, with decoupled decay, bias correction and the mask.
 #pragma once
 #include "kernels/adamw.h"

@@ -10,17 +10,15 @@
 // Two adjacent D, rounded by bf16_pair, form the A of another product:
 //     reg = (left 0 1, left 2 3, right 0 1, right 2 3)
 //
-// ldmatrix(reg, row) loads one, two or four 8 x 8 matrices, one per element of `reg`, from rows of 16 bytes in shared
-// memory, aligned to 16 bytes: lane 8 j + i passes the address of row i of matrix j, and reg[j] of every lane receives
+// ldmatrix(reg, row) loads four 8 x 8 matrices, one per element of `reg`, from rows of 16 bytes in shared memory,
+// aligned to 16 bytes: lane 8 j + i passes the address of row i of matrix j, and reg[j] of every lane receives
 // elements 2 t and 2 t + 1 of row `group`, or with _trans of column `group`. If an operand's first element is at `tile`
 // and its rows are `pitch` elements apart (a multiple of 8):
 //     A stored [m][k]  ldmatrix(a.reg, tile + lane % 16 * pitch + lane / 16 * 8)
 //     A stored [k][m]  ldmatrix_trans(a.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
-//     B stored [n][k]  ldmatrix(b.reg, tile + lane % 8 * pitch + lane / 8 % 2 * 8)
-//     B stored [k][n]  ldmatrix_trans(b.reg, tile + lane % 16 * pitch)
 // and for the two B fragments of columns n and n + 8:
-//     of [n][k]        ldmatrix(pair, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
-//     of [k][n]        ldmatrix_trans(pair, tile + lane % 16 * pitch + lane / 16 * 8)
+//     B stored [n][k]  ldmatrix(pair, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
+//     B stored [k][n]  ldmatrix_trans(pair, tile + lane % 16 * pitch + lane / 16 * 8)
 // A pitch of an odd multiple of 16 bytes avoids bank conflicts.
 //
 // All 32 lanes of a warp must call mma_m16n8k16 and ldmatrix together. Neither orders memory accesses: stores and
@@ -65,29 +63,9 @@ __device__ __forceinline__ float fast_exp2(float x) {
 }
 
 // The "memory" clobber keeps earlier stores before the instruction, which reads them.
-__device__ __forceinline__ void ldmatrix(unsigned (&reg)[1], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
-                 : "=r"(reg[0])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-__device__ __forceinline__ void ldmatrix(unsigned (&reg)[2], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(reg[0]), "=r"(reg[1]) : "r"(shared_address(row)) : "memory");
-}
 __device__ __forceinline__ void ldmatrix(unsigned (&reg)[4], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(reg[0]), "=r"(reg[1]), "=r"(reg[2]), "=r"(reg[3]) : "r"(shared_address(row)) : "memory");
-}
-__device__ __forceinline__ void ldmatrix_trans(unsigned (&reg)[1], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-                 : "=r"(reg[0])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-__device__ __forceinline__ void ldmatrix_trans(unsigned (&reg)[2], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(reg[0]), "=r"(reg[1]) : "r"(shared_address(row)) : "memory");
 }
 __device__ __forceinline__ void ldmatrix_trans(unsigned (&reg)[4], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -119,21 +97,17 @@ inline unsigned bf16_pair(float low, float high) {
 
 inline float fast_exp2(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
 
-template <int Count> requires (Count == 1 || Count == 2 || Count == 4)
-void ldmatrix(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) { simt::ldmatrix<Count, false>(reg, row, where); }
-template <int Count> requires (Count == 1 || Count == 2 || Count == 4)
-void ldmatrix_trans(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) {
-    simt::ldmatrix<Count, true>(reg, row, where);
-}
+inline void ldmatrix(unsigned (&reg)[4], const bf16* row, PTX_CALLER) { simt::ldmatrix<false>(reg, row, where); }
+inline void ldmatrix_trans(unsigned (&reg)[4], const bf16* row, PTX_CALLER) { simt::ldmatrix<true>(reg, row, where); }
 
 inline void ldmatrix(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
     unsigned reg[4];
-    simt::ldmatrix<4, false>(reg, row, where);
+    simt::ldmatrix<false>(reg, row, where);
     pair[0] = {reg[0], reg[1]}, pair[1] = {reg[2], reg[3]};
 }
 inline void ldmatrix_trans(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
     unsigned reg[4];
-    simt::ldmatrix<4, true>(reg, row, where);
+    simt::ldmatrix<true>(reg, row, where);
     pair[0] = {reg[0], reg[1]}, pair[1] = {reg[2], reg[3]};
 }
 

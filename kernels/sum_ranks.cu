@@ -1,8 +1,6 @@
 // sum_ranks.cu - one elementwise kernel that adds the contributions in the order of the ranks
 #include "kernels/sum_ranks.h"
 
-#include <type_traits>
-
 #include "kernels/base/error.h"
 #include "kernels/pack.cuh"
 
@@ -14,19 +12,6 @@ __device__ __forceinline__ const T* contribution(const SumRanks<T>& op, int rank
     return rank == op.rank ? op.own.data() : op.others.data() + rank * op.stride;
 }
 
-// The type of the sum: double for double, otherwise float.
-template <class T> using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
-template <class T>
-__device__ __forceinline__ Sum<T> widened(T x) {
-    if constexpr (std::is_same_v<T, double>) return x;
-    else return to_float(x);
-}
-template <class T>
-__device__ __forceinline__ T rounded(Sum<T> x) {
-    if constexpr (std::is_same_v<T, double>) return x;
-    else return round_to<T>(x);
-}
-
 // A block processes a tile of neighbouring packs, neighbouring threads neighbouring packs of it. The last block also
 // sums the elements after the last whole pack.
 template <class T, int PackBytes>
@@ -35,22 +20,22 @@ __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
     const std::size_t packs = op.out.size() / Pack::size, first = std::size_t(blockIdx.x) * tile_packs;
     const std::size_t end = first + tile_packs < packs ? first + tile_packs : packs;
     for (std::size_t i = first + threadIdx.x; i < end; i += blockDim.x) {
-        Sum<T> sum[Pack::size];
+        float sum[Pack::size];
         const auto& start = load<PackBytes>(&contribution(op, 0)[i * Pack::size]);
-        for (int k = 0; k < Pack::size; ++k) sum[k] = widened(start[k]);
+        for (int k = 0; k < Pack::size; ++k) sum[k] = to_float(start[k]);
         for (int rank = 1; rank < op.ranks; ++rank) {
             const auto& x = load<PackBytes>(&contribution(op, rank)[i * Pack::size]);
-            for (int k = 0; k < Pack::size; ++k) sum[k] += widened(x[k]);
+            for (int k = 0; k < Pack::size; ++k) sum[k] += to_float(x[k]);
         }
         Pack out;
-        for (int k = 0; k < Pack::size; ++k) out[k] = rounded<T>(sum[k]);
+        for (int k = 0; k < Pack::size; ++k) out[k] = round_to<T>(sum[k]);
         store(&op.out[i * Pack::size], out);
     }
     if (blockIdx.x == gridDim.x - 1)
         for (std::size_t i = packs * Pack::size + threadIdx.x; i < op.out.size(); i += blockDim.x) {
-            Sum<T> sum = widened(contribution(op, 0)[i]);
-            for (int rank = 1; rank < op.ranks; ++rank) sum += widened(contribution(op, rank)[i]);
-            op.out[i] = rounded<T>(sum);
+            float sum = to_float(contribution(op, 0)[i]);
+            for (int rank = 1; rank < op.ranks; ++rank) sum += to_float(contribution(op, rank)[i]);
+            op.out[i] = round_to<T>(sum);
         }
 }
 
@@ -85,6 +70,5 @@ void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
 
 template void sum_ranks(const SumRanks<float>&, StreamRef);
 template void sum_ranks(const SumRanks<bf16>&, StreamRef);
-template void sum_ranks(const SumRanks<double>&, StreamRef);
 
 }  // namespace kernels

@@ -7,7 +7,7 @@
 // stage.
 //
 // Shapes    out, own: (elements) T; others: (ranks, stride) T, stride >= elements, row `rank` of it unused.
-// Numerics  T = float, bf16 or double: additions in float (double for T = double); one rounding to T at the end.
+// Numerics  T = float or bf16: additions in float; one rounding to T at the end.
 // Traffic   (ranks + 1) * elements * sizeof(T) bytes.
 #pragma once
 #include "kernels/device/types.h"

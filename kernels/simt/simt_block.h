@@ -27,9 +27,7 @@ inline constexpr unsigned kMaxBlockThreads = 1024;
 
 // The operation that a thread waits in, and its call site in the kernel.
 enum class Wait : std::uint8_t {
-    syncthreads, syncthreads_or, syncthreads_and, syncthreads_count, syncwarp, mma, ldmatrix, shfl, shfl_xor, shfl_up,
-    shfl_down, ballot, any,
-    all, reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor
+    syncthreads, syncwarp, mma, ldmatrix, shfl_xor
 };
 // A source line; as a default argument, that of the caller. Replaces std::source_location, which Clang 14 lacks.
 class CallSite {
@@ -74,8 +72,7 @@ public:
     void run_block(const BoundKernel& kernel, dim3 block);
 
     // The functions below are called by the running thread.
-    struct Votes { int any, all, count; };
-    Votes wait_block(Site site, int predicate);
+    void wait_block(Site site);
 
     // Waits for the lanes of `mask`; the last lane to arrive runs `combine` on the `operands` of all of them.
     using Combine = void (*)(void* const* operands, unsigned mask);
@@ -144,7 +141,6 @@ private:
 
     unsigned at_barrier_ = 0;
     Site barrier_site_{};
-    Votes arriving_{}, votes_{};
 
     std::exception_ptr failure_;
     std::size_t unwound_ = 0;  // threads before this one have been unwound after a failure
@@ -168,11 +164,6 @@ inline void check_aligned(const void* address, int bytes) {
     if (reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) != 0) [[unlikely]] fault_misaligned(address, bytes);
 }
 
-inline BlockScheduler::Votes vote(Wait wait, const CallSite& where, int predicate) {
-    if (running.scheduler) return running.scheduler->wait_block({wait, where}, predicate);
-    return {predicate != 0, predicate != 0, predicate != 0};
-}
-
 }  // namespace simt
 
 #define SIMT_SHARED(T, name, extent)                        \
@@ -184,14 +175,5 @@ inline BlockScheduler::Votes vote(Wait wait, const CallSite& where, int predicat
 #define SIMT_DYN_SHARED(T, name) T* name = static_cast<T*>(simt::running.shared.dynamic())
 
 inline void __syncthreads(const simt::CallSite& where = simt::CallSite::current()) {
-    simt::vote(simt::Wait::syncthreads, where, 0);
-}
-inline int __syncthreads_or(int predicate, const simt::CallSite& where = simt::CallSite::current()) {
-    return simt::vote(simt::Wait::syncthreads_or, where, predicate).any;
-}
-inline int __syncthreads_and(int predicate, const simt::CallSite& where = simt::CallSite::current()) {
-    return simt::vote(simt::Wait::syncthreads_and, where, predicate).all;
-}
-inline int __syncthreads_count(int predicate, const simt::CallSite& where = simt::CallSite::current()) {
-    return simt::vote(simt::Wait::syncthreads_count, where, predicate).count;
+    if (simt::running.scheduler) simt::running.scheduler->wait_block({simt::Wait::syncthreads, where});
 }

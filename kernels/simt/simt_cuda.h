@@ -37,15 +37,6 @@ void launch(const LaunchConfig& config, Args&&... args) {
     launch.blockDim = config.block;
     launch.dynamicSmemBytes = config.shared_bytes;
     launch.stream = config.stream;
-    cudaLaunchAttribute cluster{};
-    if (config.cluster.x * config.cluster.y * config.cluster.z > 1) {
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim.x = config.cluster.x;
-        cluster.val.clusterDim.y = config.cluster.y;
-        cluster.val.clusterDim.z = config.cluster.z;
-        launch.attrs = &cluster;
-        launch.numAttrs = 1;
-    }
     check(cudaLaunchKernelEx(&launch, Kernel, static_cast<Args&&>(args)...), "cudaLaunchKernelExC",
           kernel_name<Kernel>());
 }

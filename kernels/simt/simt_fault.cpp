@@ -35,9 +35,6 @@ std::string describe_block() {
     fault("lane " + std::to_string(lane) + " of a shuffle reads lane " + std::to_string(source) +
           ", which is not in the mask " + hexadecimal(mask));
 }
-[[noreturn]] void fault_width(int width) {
-    fault("a shuffle's width is " + std::to_string(width) + "; expected a power of two up to 32");
-}
 
 std::string BlockScheduler::describe_threads() const {
     const auto same_state = [](const Thread& a, const Thread& b) {

@@ -71,15 +71,12 @@ void check_config(const LaunchConfig& config, const char* kernel, std::size_t sh
     const auto refuse = [&](std::string_view what, const auto& value, const std::string& expected) {
         fail("kernel " + readable(kernel) + ": " + std::string(what), value, expected, {}, Blame::runtime);
     };
-    const dim3 grid = config.grid, block = config.block, cluster = config.cluster;
+    const dim3 grid = config.grid, block = config.block;
     const unsigned threads = block.x * block.y * block.z;  // wraps only if one dimension alone is already too large
     if (block.x > 1024 || block.y > 1024 || block.z > 64 || threads == 0 || threads > kMaxBlockThreads)
         refuse("block", spell(block), "1 to 1024 threads, at most (1024, 1024, 64)");
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         refuse("grid", spell(grid), "at least one block, at most (2147483647, 65535, 65535)");
-    if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0 || grid.x % cluster.x || grid.y % cluster.y ||
-        grid.z % cluster.z)
-        refuse("cluster", spell(cluster), "a divisor of the grid " + spell(grid));
     if (config.shared_bytes > shared_limit)
         refuse("shared memory", std::to_string(config.shared_bytes) + " bytes",
                "at most " + std::to_string(shared_limit));

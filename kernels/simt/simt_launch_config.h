@@ -9,7 +9,6 @@ namespace simt {
 struct LaunchConfig {
     dim3 grid, block;
     std::size_t shared_bytes = 0;
-    dim3 cluster = 1;
     device::StreamRef stream = nullptr;
 };
 

@@ -17,25 +17,10 @@ std::string describe_block();
 inline std::string_view name_of(Wait wait) {
     switch (wait) {
         case Wait::syncthreads: return "__syncthreads";
-        case Wait::syncthreads_or: return "__syncthreads_or";
-        case Wait::syncthreads_and: return "__syncthreads_and";
-        case Wait::syncthreads_count: return "__syncthreads_count";
         case Wait::syncwarp: return "__syncwarp";
         case Wait::mma: return "mma.sync";
         case Wait::ldmatrix: return "ldmatrix";
-        case Wait::shfl: return "__shfl_sync";
         case Wait::shfl_xor: return "__shfl_xor_sync";
-        case Wait::shfl_up: return "__shfl_up_sync";
-        case Wait::shfl_down: return "__shfl_down_sync";
-        case Wait::ballot: return "__ballot_sync";
-        case Wait::any: return "__any_sync";
-        case Wait::all: return "__all_sync";
-        case Wait::reduce_add: return "__reduce_add_sync";
-        case Wait::reduce_min: return "__reduce_min_sync";
-        case Wait::reduce_max: return "__reduce_max_sync";
-        case Wait::reduce_and: return "__reduce_and_sync";
-        case Wait::reduce_or: return "__reduce_or_sync";
-        case Wait::reduce_xor: return "__reduce_xor_sync";
     }
     return "?";
 }

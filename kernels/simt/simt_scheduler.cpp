@@ -195,30 +195,23 @@ void BlockScheduler::note_site(Thread& thread, Site site) {
     thread.site.where = site.where;
 }
 
-BlockScheduler::Votes BlockScheduler::wait_block(Site site, int predicate) {
-    if (skipped_->is(site)) return {};
+void BlockScheduler::wait_block(Site site) {
+    if (skipped_->is(site)) return;
     Thread& me = *current_;
     note_site(me, site);
-    if (at_barrier_ == 0) {
-        barrier_site_ = site;
-        arriving_ = {0, 1, 0};
-    } else if (!same(site, barrier_site_)) {
+    if (at_barrier_ == 0) barrier_site_ = site;
+    else if (!same(site, barrier_site_)) {
         me.state = State::at_barrier;
         fault("threads of one block wait in different barriers");
     }
-    arriving_.any |= predicate != 0;
-    arriving_.all &= predicate != 0;
-    arriving_.count += predicate != 0;
     if (++at_barrier_ == threads_.size()) {
         at_barrier_ = 0;
-        votes_ = arriving_;
         if constexpr (finds_races) races::sync_block();
         wake_all();  // including this thread: the first in the order runs next
     } else {
         me.state = State::at_barrier;
     }
     suspend();
-    return votes_;
 }
 
 void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine combine) {

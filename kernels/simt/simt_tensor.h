@@ -75,13 +75,13 @@ inline void mma_m16n8k16(float* d, const unsigned* a, const unsigned* b, const C
 
 struct MatrixOperands { unsigned* reg; std::uint16_t row[8]; };
 
-template <int Count, bool Transposed>
+template <bool Transposed>
 void combine_matrices(void* const* operands, unsigned) {
     const auto element = [&](int matrix, int row, int column) -> unsigned {
         return static_cast<const MatrixOperands*>(operands[8 * matrix + row])->row[column];
     };
     for (int lane = 0; lane < kWarpLanes; ++lane)
-        for (int matrix = 0; matrix < Count; ++matrix) {
+        for (int matrix = 0; matrix < 4; ++matrix) {
             const int major = lane / 4, minor = 2 * (lane % 4);
             const unsigned low = Transposed ? element(matrix, minor, major) : element(matrix, major, minor);
             const unsigned high = Transposed ? element(matrix, minor + 1, major) : element(matrix, major, minor + 1);
@@ -91,15 +91,13 @@ void combine_matrices(void* const* operands, unsigned) {
 
 // Each lane reads its row when it arrives, not when the last lane does: a kernel without a barrier before the load then
 // reads stale values.
-template <int Count, bool Transposed>
+template <bool Transposed>
 void ldmatrix(unsigned* reg, const void* row, const CallSite& where) {
     MatrixOperands mine{reg, {}};
-    if (lane() < 8 * Count) {  // the addresses of the other lanes are not used
-        check_aligned(row, kMatrixRowBytes);
-        if (!running.shared.holds(row)) fault("ldmatrix reads an address outside shared memory");
-        std::memcpy(mine.row, row, kMatrixRowBytes);
-    }
-    wait_whole_warp(Wait::ldmatrix, where, &mine, combine_matrices<Count, Transposed>);
+    check_aligned(row, kMatrixRowBytes);
+    if (!running.shared.holds(row)) fault("ldmatrix reads an address outside shared memory");
+    std::memcpy(mine.row, row, kMatrixRowBytes);
+    wait_whole_warp(Wait::ldmatrix, where, &mine, combine_matrices<Transposed>);
 }
 
 // ---- copies from global to shared memory, which complete at the wait and not earlier

@@ -91,7 +91,7 @@ void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
 
 void Communicator::reduce_scatter(ElementType element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
                                   std::int64_t elements) {
-    require(element != ElementType::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
+    require(element != ElementType::byte, "the type that reduce_scatter sums", "byte", "float or bf16");
     add_sharded({Collective::Kind::reduce_scatter, element, elements, mine, whole}, mine_size);
 }
 
@@ -104,7 +104,7 @@ void Communicator::all_reduce(ElementType element, std::byte* data, std::int64_t
     const ElementRange shard = shard_of(elements, rank_, size_);
     std::byte* mine = data + shard.first * bytes_of(element);
     require_open("all_reduce", data, elements);
-    require(element != ElementType::byte, "the type that all_reduce sums", "byte", "float, bf16 or double");
+    require(element != ElementType::byte, "the type that all_reduce sums", "byte", "float or bf16");
     if (elements == 0) return;
     first_.push_back({Collective::Kind::reduce_scatter, element, elements, mine, data});
     second_.push_back({Collective::Kind::all_gather, element, elements, data, mine});
@@ -127,7 +127,7 @@ void Communicator::broadcast(ElementType element, std::byte* data, std::int64_t 
 }
 
 void Communicator::reduce(ElementType element, std::byte* data, std::int64_t elements, int root) {
-    require(element != ElementType::byte, "the type that reduce sums", "byte", "float, bf16 or double");
+    require(element != ElementType::byte, "the type that reduce sums", "byte", "float or bf16");
     add_rooted({Collective::Kind::reduce, element, elements, data, data, root});
 }
 

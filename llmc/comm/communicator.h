@@ -22,7 +22,7 @@
 //
 // The sum over ranks: all_reduce IS reduce_scatter followed by all_gather, so sharded (ZeRO) and unsharded runs sum in
 // the same order. Over MPI, on threads and with one rank the order is rank 0 + rank 1 + ...; float and bf16 are summed
-// in float, double in double, and the sum is rounded once to the element type. Over NCCL it is the order of NCCL's
+// in float, and the sum is rounded once to the element type. Over NCCL it is the order of NCCL's
 // algorithm, which depends on the number of elements and the machines, but is the same for both operations. The result
 // is bit-identical on all ranks.
 //
@@ -59,14 +59,14 @@ struct CommEvent {
     std::int64_t number = 0;
 };
 
-enum class ElementType { fp32, bf16, fp64, byte };
+enum class ElementType { fp32, bf16, byte };
 template <class T>
+    requires std::is_same_v<T, float> || std::is_same_v<T, kernels::bf16> || std::is_same_v<T, std::byte>
 inline constexpr ElementType element_of = std::is_same_v<T, float>           ? ElementType::fp32
-                                      : std::is_same_v<T, kernels::bf16> ? ElementType::bf16
-                                      : std::is_same_v<T, double>        ? ElementType::fp64
-                                                                         : ElementType::byte;
+                                          : std::is_same_v<T, kernels::bf16> ? ElementType::bf16
+                                                                             : ElementType::byte;
 constexpr std::int64_t bytes_of(ElementType element) {
-    constexpr std::int64_t kBytes[] = {4, 2, 8, 1};
+    constexpr std::int64_t kBytes[] = {4, 2, 1};
     return kBytes[int(element)];
 }
 
@@ -82,7 +82,7 @@ struct Collective {
     int root = 0;
 };
 
-enum class HostReduction { sum, min, max };
+enum class HostReduction { sum, max };
 
 class Communicator {
 public:
@@ -103,7 +103,7 @@ public:
     // wait for calls to this one, nor for device collectives. It has no device collectives of its own.
     virtual std::unique_ptr<Communicator> duplicate_control() { return split(0); }
 
-    // ---- device collectives. T = float, bf16 or double; all_gather, all_to_all and broadcast also take std::byte.
+    // ---- device collectives. T = float or bf16; all_gather, all_to_all and broadcast also take std::byte.
     // Arrays are aligned to 64 bytes and have the same length on every rank.
     void group_begin(device::StreamRef compute);
     CommEvent group_end();

@@ -113,9 +113,7 @@ public:
 
     using Communicator::host_reduce;
     void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override {
-        const MPI_Op op = reduction == HostReduction::sum   ? MPI_SUM
-                          : reduction == HostReduction::min ? MPI_MIN
-                                                            : MPI_MAX;
+        const MPI_Op op = reduction == HostReduction::sum ? MPI_SUM : MPI_MAX;
         complete([&](MPI_Request* request) {
             CHECKED(
                 MPI_Iallreduce(MPI_IN_PLACE, values.data(), int(values.size()), MPI_INT64_T, op, control_, request));
@@ -242,7 +240,6 @@ private:
         transfer(std::move(sends), std::move(receives));
         if (!mine) return;
         if (mine->element == ElementType::bf16) sum_as<bf16>(*mine);
-        else if (mine->element == ElementType::fp64) sum_as<double>(*mine);
         else sum_as<float>(*mine);
     }
     template <class T> void sum_as(const Chunk& mine) {

@@ -35,8 +35,7 @@ std::string fault_of(ncclResult_t status) {
 ncclDataType_t type_of(ElementType element) {
     return element == ElementType::fp32   ? ncclFloat32
            : element == ElementType::bf16 ? ncclBfloat16
-           : element == ElementType::fp64 ? ncclFloat64
-                                      : ncclUint8;
+                                          : ncclUint8;
 }
 
 // Combines the NCCL calls made during its lifetime into one launch, which finish() starts. Without finish(), during an

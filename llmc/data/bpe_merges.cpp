@@ -1,9 +1,7 @@
-// bpe_merges.cpp - parses merges from lines of symbols, Hugging Face's JSON and tiktoken's rank files
+// bpe_merges.cpp - parses merges from lines of symbols and from Hugging Face's JSON
 #include "llmc/data/bpe_merges.h"
 
 #include <algorithm>
-#include <charconv>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
@@ -21,7 +19,8 @@ using nlohmann::json;
 constexpr std::size_t kMostMerges = kLargestVocabulary - 257;
 constexpr std::size_t kLongestToken = 1 << 16;  // bytes; malicious merges double the length with every line
 constexpr const char* kGpt2Fingerprint = "b9e9c2214a56d24d";
-constexpr const char* kGetMerges = "scripts/get_gpt2_tokenizer.sh gets GPT-2's merges";
+constexpr const char* kGetMerges =
+    "pass merges.txt, vocab.bpe or tokenizer.json; scripts/get_gpt2_tokenizer.sh gets GPT-2's merges";
 
 // Arbitrary bytes as ASCII.
 std::string plain(std::string_view text) { return excerpt(json(std::string(text))); }
@@ -128,26 +127,20 @@ private:
     BpeMerges result_;
 };
 
-// Calls take(place, line) for every line, without its newline.
-template <class Take> void for_each_line(std::string_view text, Take&& take) {
+BpeMerges from_lines(const std::string& file, std::string_view text) {
+    MergesBuilder builder(file);
     for (std::size_t number = 1; !text.empty(); ++number) {
         const std::size_t end = std::min(text.find('\n'), text.size());
         std::string_view line = text.substr(0, end);
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        take("line " + std::to_string(number), line);
         text.remove_prefix(std::min(end + 1, text.size()));
-    }
-}
-
-BpeMerges from_lines(const std::string& file, std::string_view text) {
-    MergesBuilder builder(file);
-    for_each_line(text, [&](const std::string& place, std::string_view line) {
-        if (line.empty() || (place == "line 1" && line.starts_with("#version"))) return;
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+        const std::string place = "line " + std::to_string(number);
         const std::size_t space = line.find(' ');
         if (space == line.npos || line.find(' ', space + 1) != line.npos)
             fail(builder.at(place), plain(line), "two symbols with a space between them", kGetMerges);
         builder.add_symbols(place, line.substr(0, space), line.substr(space + 1));
-    });
+    }
     return builder.take();
 }
 
@@ -192,102 +185,6 @@ BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
     return merges;
 }
 
-std::optional<std::string> from_base64(std::string_view text) {
-    if (text.empty() || text.size() % 4 != 0) return std::nullopt;
-    const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-    std::string bytes;
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        const int digit = c >= 'A' && c <= 'Z'   ? c - 'A'
-                          : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                          : c >= '0' && c <= '9' ? c - '0' + 52
-                          : c == '+'             ? 62
-                          : c == '/'             ? 63
-                                                 : -1;
-        const bool is_padding = i >= text.size() - padding;
-        if (digit < 0 && !is_padding) return std::nullopt;
-        bits = bits << 6 | std::uint32_t(is_padding ? 0 : digit);
-        if (i % 4 == 3)
-            for (int shift = 16; shift >= 0; shift -= 8) bytes += char(bits >> shift & 0xff);
-    }
-    bytes.resize(bytes.size() - padding);
-    return bytes;
-}
-
-struct RankedToken {
-    std::string place, bytes;
-};
-
-// The two parts that a token of rank `rank` is merged from: the parts that remain after all merges of lower ranks are
-// applied to its bytes. Empty if there are not two.
-std::vector<std::string> parts_of(const std::string& token, int rank,
-                                  const std::unordered_map<std::string, int>& rank_of) {
-    std::vector<std::string> parts;
-    for (const char byte : token) parts.emplace_back(1, byte);
-    while (parts.size() > 2) {
-        int lowest = rank;
-        std::size_t where = 0;
-        for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-            const auto found = rank_of.find(parts[i] + parts[i + 1]);
-            if (found != rank_of.end() && found->second < lowest) {
-                lowest = found->second;
-                where = i;
-            }
-        }
-        if (lowest == rank) return {};
-        parts[where] += parts[where + 1];
-        parts.erase(parts.begin() + std::ptrdiff_t(where) + 1);
-    }
-    return parts;
-}
-
-BpeMerges from_ranks(const std::string& file, std::string_view text) {
-    constexpr std::size_t kLongestRanked = 256;  // bytes; GPT-2's longest token has 128
-    std::vector<RankedToken> tokens;
-    std::unordered_map<std::string, int> rank_of;
-    for_each_line(text, [&](const std::string& place, std::string_view line) {
-        if (line.empty()) return;
-        const std::string where = file + ": " + place;
-        const std::size_t space = std::min(line.find(' '), line.size());
-        const auto bytes = from_base64(line.substr(0, space));
-        const std::string_view number = line.substr(std::min(space + 1, line.size()));
-        std::size_t rank = 0;
-        const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
-        if (!bytes || number.empty() || error != std::errc{} || end != number.data() + number.size())
-            fail(where, plain(line), "a token in base64 and its rank", kGetMerges);
-        require(bytes->size() <= kLongestRanked, where + ": bytes of the token", bytes->size(),
-                "at most " + std::to_string(kLongestRanked), kGetMerges);
-        require(rank == tokens.size(), where + ": the rank", rank,
-                std::to_string(tokens.size()) + ", as ranks are consecutive", kGetMerges);
-        if (rank < 256) {
-            const bool good = bytes->size() == 1 &&
-                              static_cast<unsigned char>((*bytes)[0]) == byte_order().byte_of_id[rank];
-            if (!good) fail(where, plain(line), "a single byte, in GPT-2's order", kGetMerges);
-        }
-        require(rank < 256 + kMostMerges, where + ": the rank", rank, "less than " + std::to_string(256 + kMostMerges),
-                kGetMerges);
-        rank_of.emplace(*bytes, int(rank));
-        tokens.push_back({place, *bytes});
-    });
-    MergesBuilder builder(file);
-    for (std::size_t rank = 256; rank < tokens.size(); ++rank) {
-        const auto parts = parts_of(tokens[rank].bytes, int(rank), rank_of);
-        if (parts.size() != 2)
-            fail(builder.at(tokens[rank].place) + ": the token", in_quotes(byte_symbols(tokens[rank].bytes)),
-                 "the concatenation of two tokens of lower ranks", kGetMerges);
-        builder.add(tokens[rank].place, parts[0], parts[1]);
-    }
-    return builder.take();
-}
-
-// The first line of a rank file is a base64 token and its rank, 0. The first line of a merges file, such as "h e", does
-// not match.
-bool looks_like_ranks(std::string_view text) {
-    const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
-    return line.size() > 2 && line.ends_with(" 0") && from_base64(line.substr(0, line.size() - 2)).has_value();
-}
-
 }  // namespace
 
 const std::array<std::uint8_t, 256>& byte_of_id() { return byte_order().byte_of_id; }
@@ -315,11 +212,9 @@ std::string BpeMerges::fingerprint() const { return llmc::fingerprint(std::as_by
 bool BpeMerges::is_gpt2() const { return fingerprint() == kGpt2Fingerprint; }
 
 BpeMerges parse_merges(const std::string& file, std::string_view text) {
-    require(!text.empty(), "the merges " + file, "empty", "merges.txt, vocab.bpe, tokenizer.json or a rank file",
-            kGetMerges);
+    require(!text.empty(), "the merges " + file, "empty", "merges", kGetMerges);
     const std::size_t first = std::min(text.find_first_not_of(" \t\r\n"), text.size() - 1);
     if (text[first] == '{') return from_tokenizer_json(file, text);
-    if (looks_like_ranks(text)) return from_ranks(file, text);
     return from_lines(file, text);
 }
 

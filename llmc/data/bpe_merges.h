@@ -9,7 +9,6 @@
 //
 //   merges.txt, vocab.bpe    optionally "#version: 0.2", then one line per merge with two symbols, "h e"
 //   tokenizer.json           Hugging Face's: model.merges, and model.vocab, which must have the ids above
-//   tiktoken's rank file     per line a token in base64 and its rank; the merges follow from the ranks
 #pragma once
 #include <array>
 #include <cstdint>

@@ -137,10 +137,4 @@ void ParameterTable::initialise(std::span<float> flat, std::uint64_t seed) const
     }
 }
 
-void ParameterTable::zero_projections(std::span<float> flat) const {
-    for (const BlockParameters& block : blocks_)
-        for (const Linear& projection : {block.attn_proj, block.mlp_proj})
-            std::ranges::fill(view(flat, projection.weight), 0.0f);
-}
-
 }  // namespace llmc

@@ -77,8 +77,6 @@ public:
     // Fills a host array of elements() floats with N(0, deviation^2) in table order, with one random stream per tensor,
     // so that a tensor's values do not depend on other tensors. Padding rows of the vocabulary are 0.
     void initialise(std::span<float> flat, std::uint64_t seed) const;
-    // Sets the weights of the last layer of every residual branch to 0, so that every block is the identity.
-    void zero_projections(std::span<float> flat) const;
 
 private:
     int add(ParameterSpec spec);

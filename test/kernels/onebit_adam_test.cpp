@@ -116,7 +116,7 @@ TEST_CASE("two AdamW updates and two 1-bit updates match the specification", "[k
     }
 }
 
-// The reference does separately what the kernel fuses: onebit_unpack, then an update in double.
+// The reference does separately what the kernel fuses: unpacking, then an update in double.
 TEMPLATE_TEST_CASE("the update from bits equals the update from the unpacked mean", "[kernels][onebit]", float, bf16) {
     const std::int64_t size = GENERATE(32, 96, 300 * 32);
     const bool update_space = GENERATE(false, true);

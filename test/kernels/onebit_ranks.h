@@ -139,10 +139,7 @@ struct OnebitRanks {
             Rank& mine = rank[std::size_t(r)];
             kernels::onebit_check_scales({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
                                           .finite = mine.finite.span()}, nullptr);
-            kernels::onebit_unpack({.layout = layout, .tiles = tiles.span(), .compensated = mine.values.span(),
-                                    .error = mine.error.span(), .mean = mine.mean.span(),
-                                    .messages = mine.messages.span(), .replies = mine.replies.span(),
-                                    .finite = mine.finite.span(), .active = active.span(), .one = one}, nullptr);
+            unpack(mine);
             kernels::onebit_commit({.layout = layout, .tiles = chunk_tiles[std::size_t(r)].span(),
                                     .sums = mine.sums.span(), .error = mine.server_error.span(),
                                     .reply = mine.reply.span(),
@@ -151,6 +148,28 @@ struct OnebitRanks {
             means.push_back(host(mine.mean));
         }
         return means;
+    }
+    // What 1-bit Adam does within its update: y = b * sign, worker error = z - a * sign(z).
+    void unpack(Rank& mine) const {
+        if (host(mine.finite)[0] == 0) return;
+        const auto z = host(mine.values);
+        const auto sent = host(mine.messages), got = host(mine.replies);
+        Floats error = host(mine.error), mean = host(mine.mean);
+        for (const kernels::OnebitTile& tile : plan.tiles) {
+            const std::int64_t message = tile.chunk * plan.layout.message_words();
+            const float a = std::bit_cast<float>(sent[std::size_t(message + (one ? 0 : tile.group))]);
+            const float b = std::bit_cast<float>(got[std::size_t(message + tile.group)]);
+            const std::uint32_t* const signs = &got[std::size_t(message + plan.layout.header_words())];
+            for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
+                const auto i = std::size_t(at), in_chunk = std::size_t(at - tile.chunk * plan.layout.chunk);
+                const bool counts = mask.empty() || mask[i / 32] >> i % 32 & 1;
+                error[i] = counts ? z[i] - (z[i] >= 0 ? a : -a) : 0;
+                if (i < mean.size()) mean[i] = !counts ? 0 : signs[in_chunk / 32] >> in_chunk % 32 & 1 ? b : -b;
+            }
+        }
+        mine.error.upload(error, nullptr);
+        mine.mean.upload(mean, nullptr);
+        device::sync(nullptr);
     }
     float worker_scale(int r) const { return std::bit_cast<float>(host(rank[std::size_t(r)].messages)[0]); }
     float server_scale(int q) const { return std::bit_cast<float>(host(rank[std::size_t(q)].reply)[0]); }

@@ -118,13 +118,12 @@ __global__ void faulty_address(Fault fault, const bf16* global) {
     SIMT_SHARED(bf16, rows, [33 * 8]);
     bf16 own[8] = {};
     kernels::AsyncCopies copies;
-    unsigned reg[1];
+    unsigned reg[4];
     const int lane = threadIdx.x;
     bf16* row = rows + lane * 8;
     for (int i = 0; i < 8; ++i) row[i] = own[i];
     switch (fault) {
-        // addresses of these lanes are not used
-        case Fault::none: kernels::ldmatrix(reg, lane > 7 ? nullptr : row); break;
+        case Fault::none: kernels::ldmatrix(reg, row); break;
         case Fault::copy_to: copies.copy(row + 4, global); break;
         case Fault::copy_from: copies.copy(row, global + 1); break;
         case Fault::copy_to_global: copies.copy(const_cast<bf16*>(global), global); break;

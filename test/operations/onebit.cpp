@@ -154,50 +154,6 @@ struct Serve : Onebit {
 };
 
 template <class>
-struct Unpack : Onebit {
-    bool one;
-    Tensor<float> compensated, error, mean;
-    Tensor<int> messages, replies, go;
-
-    explicit Unpack(const Shape& s)
-        : Onebit(s, false), one(s[5] != 0),
-          compensated(input<float>("compensated", std::size_t(layout.padded()), {.first = {0.0, -0.0}})),
-          error(output<float>("error", std::size_t(layout.padded()))),
-          mean(output<float>("mean", std::size_t(layout.size))),
-          messages(messages_of(Role::input, "messages", layout.ranks)),
-          replies(messages_of(Role::input, "replies", layout.ranks)), go(finite()) {
-        bytes = (12 + (1 + masked) / 8.0) * double(layout.padded());
-        tensors[std::size_t(mean.number)].exact = true;
-    }
-    void run(device::StreamRef stream) override {
-        kernels::onebit_unpack({.layout = layout, .tiles = device_tiles.span(), .compensated = compensated,
-                                .error = error, .mean = mean, .messages = words(messages), .replies = words(replies),
-                                .finite = go, .active = mask(), .one = one}, stream);
-    }
-    template <class V> void formula(V& v) const {
-        using N = typename V::Number;
-        const auto z = v[compensated], e = v[error], y = v[mean];
-        const auto sent = v[messages], got = v[replies];
-        const auto mask = v[active];
-        v.each(tiles.size(), [=, this](std::size_t t) {
-            const OnebitTile& tile = tiles[t];
-            const std::int64_t header = tile.chunk * layout.message_words(), chunk = tile.chunk * layout.chunk;
-            const float a = scale(sent[std::size_t(header + (one ? 0 : tile.group))]);
-            const float b = scale(got[std::size_t(header + tile.group)]);
-            each_word(tile, [&](std::int64_t first, int count) {
-                const std::uint32_t signs = word(got[std::size_t(first_word(tile.chunk, first - chunk))]);
-                for (int k = 0; k < count; ++k) {
-                    const auto i = std::size_t(first + k);
-                    const bool counts = is_active(mask, first + k);
-                    e[i] = counts ? N(z[i]) - times_sign<N>(a, is_positive(z[i])) : N(0);
-                    if (first + k < layout.size) y[i] = counts ? times_sign<N>(b, signs >> k & 1) : N(0);
-                }
-            });
-        });
-    }
-};
-
-template <class>
 struct Commit : Onebit {
     Tensor<float> sums, error;
     Tensor<int> reply, go;
@@ -247,10 +203,6 @@ const Registered serve({.name = "onebit serve", .tag = "[onebit]",
                         .dimensions = and_one(kOnebitDimensions, "one scale"),
                         .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
                         .make = make<Serve>, .dtypes = {DType::fp32}});
-const Registered unpack({.name = "onebit unpack", .tag = "[onebit][one_order]",
-                         .dimensions = and_one(kOnebitDimensions, "one scale"), .edges = with_each(kEdges, {0, 1}),
-                         .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}), .make = make<Unpack>,
-                         .dtypes = {DType::fp32}});
 const Registered commit({.name = "onebit commit", .tag = "[onebit][one_order]", .dimensions = kOnebitDimensions,
                          .edges = kEdges, .small = {{1 << 24, 2, 128, 0, 0}}, .large = {{124475904, 2, 128, 0, 0}},
                          .make = make<Commit>, .dtypes = {DType::fp32}});

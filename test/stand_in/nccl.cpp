@@ -125,8 +125,8 @@ ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncc
         return fail(ncclInvalidArgument, "no rank " + std::to_string(op.root) + " among " + std::to_string(comm->size));
     if (op.type < 0 || op.type >= ncclNumTypes) return fail(ncclInvalidArgument, "unknown type");
     if (reduction < 0 || reduction >= ncclNumOps) return fail(ncclInvalidArgument, "unknown reduction");
-    if (op.type != ncclFloat32 && op.type != ncclBfloat16 && op.type != ncclFloat64 && op.type != ncclUint8)
-        stop("the stand-in for NCCL supports float32, bfloat16, float64 and uint8 only");
+    if (op.type != ncclFloat32 && op.type != ncclBfloat16 && op.type != ncclUint8)
+        stop("the stand-in for NCCL supports float32, bfloat16 and uint8 only");
     if (reduction != ncclSum) stop("the stand-in for NCCL supports ncclSum only");
     if (op.count == 0) return ncclSuccess;
     if ((!op.in && op.bytes_read(comm->rank, comm->size)) || (!op.out && op.bytes_written(comm->rank, comm->size)))

@@ -18,8 +18,7 @@ using Clock = std::chrono::steady_clock;
 std::string describe(const Operation& op) {
     constexpr const char* kNames[] = {"reduce-scatter", "all-gather", "broadcast", "reduce", "send", "receive"};
     constexpr const char* kRoots[] = {"", "", " from rank ", " to rank ", " to rank ", " from rank "};
-    const char* type = op.type == ncclFloat64    ? " float64"
-                       : op.type == ncclFloat32  ? " float32"
+    const char* type = op.type == ncclFloat32    ? " float32"
                        : op.type == ncclBfloat16 ? " bfloat16"
                                                  : " uint8";
     const std::string root = kRoots[int(op.kind)];
@@ -124,7 +123,6 @@ template <class T> void sum(const Operation& op, std::span<const std::byte* cons
 void sum(const Operation& op, std::span<const std::byte* const> parts) {
     if (op.type == ncclFloat32) sum<float>(op, parts);
     else if (op.type == ncclBfloat16) sum<__nv_bfloat16>(op, parts);
-    else if (op.type == ncclFloat64) sum<double>(op, parts);
     else sum<std::uint8_t>(op, parts);
 }
 

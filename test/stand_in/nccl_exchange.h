@@ -36,7 +36,7 @@ struct Operation {
     bool collective() const { return kind < Kind::send; }
     bool concerns(int peer) const { return collective() || root == peer; }
     std::size_t bytes() const {
-        return count * (type == ncclFloat64 ? 8 : type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 1);
+        return count * (type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 1);
     }
     std::size_t bytes_read(int rank, int size) const {
         if (kind == Kind::receive || (kind == Kind::broadcast && rank != root)) return 0;

@@ -8,10 +8,8 @@ namespace llmc {
 namespace {
 
 float widened(float x) { return x; }
-double widened(double x) { return x; }
 float widened(kernels::bf16 x) { return kernels::bf16_to_float(x); }
 void round_to(float& out, float x) { out = x; }
-void round_to(double& out, double x) { out = x; }
 void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); }
 
 template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ElementRange shard) {
@@ -57,7 +55,6 @@ std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& in
                 if (!scatters && rank != op.root) break;
                 const ElementRange shard = scatters ? shard_of(op.elements, rank, ranks) : ElementRange{0, op.elements};
                 if (op.element == ElementType::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
-                else if (op.element == ElementType::fp64) sum_shard<double>(out, inputs, shard);
                 else sum_shard<float>(out, inputs, shard);
                 break;
             }
@@ -85,8 +82,7 @@ void reduce_on_host(std::span<std::int64_t> values, const std::vector<std::strin
             std::memcpy(&value, all[rank].data() + i * sizeof value, sizeof value);
             if (rank == 0) values[i] = value;
             else if (reduction == HostReduction::sum) values[i] += value;
-            else
-                values[i] = reduction == HostReduction::min ? std::min(values[i], value) : std::max(values[i], value);
+            else values[i] = std::max(values[i], value);
         }
 }
 

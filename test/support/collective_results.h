@@ -1,5 +1,5 @@
 // collective_results.h - the results of collectives according to the contract of communicator.h, computed on the host
-// from the inputs of all ranks; sums are in rank order, in float (double in double), and rounded once
+// from the inputs of all ranks; sums are in rank order, in float, and rounded once
 #pragma once
 #include <cstddef>
 #include <span>

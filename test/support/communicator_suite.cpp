@@ -19,9 +19,6 @@ template <> float number(std::uint32_t bits) {
     return bits & 1 ? float(int(bits >> 20)) : std::ldexp(float(int(bits >> 8) - (1 << 23)), int(bits & 31) - 24);
 }
 template <> bf16 number(std::uint32_t bits) { return kernels::bf16_from_float(number<float>(bits)); }
-template <> double number(std::uint32_t bits) {
-    return bits & 1 ? double(bits) * (std::int64_t(1) << 20) : number<float>(bits) * 1e-12;
-}
 template <> std::byte number(std::uint32_t bits) { return std::byte(bits >> 11); }
 
 // The contribution of rank `rank`; every rank can compute all contributions.
@@ -38,11 +35,10 @@ template <class T> std::vector<T> contribution(std::int64_t elements, int rank, 
 }
 
 template <class T> std::vector<T> sum(std::int64_t elements, int ranks, unsigned salt) {
-    using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
-    std::vector<Sum> sums(elements);
+    std::vector<float> sums(elements);
     for (int rank = 0; rank < ranks; ++rank) {
         const auto x = contribution<T>(elements, rank, salt);
-        for (std::int64_t i = 0; i < elements; ++i) sums[i] = rank == 0 ? Sum(widen(x[i])) : sums[i] + Sum(widen(x[i]));
+        for (std::int64_t i = 0; i < elements; ++i) sums[i] = (rank == 0 ? 0.0f : sums[i]) + float(widen(x[i]));
     }
     std::vector<T> rounded(elements);
     for (std::int64_t i = 0; i < elements; ++i) rounded[i] = narrow<T>(sums[i]);
@@ -195,7 +191,6 @@ void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
          std::vector<std::int64_t>{0, 1, ranks - 1, ranks, ranks + 1, even, even + 1, 5000, largest}) {
         check_sums<float>(comm, elements, ++salt);
         check_sums<bf16>(comm, elements, ++salt);
-        check_sums<double>(comm, elements, ++salt);
         check_moves<float>(comm, elements, ++salt);
         check_moves<bf16>(comm, elements, ++salt);
         check_moves<std::byte>(comm, elements, ++salt);
@@ -237,7 +232,7 @@ void test::check_groups(Communicator& comm) {
     const ElementRange part_of_large = shard_of(large, rank, ranks);
     const auto a = on_device(contribution<float>(large, rank, 1)), d = on_device(contribution<float>(large, rank, 4));
     const auto b = on_device(contribution<bf16>(small, rank, 2));
-    const auto c = on_device(contribution<double>(small, rank, 3));
+    const auto c = on_device(contribution<float>(small, rank, 3));
     const auto scattered = poisoned<float>(part_of_large.size);
     group(comm, [&] {
         comm.reduce(a.span(), 0);
@@ -247,7 +242,7 @@ void test::check_groups(Communicator& comm) {
     });
     if (rank == 0) expect(same(a.download(nullptr), sum<float>(large, ranks, 1)), "reduce among others");
     if (rank == other) expect(same(b.download(nullptr), sum<bf16>(small, ranks, 2)), "reduce of bf16 among others");
-    expect(same(c.download(nullptr), sum<double>(small, ranks, 3)), "all_reduce among others");
+    expect(same(c.download(nullptr), sum<float>(small, ranks, 3)), "all_reduce among others");
     expect(same(scattered.download(nullptr), part(sum<float>(large, ranks, 4), part_of_large)),
            "reduce_scatter among others");
     const auto e = on_device(contribution<float>(large, rank, 5)), f = on_device(contribution<float>(small, rank, 6));
@@ -283,7 +278,6 @@ void test::check_control_plane(Communicator& comm) {
     const std::int64_t ranks = comm.size(), rank = comm.rank(), large = std::int64_t(1) << 40;
     expect(comm.host_reduce(large + rank, HostReduction::sum) == large * ranks + ranks * (ranks - 1) / 2,
            "host_reduce, sum");
-    expect(comm.host_reduce(large - rank, HostReduction::min) == large - ranks + 1, "host_reduce, min");
     expect(comm.host_reduce(rank - large, HostReduction::max) == ranks - 1 - large, "host_reduce, max");
     std::vector<std::int64_t> values{rank, -rank, 5};
     comm.host_reduce(values, HostReduction::max);

@@ -26,43 +26,18 @@ struct Record {
     std::uint16_t thread;
     std::uint8_t bytes;  // bit mask of the cell's bytes; 0: no access
 };
-struct Cell { Record write, reads[2], atomics[2]; };
+struct Cell { Record write, reads[2]; };
 constexpr std::uintptr_t kCellBytes = 2;  // one bf16
 constexpr std::uintptr_t kPageBytes = 4096;
 struct Page { std::array<Cell, kPageBytes / kCellBytes> cells; };
 
 using LaneTimes = std::array<std::uint32_t, kWarpLanes>;
 
-// The accesses that happen before a __threadfence of a thread. Blocks run one after another, so the times from
-// block_begin to `until` identify the thread's block.
-struct View {
-    std::uint32_t block_begin, phase_begin, until;
-    unsigned thread;
-    LaneTimes lanes;
-    bool holds(const Record& record) const {
-        if (record.time < block_begin || record.time >= until) return false;
-        return record.thread == thread || record.time < phase_begin ||
-               (record.thread / kWarpLanes == thread / kWarpLanes && lanes[record.thread % kWarpLanes] > record.time);
-    }
-};
-using Views = std::vector<View>;
-void add(Views& views, const Views& more) {
-    for (const View& view : more) {
-        const auto old = std::find_if(views.begin(), views.end(), [&](const View& v) {
-            return v.block_begin == view.block_begin && v.thread == view.thread;
-        });
-        if (old == views.end()) views.push_back(view);
-        else if (old->until < view.until) *old = view;
-    }
-}
-
 class Detector {
 public:
     void begin_launch() {
         block_begins_.clear();
         launch_begin_ = next_time();
-        published_.clear();
-        fenced_ = false;
         if (pages_.size() > kPagesKept) {  // records of earlier launches are ordered before all later accesses
             pages_.clear();
             recent_ = {};
@@ -72,14 +47,8 @@ public:
         block_begin_ = phase_begin_ = next_time();
         block_begins_.push_back({block_begin_, blockIdx});
         if (clocks_.size() < threads) clocks_.resize(threads);
-        views_.assign(threads, {});
-        views_of_block_.clear();
     }
-    void sync_block() {
-        phase_begin_ = next_time();
-        if (!fenced_) return;
-        for (ThreadViews& views : views_) add(views_of_block_, std::exchange(views.before, {}));
-    }
+    void sync_block() { phase_begin_ = next_time(); }
     void sync_warp(unsigned first, unsigned mask) {
         LaneTimes joined{};
         for_each_lane(mask, [&](int lane) {
@@ -88,27 +57,6 @@ public:
         const std::uint32_t now = next_time();
         for_each_lane(mask, [&](int lane) { joined[lane] = now; });
         for_each_lane(mask, [&](int lane) { clocks_[first + lane] = joined; });
-        if (!fenced_) return;
-        Views before;
-        for_each_lane(mask, [&](int lane) { add(before, views_[first + lane].before); });
-        for_each_lane(mask, [&](int lane) { views_[first + lane].before = before; });
-    }
-
-    void fence() {
-        const unsigned thread = running.scheduler->thread_number();
-        ThreadViews& mine = views_[thread];
-        add(mine.before, std::exchange(mine.observed, {}));
-        mine.released = mine.before;
-        add(mine.released, views_of_block_);
-        add(mine.released, {{block_begin_, phase_begin_, next_time(), thread, clocks_[thread]}});
-        fenced_ = true;
-    }
-    void atomic_at(std::uintptr_t address) {
-        if (!fenced_) return;
-        ThreadViews& mine = views_[running.scheduler->thread_number()];
-        Views& here = published_[address];
-        add(mine.observed, here);
-        add(here, mine.released);
     }
 
     // Returns false if the access races with an earlier one; the block then fails with an Error.
@@ -125,8 +73,7 @@ public:
                 now.bytes = std::uint8_t(first + 2 * second);
                 if (const Record* other = update(cell, now, access)) {
                     report(reinterpret_cast<void*>(address), bytes, access, now, *other,
-                           other == &cell.write ? Access::write
-                           : other >= cell.atomics ? Access::atomic : Access::read);
+                           other == &cell.write ? Access::write : Access::read);
                     return false;
                 }
                 at += first + second;
@@ -136,9 +83,6 @@ public:
     }
 
 private:
-    // For fences and atomics. before: happens before this thread's next access; observed: will happen before its
-    // accesses after its next fence; released: happened before its last fence.
-    struct ThreadViews { Views before, observed, released; };
     static constexpr std::size_t kPagesKept = 2048;  // 240 MiB
 
     std::uint32_t next_time() {
@@ -164,12 +108,8 @@ private:
     bool ordered(const Record& earlier, unsigned thread) const {
         if (earlier.time < scope_begin_) return true;
         if (earlier.time >= block_begin_ && (earlier.thread == thread || earlier.time < phase_begin_)) return true;
-        if (earlier.time >= block_begin_ && earlier.thread / kWarpLanes == thread / kWarpLanes &&
-            clocks_[thread][earlier.thread % kWarpLanes] > earlier.time)
-            return true;
-        const auto holds = [&](const View& view) { return view.holds(earlier); };
-        return fenced_ && (std::any_of(views_[thread].before.begin(), views_[thread].before.end(), holds) ||
-                           std::any_of(views_of_block_.begin(), views_of_block_.end(), holds));
+        return earlier.time >= block_begin_ && earlier.thread / kWarpLanes == thread / kWarpLanes &&
+               clocks_[thread][earlier.thread % kWarpLanes] > earlier.time;
     }
 
     // Returns the record that `now` races with; or null, after storing `now`.
@@ -178,20 +118,14 @@ private:
             return (earlier.bytes & now.bytes) != 0 && !ordered(earlier, now.thread);
         };
         if (races(cell.write)) return &cell.write;
-        if (access != Access::read)
-            for (const Record& read : cell.reads)
-                if (races(read)) return &read;
-        if (access != Access::atomic)
-            for (const Record& atomic : cell.atomics)
-                if (races(atomic)) return &atomic;
-        switch (access) {
-            case Access::read: keep(cell.reads, now); break;
-            case Access::atomic: keep(cell.atomics, now); break;
-            case Access::write:
-                cell.write = now;
-                for (Record& read : cell.reads) read.bytes &= std::uint8_t(~now.bytes);  // all happen before this write
-                for (Record& atomic : cell.atomics) atomic.bytes &= std::uint8_t(~now.bytes);
+        if (access == Access::read) {
+            keep(cell.reads, now);
+            return nullptr;
         }
+        for (const Record& read : cell.reads)
+            if (races(read)) return &read;
+        cell.write = now;
+        for (Record& read : cell.reads) read.bytes &= std::uint8_t(~now.bytes);  // all happen before this write
         return nullptr;
     }
 
@@ -215,7 +149,7 @@ private:
 
     void report(const void* address, std::size_t bytes, Access access, const Record& now, const Record& other,
                 Access other_access) const {
-        static constexpr const char *kDoes[] = {"reads", "writes", "updates"}, *kDid[] = {"read", "wrote", "updated"};
+        static constexpr const char *kDoes[] = {"reads", "writes"}, *kDid[] = {"read", "wrote"};
         const auto [here, there] = source_locations(now.code, other.code);
         const std::string shared = running.shared.describe(address);
         std::ostringstream text;
@@ -246,10 +180,6 @@ private:
     // launch.
     std::uint32_t scope_begin_ = 0;
     std::vector<std::pair<std::uint32_t, uint3>> block_begins_;  // of this launch
-    std::vector<ThreadViews> views_;
-    Views views_of_block_;  // happen before the current accesses of all its threads
-    std::unordered_map<std::uintptr_t, Views> published_;  // by the address of an atomic
-    bool fenced_ = false;                                  // in this launch
     // Vector clocks: for each thread and each lane of its warp, that lane's accesses before this time happen before the
     // thread's current access.
     std::vector<LaneTimes> clocks_;
@@ -278,10 +208,6 @@ void note(const void* address, std::size_t bytes, Access access, const void* cal
     if (!watching || running.scheduler->on_own_stack(address)) return;
     if (!watching->note(reinterpret_cast<std::uintptr_t>(address), bytes, access, code_offset(caller)))
         watching = nullptr;
-    else if (access == Access::atomic) watching->atomic_at(reinterpret_cast<std::uintptr_t>(address));
-}
-void fence() {
-    if (watching) watching->fence();
 }
 
 Pause::Pause() : before_(std::exchange(watching, nullptr)) {}

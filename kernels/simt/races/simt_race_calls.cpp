@@ -1,5 +1,4 @@
-// simt_race_calls.cpp - the functions that code compiled with -fsanitize=thread calls before each access, and in place
-// of each atomic operation
+// simt_race_calls.cpp - the functions that code compiled with -fsanitize=thread calls before each access
 #include <cstddef>
 #include <cstdint>
 
@@ -40,49 +39,12 @@ void __tsan_write_range(void* address, std::size_t bytes) {
 }
 void __tsan_vptr_update(void**, void*) {}  // kernels have no objects with virtual functions
 
-// CUDA's atomics are relaxed. The host's are sequentially consistent here, which the detector ignores.
-#define NOTED(address)                                                                                        \
-    simt::races::note(const_cast<const void*>(static_cast<const volatile void*>(address)), sizeof *(address), \
-                      Access::atomic, __builtin_return_address(0))
-#define ATOMIC(bits)                                                                                             \
-    using Word##bits = std::uint##bits##_t;                                                                      \
-    Word##bits __tsan_atomic##bits##_load(const volatile Word##bits* address, int) {                             \
-        NOTED(address);                                                                                          \
-        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
-    }                                                                                                            \
-    void __tsan_atomic##bits##_store(volatile Word##bits* address, Word##bits value, int) {                      \
-        NOTED(address);                                                                                          \
-        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                      \
-    }                                                                                                            \
-    Word##bits __tsan_atomic##bits##_exchange(volatile Word##bits* address, Word##bits value, int) {             \
-        NOTED(address);                                                                                          \
-        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                            \
-    }                                                                                                            \
-    int __tsan_atomic##bits##_compare_exchange_strong(volatile Word##bits* address, Word##bits* expected,        \
-                                                      Word##bits value, int, int) {                              \
-        NOTED(address);                                                                                          \
-        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-    }                                                                                                            \
-    int __tsan_atomic##bits##_compare_exchange_weak(volatile Word##bits* address, Word##bits* expected,          \
-                                                    Word##bits value, int, int) {                                \
-        NOTED(address);                                                                                          \
-        return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);  \
-    }
-#define ATOMIC_FETCH(bits, operation)                                                                         \
-    Word##bits __tsan_atomic##bits##_fetch_##operation(volatile Word##bits* address, Word##bits value, int) { \
-        NOTED(address);                                                                                       \
-        return __atomic_fetch_##operation(address, value, __ATOMIC_SEQ_CST);                                  \
-    }
-#define ATOMIC_ALL(bits) \
-    ATOMIC(bits)                                                          \
-    ATOMIC_FETCH(bits, add) ATOMIC_FETCH(bits, sub) ATOMIC_FETCH(bits, and) \
-    ATOMIC_FETCH(bits, or) ATOMIC_FETCH(bits, xor) ATOMIC_FETCH(bits, nand)
-ATOMIC_ALL(8)
-ATOMIC_ALL(16)
-ATOMIC_ALL(32)
-ATOMIC_ALL(64)
-
-void __tsan_atomic_thread_fence(int) { simt::races::fence(); }
-void __tsan_atomic_signal_fence(int) { simt::races::fence(); }
+// Host code beside the kernels uses them: guards of static variables, reference counts. Kernels use no atomics.
+std::uint8_t __tsan_atomic8_load(const volatile std::uint8_t* address, int) {
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+std::uint32_t __tsan_atomic32_fetch_add(volatile std::uint32_t* address, std::uint32_t value, int) {
+    return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
 
 }  // extern "C"

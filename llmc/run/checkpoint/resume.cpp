@@ -263,8 +263,6 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                                "overfit-batch"};
     for (const char* const name : kSame)
         if (then.contains(name)) require_same(std::string("--") + name, text_of(then[name]), text_of(today[name]));
-    require_same("--init-projections", then.value("init-projections", "normal"),  // none: of an older version
-                 today.value("init-projections", "normal"));
     require(before.step_tokens == now.step_tokens, "the number of tokens per step", now.step_tokens,
             std::to_string(before.step_tokens) + ", as in the run that --resume continues",
             "set --total-batch-tokens " + std::to_string(before.step_tokens) +

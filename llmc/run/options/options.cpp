@@ -72,10 +72,6 @@ std::vector<Option> option_table(Options& o) {
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
           "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
           "llm.c's .bin file; or the folder of a run, for its newest checkpoint");
-    entry("init-projections", o.init_projections,
-          "initial weights of the residual projections (attn.c_proj and mlp.c_proj) of a new model; zero: every block "
-          "starts as the identity",
-          kInitialProjections);
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written");
     group("Batch and length");
     entry("b,micro-batch", o.micro_batch,
@@ -206,7 +202,7 @@ std::vector<Option> option_table(Options& o) {
     group("Tokenizer");
     entry("merges", o.merges,
           "file with GPT-2's BPE merges, for text in prompts and samples and for the tokenizer in checkpoints: "
-          "vocab.bpe, merges.txt, tokenizer.json or a tiktoken rank file; empty: from the folder of --init, else "
+          "vocab.bpe, merges.txt or tokenizer.json; empty: from the folder of --init, else "
           "data/gpt2/vocab.bpe (written by scripts/get_gpt2_tokenizer.sh)");
     entry("allow-larger-vocabulary", o.allow_larger_vocabulary,
           "allow a model whose vocabulary is larger than the shards'; the extra ids never occur");

@@ -36,11 +36,6 @@ enum class CooldownShape { linear, one_minus_sqrt };
 inline constexpr Named<CooldownShape> kCooldownShapes[] = {{"linear", CooldownShape::linear},
                                                            {"1-sqrt", CooldownShape::one_minus_sqrt}};
 
-// Initial weights of the residual projections of a new model.
-enum class InitialProjections { normal, zero };
-inline constexpr Named<InitialProjections> kInitialProjections[] = {{"normal", InitialProjections::normal},
-                                                                    {"zero", InitialProjections::zero}};
-
 enum class NoiseEstimator { off, automatic, rank, micro };
 inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstimator::off},
                                                              {"auto", NoiseEstimator::automatic},
@@ -56,7 +51,6 @@ struct Options {
     // Data and model
     std::string train_data, val_data;       // globs of shards
     std::string init = "d12";               // a name of model_config.h, or a path
-    InitialProjections init_projections = InitialProjections::normal;
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
     std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory

@@ -136,10 +136,6 @@ StartingPoint starting_point(const NewestModel& model, const Options& options, V
     } else {
         start.config = model_by_name(init, vocabulary.size).config;
     }
-    require(options.init_projections == InitialProjections::normal || is_model_name(options.init), "--init-projections",
-            name_of(options.init_projections, kInitialProjections) + " with --init " + options.init,
-            "normal, because a saved model has its weights",
-            "remove it, or name a size with --init");
     check(start.config);
     const bool larger = start.config.vocabulary > vocabulary.size;
     require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary),
@@ -161,7 +157,6 @@ std::vector<float> initial_weights(const StartingPoint& start, const ParameterTa
         return weights;
     }
     table.initialise(weights, std::uint64_t(options.seed));
-    if (options.init_projections == InitialProjections::zero) table.zero_projections(weights);
     return weights;
 }
 

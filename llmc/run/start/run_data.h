@@ -60,11 +60,11 @@ bool is_model_name(const std::string& init);
 NewestModel model_of_init(const std::string& init, Communicator& ranks);
 
 // `model`: of model_of_init(), or the folder for --resume. Throws Error if there is no such model, if its vocabulary
-// differs from the shards' (it may be larger with --allow-larger-vocabulary), if it has fewer positions than --seq-len,
-// or if --init is a saved model with --init-projections zero.
+// differs from the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than
+// --seq-len.
 StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary);
 
-// table.elements() floats: from the checkpoint, or by --seed and --init-projections.
+// table.elements() floats: from the checkpoint, or by --seed.
 std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options);
 
 }  // namespace llmc

@@ -15,6 +15,7 @@
 #include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_order.h"
+#include "test/kernels/simt/host_counter.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
 
@@ -154,10 +155,13 @@ __global__ void counts_warps(float* out) {
     const bool counts = threadIdx.x % 32 == 0;
     if (threadIdx.x == 0) counter = 0;
     __syncthreads();
-    const int seen = counter;
-    if (Repaired && counts) atomicAdd(&counter, 1);
+    const int seen = Repaired ? 0 : counter;
     __syncwarp();
     if (!Repaired && counts) counter = seen + 1;
+    for (unsigned warp = 0; Repaired && warp < 2; ++warp) {
+        if (threadIdx.x == 32 * warp) ++counter;
+        __syncthreads();
+    }
     __syncthreads();
     out[threadIdx.x] = float(counter);
 }
@@ -296,7 +300,7 @@ TEST_CASE("SIMT_ORDER and SIMT_POISON are parsed, and unknown values rejected", 
     CHECK_THROWS_WITH(simt::parse_order("", "yes"), "SIMT_POISON is \"yes\"; expected 0 or 1");
 }
 
-__global__ void note_order(int* next, int* order) { order[atomicAdd(next, 1)] = int(threadIdx.x); }
+__global__ void note_order(int* next, int* order) { order[test::add_on_host(next, 1)] = int(threadIdx.x); }
 
 std::vector<int> order_of_begin(std::vector<int> visited = std::vector<int>(kThreads)) {
     int next = 0;

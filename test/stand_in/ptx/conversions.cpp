@@ -31,17 +31,11 @@ Handler conversion(std::string_view rounding) {
     if constexpr (std::integral<To> && std::integral<From>) {
         return rounding.empty() ? lanewise<To, From>([](From a) { return To(a); }) : nullptr;
     } else if constexpr (std::floating_point<To>) {
-        if (std::same_as<To, From>) {
-            if (rounding == "rzi") return lanewise<To, From>([](From a) { return To(std::trunc(a)); });
-            if (rounding == "rni") return lanewise<To, From>([](From a) { return To(std::nearbyint(a)); });
-            if (rounding == "rmi") return lanewise<To, From>([](From a) { return To(std::floor(a)); });
-        }
+        if (std::same_as<To, From> && rounding == "rzi")
+            return lanewise<To, From>([](From a) { return To(std::trunc(a)); });
         return rounding == "rn" || rounding.empty() ? lanewise<To, From>([](From a) { return To(a); }) : nullptr;
     } else {
-        if (rounding == "rzi") return lanewise<To, From>([](From a) { return integer_of<To>(std::trunc(a)); });
-        if (rounding == "rni") return lanewise<To, From>([](From a) { return integer_of<To>(std::nearbyint(a)); });
-        if (rounding == "rmi") return lanewise<To, From>([](From a) { return integer_of<To>(std::floor(a)); });
-        return nullptr;
+        return rounding == "rzi" ? lanewise<To, From>([](From a) { return integer_of<To>(std::trunc(a)); }) : nullptr;
     }
 }
 

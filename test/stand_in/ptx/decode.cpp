@@ -248,7 +248,7 @@ private:
         const auto is = [&](std::initializer_list<std::string_view> words) {
             return std::ranges::equal(mnemonic, words);
         };
-        if (op == "shfl" && mnemonic.size() == 4 && mnemonic[1] == "sync" && mnemonic[3] == "b32") {
+        if (is({"shfl", "sync", "bfly", "b32"})) {
             to.kind = Kind::with_lanes;
             const std::size_t bar = operands.at(0).find('|');
             to.row[1] = register_of(operands[0].substr(0, bar), kB32);
@@ -257,7 +257,7 @@ private:
             to.row[4] = source(operands.at(2), kB32);
             to.row[5] = source(operands.at(3), kB32);
             to.row[0] = source(operands.at(4), kB32);
-            to.handler = shuffle_of(mnemonic[2]);
+            to.handler = shuffle;
         } else if (is({"bar", "warp", "sync"})) {
             to.kind = Kind::with_lanes;
             to.row[0] = source(operands.at(0), kB32);
@@ -274,17 +274,14 @@ private:
             for (const std::string_view group : operands)
                 for (const std::string_view one : elements(group)) to.row.at(next++) = source(one, kB32);
         } else if (op == "ldmatrix") {
-            const bool transposed = mnemonic.size() == 8 && mnemonic[5] == "trans";
-            if (!transposed && mnemonic.size() != 7) return false;
-            if (mnemonic[3] != "m8n8" || mnemonic[mnemonic.size() - 2] != "shared" || mnemonic.back() != "b16")
-                return false;
+            const bool transposed = is({"ldmatrix", "sync", "aligned", "m8n8", "x4", "trans", "shared", "b16"});
+            if (!transposed && !is({"ldmatrix", "sync", "aligned", "m8n8", "x4", "shared", "b16"})) return false;
             to.kind = Kind::with_warp;
             to.handler = ldmatrix_of(transposed);
             const Operands values = elements(operands.at(0));
-            to.count = std::uint8_t(values.size());
-            if (mnemonic[4] != "x" + std::to_string(values.size())) return false;
+            if (values.size() != 4) return false;
             to.row[0] = address(operands.at(1), kB32, to);
-            for (std::size_t i = 0; i < values.size(); ++i) to.row.at(i + 1) = register_of(values[i], kB32);
+            for (std::size_t i = 0; i < 4; ++i) to.row.at(i + 1) = register_of(values[i], kB32);
         } else if (is({"cp", "async", "cg", "shared", "global"})) {
             if (operands.size() < 3 || operands[2] != "16") return false;
             Instruction shared;

@@ -17,11 +17,6 @@ std::string hexadecimal(std::uint64_t value) {
     return text;
 }
 
-template <class F>
-void for_lanes(std::uint32_t lanes, F f) {
-    for (; lanes; lanes &= lanes - 1) f(unsigned(__builtin_ctz(lanes)));
-}
-
 // ---- counts of memory accesses, for STAND_IN_TRAFFIC
 
 constexpr unsigned kSectorBytes = 32, kBanks = 32, kBankBytes = 4;
@@ -200,14 +195,12 @@ template <bool Transposed>
 void ldmatrix(Warp& warp, const Instruction& instruction) {
     std::uint16_t elements[4][8][8];
     const auto* const addresses = warp.row<std::uint32_t>(instruction.row[0]);
-    if (warp.traffic)
-        count_shared(warp, addresses, instruction.immediate, 16,
-                     instruction.count == 4 ? warp.active : (1u << 8 * instruction.count) - 1);
-    for (unsigned lane = 0; lane < 8u * instruction.count; ++lane) {
+    if (warp.traffic) count_shared(warp, addresses, instruction.immediate, 16, warp.active);
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
         const auto address = std::uint32_t(addresses[lane] + std::uint64_t(instruction.immediate));
         std::memcpy(elements[lane / 8][lane % 8], shared_at(warp, lane, address, 16), 16);
     }
-    for (unsigned matrix = 0; matrix < instruction.count; ++matrix) {
+    for (unsigned matrix = 0; matrix < 4; ++matrix) {
         auto* const to = warp.row<std::uint32_t>(instruction.row[matrix + 1]);
         for (unsigned lane = 0; lane < kLanes; ++lane) {
             const unsigned group = lane / 4, pair = lane % 4 * 2;

@@ -130,7 +130,6 @@ struct Power2 { float operator()(float a) const { return std::exp2(a); } };
 // Subnormal numbers become zero of the same sign.
 inline float flushed(float a) { return std::fabs(a) < std::numeric_limits<float>::min() ? std::copysign(0.0f, a) : a; }
 struct FlushedPower2 { float operator()(float a) const { return flushed(std::exp2(flushed(a))); } };
-struct Logarithm2 { float operator()(float a) const { return std::log2(a); } };
 // The upper 32 of 64 bits; the lower ones are 0.
 struct GrossReciprocal {
     double operator()(double a) const {
@@ -248,8 +247,6 @@ Handler comparison(std::string_view name) {
         if (name == "equ") return predicate<T, T>([](T a, T b) { return !(a < b || a > b); });
         if (name == "neu") return predicate<T, T>([](T a, T b) { return a != b; });
         if (name == "ne") return predicate<T, T>([](T a, T b) { return a < b || a > b; });
-        if (name == "num") return predicate<T, T>([](T a, T b) { return a == a && b == b; });
-        if (name == "nan") return predicate<T, T>([](T a, T b) { return a != a || b != b; });
     } else if (name == "ne") {
         return predicate<T, T>([](T a, T b) { return a != b; });
     }
@@ -306,7 +303,6 @@ std::optional<Operation> of_numbers(const Mnemonic& mnemonic, Type type) {
                          type, {type, type, type}};
     if (number && type.bits == 32) {
         if (is("ex2", "approx")) return Operation{lanewise<float, float>(Power2{}), type, {type}};
-        if (is("lg2", "approx")) return Operation{lanewise<float, float>(Logarithm2{}), type, {type}};
         if (is("rsqrt", "approx")) return Operation{lanewise<float, float>(ReciprocalSquareRoot{}), type, {type}};
         if (op == "ex2" && size == 4 && mnemonic[1] == "approx" && mnemonic[2] == "ftz")
             return Operation{lanewise<float, float>(FlushedPower2{}), type, {type}};

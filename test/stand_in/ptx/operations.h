@@ -42,13 +42,18 @@ Handler store_of(Space space, Type type, unsigned register_bytes, unsigned eleme
 
 // ---- instructions of a warp
 
-// row[1] result, row[2] predicate: whether the source lane was in range, or kNone, row[3] value, row[4] lane, row[5]
-// clamp
-Handler shuffle_of(std::string_view mode);
+template <class F>
+void for_lanes(std::uint32_t lanes, F f) {
+    for (; lanes; lanes &= lanes - 1) f(unsigned(__builtin_ctz(lanes)));
+}
+
+// Lane l reads the value of lane l ^ row[4]. row[1] result, row[2] predicate, which becomes true, or kNone, row[3]
+// value, row[5] clamp: 31, the whole warp
+void shuffle(Warp& warp, const Instruction& instruction);
 void do_nothing(Warp& warp, const Instruction& instruction);
 // row[0..3] d, row[4..7] a, row[8..9] b, row[10..13] c
 void mma_m16n8k16_bf16(Warp& warp, const Instruction& instruction);
-// row[0] addresses, row[1..count] registers
+// row[0] addresses, row[1..4] registers
 Handler ldmatrix_of(bool transposed);
 // row[0] shared memory addresses, row[1] global memory addresses, row[2] source bytes; the rest of 16 bytes is zero
 void copy_async(Warp& warp, const Instruction& instruction);

@@ -274,37 +274,6 @@ private:
     std::vector<std::size_t> order_;
 };
 
-// Lanes read the value of another lane; for bfly the source is lane XOR operand.
-enum class Mode { butterfly, indexed, up, down };
-template <Mode M>
-void shuffle(Warp& warp, const Instruction& instruction) {
-    const auto* const values = warp.row<std::uint32_t>(instruction.row[3]);
-    const auto* const others = warp.row<std::uint32_t>(instruction.row[4]);
-    const auto* const clamps = warp.row<std::uint32_t>(instruction.row[5]);
-    std::uint32_t result[kLanes], in_range = 0;
-    for (unsigned lane = 0; lane < kLanes; ++lane) {
-        if (!(warp.active >> lane & 1)) continue;
-        const unsigned segment = clamps[lane] >> 8 & 31, clamp = clamps[lane] & 31, other = others[lane] & 31;
-        const unsigned last = (lane & segment) | (clamp & ~segment), first = lane & segment;
-        const unsigned from = M == Mode::butterfly ? lane ^ other
-                              : M == Mode::indexed ? first | (other & ~segment)
-                              : M == Mode::up      ? lane - other
-                                                   : lane + other;
-        const bool is_in_range = M == Mode::up ? int(from) >= int(last) : from <= last;
-        const unsigned source = is_in_range ? from : lane;
-        if (!(warp.active >> source & 1))
-            fail(warp, "lane " + std::to_string(lane) + " reads the value of lane " + std::to_string(source) +
-                           ", which does not take part");
-        result[lane] = values[source];
-        in_range |= std::uint32_t(is_in_range) << lane;
-    }
-    for (unsigned lane = 0; lane < kLanes; ++lane)
-        if (warp.active >> lane & 1) warp.row<std::uint32_t>(instruction.row[1])[lane] = result[lane];
-    if (instruction.row[2] == kNone) return;
-    std::uint32_t& to = *warp.row<std::uint32_t>(instruction.row[2]);
-    to = (to & ~warp.active) | (in_range & warp.active);
-}
-
 float from_bf16(std::uint32_t bits) {
     const std::uint32_t wide = bits << 16;
     float value;
@@ -341,11 +310,21 @@ void fail(const Warp& warp, const std::string& what) {
                  what);
 }
 
-Handler shuffle_of(std::string_view mode) {
-    if (mode == "bfly") return shuffle<Mode::butterfly>;
-    if (mode == "idx") return shuffle<Mode::indexed>;
-    if (mode == "up") return shuffle<Mode::up>;
-    return mode == "down" ? shuffle<Mode::down> : nullptr;
+void shuffle(Warp& warp, const Instruction& instruction) {
+    const auto* const values = warp.row<std::uint32_t>(instruction.row[3]);
+    const auto* const masks = warp.row<std::uint32_t>(instruction.row[4]);
+    const auto* const clamps = warp.row<std::uint32_t>(instruction.row[5]);
+    std::uint32_t result[kLanes];
+    for_lanes(warp.active, [&](unsigned lane) {
+        if (clamps[lane] != 31) fail(warp, "a shuffle within segments of a warp, which no kernel uses");
+        const unsigned source = lane ^ (masks[lane] & 31);
+        if (!(warp.active >> source & 1))
+            fail(warp, "lane " + std::to_string(lane) + " reads the value of lane " + std::to_string(source) +
+                           ", which does not take part");
+        result[lane] = values[source];
+    });
+    for_lanes(warp.active, [&](unsigned lane) { warp.row<std::uint32_t>(instruction.row[1])[lane] = result[lane]; });
+    if (instruction.row[2] != kNone) *warp.row<std::uint32_t>(instruction.row[2]) |= warp.active;
 }
 
 void do_nothing(Warp&, const Instruction&) {}

@@ -8,6 +8,7 @@
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/simt/simt.h"
+#include "test/kernels/simt/host_counter.h"
 #include "test/support/catch.h"
 #include "test/support/support.h"
 
@@ -67,16 +68,16 @@ TEST_CASE("a missing barrier between write and read of shared memory is a race",
     CHECK(race_of<reads_neighbour<1, true>>({.grid = 1, .block = 64}, out.data()) == "");
 }
 
-template <int Barrier>  // 0: none, 1: a vote, 2: lanes of the warp
+template <int Barrier>  // 0: none, 1: of the block, 2: of the warp
 __global__ void hands_over(float* out) {
     SIMT_SHARED(float, value, );
     if (threadIdx.x == 0) value = 3;
-    if (Barrier == 1) __syncthreads_or(0);
+    if (Barrier == 1) __syncthreads();
     if (Barrier == 2) __syncwarp();
     if (threadIdx.x == 40) *out = value;
 }
 
-TEST_CASE("voting barriers order memory, __syncwarp does not order that of other warps", "[race]") {
+TEST_CASE("__syncwarp does not order the memory of other warps", "[race]") {
     float out = 0;
     CHECK_THAT(race_of<hands_over<0>>({.grid = 1, .block = 64}, &out),
                Contains("which thread ") && Contains("; no __syncthreads separates them"));
@@ -137,20 +138,19 @@ TEST_CASE("an access to one element of a pack races with an access to the pack",
                Contains("of global memory") && Contains("kernels/pack.cuh:") && Contains(", called " + at(kPackLine)));
 }
 
-enum class Between { nothing, shuffle, ballot, product, syncwarp, half };
+enum class Between { nothing, shuffle, product, syncwarp, half };
 template <Between What>
 __global__ void warp_hands_over(int* out) {
     SIMT_SHARED(int, line, [32]);
     const int lane = threadIdx.x;
     line[lane] = lane;
-    if (What == Between::shuffle) out[lane] = __shfl_sync(0xffffffffu, lane, 0);
-    if (What == Between::ballot) out[lane] = int(__ballot_sync(0xffffffffu, lane));
+    if (What == Between::shuffle) out[lane] = __shfl_xor_sync(0xffffffffu, lane, 1);
     if (What == Between::product) {
         float d[4] = {};
         kernels::mma_m16n8k16(d, kernels::FragmentA{}, kernels::FragmentB{});
     }
     if (What == Between::syncwarp) __syncwarp();
-    if (What == Between::half) out[lane] = __any_sync(0xffffffffu, 1);  // all have written
+    if (What == Between::half) out[lane] = __shfl_xor_sync(0xffffffffu, lane, 1);  // all have written
     if (What == Between::half) __syncwarp(lane < 16 ? 0xffffu : 0xffff0000u);
     out[lane] = line[lane ^ 1] + (What == Between::half ? line[lane ^ 16] : 0);
 }
@@ -161,8 +161,6 @@ TEST_CASE("only __syncwarp orders the memory of a warp, and only of the lanes in
                                                            .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::shuffle>>({.grid = 1, .block = 32}, out.data()),
                Contains("no __syncthreads or __syncwarp separates them"));
-    CHECK_THAT(race_of<warp_hands_over<Between::ballot>>({.grid = 1,
-                                                          .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::product>>({.grid = 1,
                                                            .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::half>>({.grid = 1,
@@ -257,63 +255,6 @@ TEST_CASE("races in global memory are found within a block and across blocks", "
     for (int launch = 0; launch < 2; ++launch) CHECK(race_of<squares>({.grid = 4, .block = 64}, data.data()) == "");
 }
 
-// ---- atomics
-
-enum class Use { atomics, reads_at_once, writes, reads_after_barrier };
-template <Use How>
-__global__ void counts(int* out) {
-    SIMT_SHARED(int, counter, );
-    if (threadIdx.x == 0) counter = 0;
-    __syncthreads();
-    atomicAdd(&counter, 1);
-    if (How == Use::reads_at_once && threadIdx.x == 63) *out = counter;
-    if (How == Use::writes && threadIdx.x == 3) counter = 7;
-    if (How == Use::reads_after_barrier) {
-        __syncthreads();
-        atomicAdd(out, counter);
-    }
-}
-
-TEST_CASE("atomics do not race with each other, but with plain accesses", "[race]") {
-    int out = 0;
-    CHECK(race_of<counts<Use::atomics>>({.grid = 3, .block = 64}, &out) == "");
-    CHECK_THAT(race_of<counts<Use::reads_at_once>>({.grid = 1, .block = 64}, &out),
-               Contains("thread 63 reads 4 bytes") && Contains(" updated "));
-    CHECK_THAT(race_of<counts<Use::writes>>({.grid = 1, .block = 64}, &out), Contains(" of shared array counter"));
-    out = 0;
-    CHECK(race_of<counts<Use::reads_after_barrier>>({.grid = 3, .block = 64}, &out) == "");
-    CHECK(out == 3 * 64 * 64);
-}
-
-// The last block to finish sums the results of all blocks.
-template <bool FenceBefore, bool FenceAfter>
-__global__ void last_block_sums(float* parts, int* arrived, float* sum) {
-    SIMT_SHARED(bool, last, );
-    parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        if (FenceBefore) __threadfence();
-        last = atomicAdd(arrived, 1) == int(gridDim.x) - 1;
-        if (FenceAfter) __threadfence();
-    }
-    __syncthreads();
-    if (!last || threadIdx.x != 9) return;
-    for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += parts[i];
-}
-
-TEST_CASE("a fence, an atomic and a fence order accesses of different blocks", "[race]") {
-    std::vector<float> parts(5 * 64);
-    const auto race = [&]<bool Before, bool After>() {
-        int arrived = 0;
-        float sum = 0;
-        return race_of<last_block_sums<Before, After>>({.grid = 5, .block = 64}, parts.data(), &arrived, &sum);
-    };
-    CHECK(race.operator()<true, true>() == "");
-    CHECK_THAT((race.operator()<false, true>()),
-               Contains("block (4, 0, 0)") && Contains("thread 9 reads") && Contains("of block (0, 0, 0) wrote"));
-    CHECK_THAT((race.operator()<true, false>()), Contains("block (4, 0, 0)") && Contains("thread 9 reads"));
-}
-
 // ---- cp.async and ldmatrix
 
 enum class Copy { right, no_barrier, no_wait, into_use };
@@ -352,8 +293,8 @@ TEST_CASE("a copy belongs to its thread from issue to wait, and to others after 
 // ---- the executor after a race
 
 struct CountsLife {
-    explicit CountsLife(int* alive) : alive(alive) { atomicAdd(alive, 1); }
-    ~CountsLife() { atomicAdd(alive, -1); }
+    explicit CountsLife(int* alive) : alive(alive) { test::add_on_host(alive, 1); }
+    ~CountsLife() { test::add_on_host(alive, -1); }
     int* alive;
 };
 __global__ void races_then_waits(float* out, int* alive, int* went_on) {
@@ -361,7 +302,7 @@ __global__ void races_then_waits(float* out, int* alive, int* went_on) {
     __syncthreads();
     *out = 1;
     __syncthreads();
-    atomicAdd(went_on, 1);
+    test::add_on_host(went_on, 1);
 }
 
 TEST_CASE("a race ends the launch, and the executor remains usable", "[race]") {
