@@ -103,6 +103,9 @@ struct ActivationSpans {
     std::vector<std::span<Element>> residual;          // (B, T, C) each: every block's input, then the last output
     std::vector<BlockActivations<Element>> block;
     NormActivations<Element> final_ln;                 // of the last block's output
+    const NormActivations<Element>& norm_after(int layer) const {
+        return std::size_t(layer) + 1 < block.size() ? block[std::size_t(layer) + 1].ln1 : final_ln;
+    }
     std::span<float> losses;                           // (B, T)
     std::span<Element> branch;                         // (B, T, C): a projection before its addition to the residual
     std::span<Element> logits;                         // (classifier_rows, V): one chunk
@@ -120,7 +123,7 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSetti
     const bool training = settings.training;
     const Recompute recompute = settings.recompute;
     const std::size_t rows = settings.shape.rows(), narrow = rows * std::size_t(config.channels),
-                      scores = std::size_t(config.heads) * rows;
+                      hidden = rows * std::size_t(config.hidden_channels()), scores = std::size_t(config.heads) * rows;
     const bool keep_block = training && recompute != Recompute::block;
     const bool keep_normed = keep_block && recompute != Recompute::gelu_layernorm,
                keep_gelu = keep_normed && recompute != Recompute::gelu;
@@ -130,12 +133,12 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSetti
     const auto fill = [&](BlockActivations<Element>& block, const Fields& fields) {
         if (fields.normed)
             for (auto* norm : {&block.ln1, &block.ln2}) norm->normed = arena.take<Element>(narrow);
-        if (fields.gelu) block.gelu = arena.take<Element>(4 * narrow);
+        if (fields.gelu) block.gelu = arena.take<Element>(hidden);
         if (!fields.rest) return;
         block.qkv = arena.take<Element>(3 * narrow);
         block.attention = arena.take<Element>(narrow);
         block.residual_mid = arena.take<Element>(narrow);
-        block.pre_gelu = arena.take<Element>(4 * narrow);
+        block.pre_gelu = arena.take<Element>(hidden);
         for (auto* norm : {&block.ln1, &block.ln2})
             for (auto* statistic : {&norm->mean, &norm->rstd}) *statistic = arena.take<float>(rows);
         block.logsumexp = arena.take<float>(scores);
@@ -163,7 +166,7 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSetti
     if (training) {
         spans.dresidual = arena.take<Element>(narrow);
         spans.dnormed = arena.take<Element>(narrow);
-        spans.dwide = arena.take<Element>(4 * narrow);
+        spans.dwide = arena.take<Element>(hidden);
         spans.delta = arena.take<float>(scores);
         spans.layernorm_scratch = arena.take<float>(kernels::layernorm_backward_scratch(config.channels));
     }

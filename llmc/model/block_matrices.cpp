@@ -13,10 +13,7 @@ std::vector<BlockMatrix> block_matrices(const ParameterTable& table, int ranks) 
     };
     for (int layer = 0; layer < table.config().layers; ++layer) {
         const BlockParameters& block = table.block(layer);
-        add(block.qkv.weight, 3);
-        add(block.attn_proj.weight, 1);
-        add(block.fc.weight, 1);
-        add(block.mlp_proj.weight, 1);
+        for (const Linear& linear : block.linears()) add(linear.weight, linear.weight == block.qkv.weight ? 3 : 1);
     }
     std::vector<BlockMatrix*> by_cost;
     for (BlockMatrix& matrix : matrices) by_cost.push_back(&matrix);

@@ -6,15 +6,12 @@
 
 #include <algorithm>
 #include <string>
-#include <type_traits>
 
 #include "kernels/attention/decode.h"
 #include "kernels/base/error.h"
 #include "kernels/device/range.h"
 #include "kernels/embedding.h"
-#include "kernels/layernorm.h"
-#include "kernels/matmul/few_rows.h"
-#include "llmc/model/activations.h"
+#include "llmc/model/forward_pass.h"
 
 namespace llmc {
 namespace {
@@ -46,12 +43,8 @@ DecoderCache<Element> lay_out_cache(Arena& arena, const ModelConfig& config, con
 template <class Element>
 struct DecoderActivations {
     std::span<int> tokens;                   // (R)
-    std::span<Element> residual, normed;     // (R, C)
-    std::span<float> mean, rstd;             // (R)
-    std::span<Element> qkv;                  // (R, 3C); later reused for pre_gelu, (R, 4C)
-    std::span<Element> attention, branch;    // (R, C)
-    std::span<Element> gelu;                 // (R, 4C)
-    std::span<float> logsumexp;              // (NH, R)
+    std::span<Element> branch;               // (R, C)
+    BlockActivations<Element> block;         // of all blocks: nothing is stored. residual_mid is the residual stream
     std::span<float> scratch;                // decode_attention_scratch
     std::span<Element> logits;               // (B, V)
 };
@@ -60,12 +53,16 @@ DecoderActivations<Element> lay_out_decoder(Arena& arena, const ModelConfig& con
     const std::size_t rows = std::size_t(std::max(padded_length(config, shape.window), shape.sequences)),
                       narrow = rows * std::size_t(config.channels);
     DecoderActivations<Element> act;
+    BlockActivations<Element>& block = act.block;
     act.tokens = arena.take<int>(rows);
-    for (auto* tensor : {&act.residual, &act.normed, &act.attention, &act.branch})
+    for (auto* tensor : {&block.residual_mid, &block.ln1.normed, &block.attention, &act.branch})
         *tensor = arena.take<Element>(narrow);
-    for (auto* statistic : {&act.mean, &act.rstd}) *statistic = arena.take<float>(rows);
-    for (auto* wide : {&act.qkv, &act.gelu}) *wide = arena.take<Element>(4 * narrow);
-    act.logsumexp = arena.take<float>(rows * std::size_t(config.heads));
+    for (auto* statistic : {&block.ln1.mean, &block.ln1.rstd}) *statistic = arena.take<float>(rows);
+    block.ln2 = block.ln1;
+    for (auto* wide : {&block.pre_gelu, &block.gelu})
+        *wide = arena.take<Element>(rows * std::size_t(config.hidden_channels()));
+    block.qkv = block.pre_gelu;
+    block.logsumexp = arena.take<float>(rows * std::size_t(config.heads));
     act.scratch = arena.take<float>(kernels::decode_attention_scratch(shape.sequences, 1, shape.window, config.heads,
                                                                       config.head_size()));
     act.logits = arena.take<Element>(std::size_t(shape.sequences) * std::size_t(config.padded_vocabulary()));
@@ -85,7 +82,8 @@ class Gpt2Decoder final : public Decoder {
 public:
     Gpt2Decoder(const ModelWeights& weights, const DecoderShape& shape, Context& context)
         : Decoder(shape), weights_(weights), table_(weights.table()), config_(table_.config()), context_(context),
-          texts_(std::size_t(shape.sequences)), logits_(std::size_t(shape.sequences)) {
+          pass_(weights, context, FewRows::own_kernel), texts_(std::size_t(shape.sequences)),
+          logits_(std::size_t(shape.sequences)) {
         const DecoderBytes bytes = bytes_of_decoder<Element>(config_, shape);
         cache_memory_ = device::Memory(bytes.cache);
         memory_ = device::Memory(bytes.activations);
@@ -104,7 +102,8 @@ public:
         if (length_ == 1) return append(std::vector<int>(std::size_t(shape_.sequences), seen[0]));
         recompute(0);
         copy_first_sequence();
-        for (std::vector<float>& logits : logits_) logits = logits_of(0);
+        copy_logits(0, 0);
+        for (std::vector<float>& logits : logits_) logits = logits_.front();
     }
 
     void step(std::span<const int> tokens) override {
@@ -122,7 +121,7 @@ public:
         if (!moves) return append(tokens);
         for (int sequence = 0; sequence < shape_.sequences; ++sequence) {
             recompute(sequence);
-            logits_[std::size_t(sequence)] = logits_of(0);
+            copy_logits(sequence, 0);
         }
     }
 
@@ -148,12 +147,12 @@ private:
         blocks(rows, [&](int layer) {
             kernels::cache_append<Element>({.keys = of_sequence(cache_.keys[std::size_t(layer)], sequence),
                                             .values = of_sequence(cache_.values[std::size_t(layer)], sequence),
-                                            .qkv = act_.qkv, .batch = 1, .first = 0, .count = length_,
+                                            .qkv = act_.block.qkv, .batch = 1, .first = 0, .count = length_,
                                             .capacity = shape_.window, .heads = config_.heads,
                                             .head_size = config_.head_size()}, stream());
-            context_.attention.forward<Element>({.out = act_.attention, .logsumexp = act_.logsumexp, .qkv = act_.qkv,
-                                                 .batch = 1, .seq_len = rows, .heads = config_.heads,
-                                                 .head_size = config_.head_size()}, stream());
+            context_.attention.forward<Element>({.out = act_.block.attention, .logsumexp = act_.block.logsumexp,
+                                                 .qkv = act_.block.qkv, .batch = 1, .seq_len = rows,
+                                                 .heads = config_.heads, .head_size = config_.head_size()}, stream());
         });
         head(length_ - 1, 1);
     }
@@ -164,18 +163,18 @@ private:
         embed(tokens, {.batch = shape_.sequences, .seq_len = 1}, length_ - 1);
         blocks(shape_.sequences, [&](int layer) {
             const auto keys = cache_.keys[std::size_t(layer)], values = cache_.values[std::size_t(layer)];
-            kernels::cache_append<Element>({.keys = keys, .values = values, .qkv = act_.qkv,
+            kernels::cache_append<Element>({.keys = keys, .values = values, .qkv = act_.block.qkv,
                                             .batch = shape_.sequences, .first = length_ - 1, .count = 1,
                                             .capacity = shape_.window, .heads = config_.heads,
                                             .head_size = config_.head_size()}, stream());
-            kernels::decode_attention<Element>({.out = act_.attention, .scratch = act_.scratch, .qkv = act_.qkv,
-                                                .keys = keys, .values = values, .batch = shape_.sequences,
-                                                .first = length_ - 1, .count = 1, .capacity = shape_.window,
-                                                .heads = config_.heads, .head_size = config_.head_size()}, stream());
+            kernels::decode_attention<Element>({.out = act_.block.attention, .scratch = act_.scratch,
+                                                .qkv = act_.block.qkv, .keys = keys, .values = values,
+                                                .batch = shape_.sequences, .first = length_ - 1, .count = 1,
+                                                .capacity = shape_.window, .heads = config_.heads,
+                                                .head_size = config_.head_size()}, stream());
         });
         head(0, shape_.sequences);
-        for (int sequence = 0; sequence < shape_.sequences; ++sequence)
-            logits_[std::size_t(sequence)] = logits_of(sequence);
+        for (int sequence = 0; sequence < shape_.sequences; ++sequence) copy_logits(sequence, sequence);
     }
 
     // Copies the cache of the prompt, which was computed for the first sequence, to the others.
@@ -192,83 +191,46 @@ private:
         upload_.assign(tokens.begin(), tokens.end());
         device::copy_to_device(act_.tokens.data(), upload_.data(), tokens.size_bytes(), stream());
         const std::size_t first = std::size_t(position) * std::size_t(config_.channels);
-        kernels::embedding_forward<Element>({.out = act_.residual, .tokens = act_.tokens,
-                                             .token_table = weight(table_.token_table()),
-                                             .position_table = weight(table_.position_table()).subspan(first),
+        kernels::embedding_forward<Element>({.out = act_.block.residual_mid, .tokens = act_.tokens,
+                                             .token_table = pass_.weight(table_.token_table()),
+                                             .position_table = pass_.weight(table_.position_table()).subspan(first),
                                              .batch = shape.batch, .seq_len = shape.seq_len,
                                              .channels = config_.channels}, stream());
-        kernels::layernorm_forward<Element>({.normed = act_.normed, .mean = act_.mean, .rstd = act_.rstd,
-                                             .residual = act_.residual,
-                                             .weight = weight(table_.block(0).ln1.weight),
-                                             .bias = weight(table_.block(0).ln1.bias), .rows = int(shape.rows()),
-                                             .channels = config_.channels}, stream());
+        pass_.layernorm(act_.block.ln1, act_.block.residual_mid, table_.block(0).ln1, int(shape.rows()));
     }
 
-    // Like Model's forward_block(), without storing activations. `attention(layer)` computes attention from qkv.
+    // `attention(layer)` computes attention from qkv.
     template <class Attention> void blocks(int rows, const Attention& attention) {
+        const BlockActivations<Element>& a = act_.block;
         for (int layer = 0; layer < config_.layers; ++layer) {
             const BlockParameters& p = table_.block(layer);
-            linear(act_.qkv, act_.normed, p.qkv, rows);                           // (R, C) -> (R, 3C)
-            attention(layer);                                                     // (R, 3C) -> (R, C)
-            linear(act_.branch, act_.attention, p.attn_proj, rows);               // (R, C) -> (R, C)
-            add_layernorm(p.ln2, rows);
-            linear(act_.gelu, act_.normed, p.fc, rows, act_.qkv);                 // (R, C) -> (R, 4C)
-            linear(act_.branch, act_.gelu, p.mlp_proj, rows);                     // (R, 4C) -> (R, C)
-            add_layernorm(layer + 1 == config_.layers ? table_.final_ln() : table_.block(layer + 1).ln1, rows);
+            pass_.block_to_gelu(a, a.residual_mid, act_.branch, p, rows, [&] { attention(layer); });
+            pass_.block_from_gelu(a.residual_mid, a.ln1, a, act_.branch, p, table_.norm_after(layer), rows);
         }
     }
 
-    // residual += branch, normed = LayerNorm(residual)
-    void add_layernorm(const Norm& norm, int rows) {
-        kernels::residual_layernorm_forward<Element>({.residual = act_.residual, .normed = act_.normed,
-                                                      .mean = act_.mean, .rstd = act_.rstd, .left = act_.residual,
-                                                      .right = act_.branch, .weight = weight(norm.weight),
-                                                      .bias = weight(norm.bias), .rows = rows,
-                                                      .channels = config_.channels}, stream());
-    }
-
-    void linear(Tensor out, Input in, const Linear& layer, int rows, Tensor pre_gelu = {}) {
-        multiply({.out = out, .pre = pre_gelu, .in = in, .weight = weight(layer.weight), .bias = weight(layer.bias),
-                  .rows = rows, .in_channels = layer.in_channels, .out_channels = layer.out_channels});
-    }
-
-    // logits = normed wte^T for these rows
+    // Logits of these rows.
     void head(int first_row, int rows) {
         const std::size_t first = std::size_t(first_row) * std::size_t(config_.channels);
-        multiply({.out = act_.logits, .pre = {}, .in = Input(act_.normed).subspan(first),  // (rows, C) -> (rows, V)
-                  .weight = weight(table_.token_table()), .bias = {}, .rows = rows, .in_channels = config_.channels,
-                  .out_channels = config_.padded_vocabulary()});
+        pass_.linear(act_.logits, Input(act_.block.ln1.normed).subspan(first), table_.head(), rows);
     }
-
-    void multiply(const kernels::LinearForward<Element>& op) {
-        if (op.rows <= kernels::kFewRows) kernels::few_rows_forward(op, stream());
-        else context_.matmul.forward(op, stream());
-    }
-
-    std::vector<float> logits_of(int row) {
-        std::vector<Element> host(std::size_t(config_.vocabulary));
-        const std::size_t first = std::size_t(row) * std::size_t(config_.padded_vocabulary());
-        device::copy_to_host(host.data(), act_.logits.data() + first, host.size() * sizeof(Element), stream());
-        context_.stream.sync();
-        if constexpr (std::is_same_v<Element, float>) return host;
-        else {
-            std::vector<float> wide(host.size());
-            std::ranges::transform(host, wide.begin(), kernels::bf16_to_float);
-            return wide;
-        }
+    void copy_logits(int sequence, int row) {
+        std::vector<float>& logits = logits_[std::size_t(sequence)];
+        logits.clear();
+        pass_.append_logits(logits, act_.logits, row);
     }
 
     Tensor of_sequence(Tensor cache, int sequence) const {
         const std::size_t size = cache.size() / std::size_t(shape_.sequences);
         return cache.subspan(std::size_t(sequence) * size, size);
     }
-    Input weight(int tensor) const { return weights_.template parameter<Element>(tensor); }
     device::StreamRef stream() const { return context_.stream; }
 
     const ModelWeights& weights_;
     const ParameterTable& table_;
     const ModelConfig config_;
     Context& context_;
+    ForwardPass<Element> pass_;
     std::vector<int> upload_;  // source of an asynchronous copy; each start() and step() waits for it
     device::Memory cache_memory_, memory_;
     DecoderCache<Element> cache_;

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <string>
-#include <type_traits>
 
 #include "kernels/classifier.h"
 #include "kernels/device/range.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
+#include "llmc/model/forward_pass.h"
 #include "llmc/model/gradient_exchange.h"
 
 namespace llmc {
@@ -27,7 +27,7 @@ ActivationSettings activation_settings(const ModelSetup& setup, const device::In
 
 // Elements: of the token embedding or of the MLP's.
 std::size_t largest_weight(const ModelConfig& config) {
-    return std::size_t(std::max(config.padded_vocabulary(), 4 * config.channels)) * std::size_t(config.channels);
+    return std::size_t(std::max(config.padded_vocabulary(), config.hidden_channels())) * std::size_t(config.channels);
 }
 
 template <class Element>
@@ -41,7 +41,8 @@ template <class Element>
 class Gpt2 final : public Model {
 public:
     Gpt2(const ModelSetup& setup, const ParameterTable& table, Context& context)
-        : Model(setup, table, context), memory_(activation_bytes<Element>(setup, context.device)) {
+        : Model(setup, table, context), pass_(*this, context, FewRows::library),
+          memory_(activation_bytes<Element>(setup, context.device)) {
         Arena arena(memory_.data());
         act_ = lay_out_activations<Element>(arena, activation_settings(setup, context.device));
         for (int layer = 0; layer < layers(); ++layer) layer_name_.push_back("h." + std::to_string(layer));
@@ -72,7 +73,7 @@ public:
         forward(batch);
         const BlockParameters& p = table().block(0);
         const device::Array<float> dweight(setup_.training ? largest_weight(setup_.config) : 0),
-            dbias(4 * std::size_t(channels()));
+            dbias(std::size_t(setup_.config.hidden_channels()));
         for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows) {
             const Chunk chunk = chunk_at(first);
             classify(batch, chunk, setup_.training ? Dlogits::in_place : Dlogits::none, 1.0f / float(shape_.rows()));
@@ -90,12 +91,13 @@ public:
             // With and without each bias, for the comparisons of bias_is_faster_with_input() and
             // bias_is_faster_with_weight().
             for (const LinearGradients& gradients : {whole, no_bias}) {
-                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu, dbias.span());
-                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu);
-                linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, gradients);
-                linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, gradients);
+                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), gradients, a.pre_gelu,
+                                dbias.span());
+                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), gradients, a.pre_gelu);
+                linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), gradients);
+                linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(), gradients);
             }
-            linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, whole);
+            linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(), whole);
         }
         context_.stream.sync();  // before the temporaries are freed
     }
@@ -104,9 +106,6 @@ private:
     using Tensor = std::span<Element>;
     using Input = std::span<const Element>;
 
-    // The last result of forward_block(): its output, or for recomputation gelu, the last one that the backward pass
-    // reads.
-    enum class Upto { output, gelu };
     enum class Dlogits { none, in_place };
     enum class Dresidual { overwrite, add };
     // The memory for the gradients of a linear layer. If bias is empty, another kernel that reads dout sums it.
@@ -136,15 +135,18 @@ private:
         wait_for_parameters(buckets().embeddings());
         kernels::embedding_forward<Element>({.out = act_.residual[0],  // (B, T, C)
                                              .tokens = batch.tokens,   // (B, T)
-                                             .token_table = weight(table().token_table()),
-                                             .position_table = weight(table().position_table()),
+                                             .token_table = pass_.weight(table().token_table()),
+                                             .position_table = pass_.weight(table().position_table()),
                                              .batch = shape_.batch, .seq_len = shape_.seq_len,
                                              .channels = channels()}, stream());
         wait_for_parameters(buckets().of_layer(0));
-        layernorm(act_.block[0].ln1, act_.residual[0], table().block(0).ln1);
+        pass_.layernorm(act_.block[0].ln1, act_.residual[0], table().block(0).ln1, rows());
         for (int layer = 0; layer < layers(); ++layer) {
             const device::Range layer_range(layer_name_[std::size_t(layer)].c_str());
-            forward_block(layer, Upto::output);
+            block_to_gelu(layer);
+            if (layer + 1 < layers()) wait_for_parameters(buckets().of_layer(layer + 1));  // has the next LayerNorm
+            pass_.block_from_gelu(act_.residual[layer + 1], act_.norm_after(layer), act_.block[layer], act_.branch,
+                                  table().block(layer), table().norm_after(layer), rows());
         }
     }
 
@@ -170,28 +172,15 @@ private:
         gradients.complete(buckets().embeddings());
     }
 
-    // x += attn_proj(attention(qkv(ln_1 x))),  x += mlp_proj(gelu(fc(ln_2 x)))
-    // A LayerNorm is fused with the addition before it: ln_1 x is computed before the call, and the call also computes
-    // the LayerNorm of its output, ln_1 of the next block or ln_f.
-    void forward_block(int layer, Upto upto) {
-        const BlockParameters& p = table().block(layer);
+    void block_to_gelu(int layer) {
         const BlockActivations<Element>& a = act_.block[layer];
-        linear(a.qkv, a.ln1.normed, p.qkv);                                     // (B, T, C) -> (B, T, 3C)
-        attention(a.attention, a.logsumexp, a.qkv);                             // (B, T, 3C) -> (B, T, C)
-        linear(act_.branch, a.attention, p.attn_proj);                          // (B, T, C) -> (B, T, C)
-        add_layernorm(a.residual_mid, a.ln2, act_.residual[layer], act_.branch, p.ln2);
-        linear(a.gelu, a.ln2.normed, p.fc, a.pre_gelu);                         // (B, T, C) -> (B, T, 4C)
-        if (upto == Upto::gelu) return;
-        linear(act_.branch, a.gelu, p.mlp_proj);                                // (B, T, 4C) -> (B, T, C)
-        const bool last = layer + 1 == layers();
-        if (!last) wait_for_parameters(buckets().of_layer(layer + 1));
-        add_layernorm(act_.residual[layer + 1], last ? act_.final_ln : act_.block[layer + 1].ln1, a.residual_mid,
-                      act_.branch, last ? table().final_ln() : table().block(layer + 1).ln1);
+        pass_.block_to_gelu(a, act_.residual[layer], act_.branch, table().block(layer), rows(),
+                            [&] { attention(a.attention, a.logsumexp, a.qkv); });
     }
 
-    // The gradients of both lines, from the end; dresidual is the gradient of the block's output on entry, and of its
-    // input on return. The LayerNorm backward pass that wrote it, that of the next block or ln_f, has left its column
-    // sums, the gradient of mlp_proj's bias, in the scratch; ln_2 leaves those of attn_proj's bias.
+    // The gradients of a block (forward_pass.h), from its end; dresidual is the gradient of the block's output on
+    // entry, and of its input on return. The LayerNorm backward pass that wrote it, that of the next block or ln_f, has
+    // left its column sums, the gradient of mlp_proj's bias, in the scratch; ln_2 leaves those of attn_proj's bias.
     void backward_block(int layer, GradientExchange& gradients) {
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
@@ -201,14 +190,15 @@ private:
         if (context_.matmul.fuses_bias_gradient_with_dinput(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
             std::swap(fc.bias, dbias_of_fc);
         const LinearGradients mlp_proj = sum_bias_after_layernorm(p.mlp_proj, gradients);
-        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, mlp_proj, a.pre_gelu,
+        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), mlp_proj, a.pre_gelu,
                         dbias_of_fc);                                                            // to (B, T, 4C)
-        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, fc);                       // to (B, T, C)
+        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), fc);               // to (B, T, C)
         layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, gradients);
         const LinearGradients attn_proj = sum_bias_after_layernorm(p.attn_proj, gradients);
-        linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, attn_proj);      // to (B, T, C)
+        linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(),
+                        attn_proj);                                                              // to (B, T, C)
         attention_backward(act_.dwide, act_.dnormed, a);                                         // to (B, T, 3C)
-        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv,
+        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(),
                         gradients_of(p.qkv, gradients));                                         // to (B, T, C)
         layernorm_backward(Dresidual::add, a.ln1, act_.residual[layer], p.ln1, gradients);
     }
@@ -222,23 +212,18 @@ private:
             case Recompute::none: return;
             case Recompute::gelu: return gelu(a.gelu, a.pre_gelu);
             case Recompute::gelu_layernorm:
-                layernorm(a.ln1, act_.residual[layer], p.ln1);
-                layernorm(a.ln2, a.residual_mid, p.ln2);
+                pass_.layernorm(a.ln1, act_.residual[layer], p.ln1, rows());
+                pass_.layernorm(a.ln2, a.residual_mid, p.ln2, rows());
                 return gelu(a.gelu, a.pre_gelu);
             case Recompute::block:
-                layernorm(a.ln1, act_.residual[layer], p.ln1);
-                return forward_block(layer, Upto::gelu);
+                pass_.layernorm(a.ln1, act_.residual[layer], p.ln1, rows());
+                return block_to_gelu(layer);
         }
     }
 
     // logits = ln_f(x) wte^T
     void head(const Chunk& chunk) {
-        context_.matmul.forward<Element>({.out = act_.logits,                                // (r, V)
-                                          .pre = {},
-                                          .in = rows_of(act_.final_ln.normed, chunk),        // (r, C)
-                                          .weight = weight(table().token_table()),           // (V, C)
-                                          .bias = {}, .rows = chunk.rows, .in_channels = channels(),
-                                          .out_channels = padded_vocabulary()}, stream());
+        pass_.linear(act_.logits, rows_of(act_.final_ln.normed, chunk), table().head(), chunk.rows);
     }
     // Losses of these rows, and on request their dlogits, which overwrite the logits.
     void classify(const MicroBatch& batch, const Chunk& chunk, Dlogits dlogits, float token_weight = 0) {
@@ -261,57 +246,32 @@ private:
     }
     // From dlogits, which are in the logits' memory.
     void head_products(const Chunk& chunk, const LinearGradients& gradients) {
-        context_.matmul.backward_input<Element>({.din = rows_of(act_.dnormed, chunk),        // (r, C)
-                                                 .dout = act_.logits,                        // (r, V)
-                                                 .weight = weight(table().token_table()),
-                                                 .pre = {}, .rows = chunk.rows, .in_channels = channels(),
-                                                 .out_channels = padded_vocabulary()}, stream());
-        context_.matmul.backward_weight<Element>({.dweight = gradients.weight,               // (V, C)
-                                                  .dbias = gradients.bias, .dout = act_.logits,
-                                                  .in = rows_of(act_.final_ln.normed, chunk), .rows = chunk.rows,
-                                                  .in_channels = channels(), .out_channels = padded_vocabulary(),
-                                                  .accumulate = gradients.accumulate}, stream());
+        linear_backward(rows_of(act_.dnormed, chunk), act_.logits, rows_of(act_.final_ln.normed, chunk),
+                        table().head(), chunk.rows, gradients);
     }
 
     std::vector<float> logits_of_rows(int first_row, int rows) override {
         std::vector<float> result;
-        std::vector<Element> row(static_cast<std::size_t>(padded_vocabulary()));
         for (int first = first_row; first < first_row + rows; first += int(act_.classifier_rows)) {
             const Chunk chunk{std::size_t(first), std::min(int(act_.classifier_rows), first_row + rows - first)};
             head(chunk);
-            for (int r = 0; r < chunk.rows; ++r) {
-                device::copy_to_host(row.data(), act_.logits.data() + std::size_t(r) * row.size(),
-                                     row.size() * sizeof(Element), stream());
-                context_.stream.sync();
-                for (int c = 0; c < setup_.config.vocabulary; ++c) {
-                    if constexpr (std::is_same_v<Element, bf16>)
-                        result.push_back(kernels::bf16_to_float(row[std::size_t(c)]));
-                    else result.push_back(row[std::size_t(c)]);
-                }
-            }
+            for (int r = 0; r < chunk.rows; ++r) pass_.append_logits(result, act_.logits, r);
         }
         return result;
     }
 
     // The operations of a block, over the rows of the micro-batch.
 
-    // out = in weight^T + bias; if `pre_gelu` is not empty, pre_gelu = in weight^T + bias and out = gelu(pre_gelu)
-    void linear(Tensor out, Input in, const Linear& layer, Tensor pre_gelu = {}) {
-        context_.matmul.forward<Element>({.out = out, .pre = pre_gelu, .in = in, .weight = weight(layer.weight),
-                                          .bias = weight(layer.bias), .rows = rows(),
-                                          .in_channels = layer.in_channels,
-                                          .out_channels = layer.out_channels}, stream());
-    }
     // The gradients of weight and bias, then din = dout weight, multiplied by gelu's derivative if in = gelu(pre_gelu),
     // and the sum of its rows, dbias_before, if not empty
-    void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, const LinearGradients& gradients,
-                         Input pre_gelu = {}, std::span<float> dbias_before = {}) {
+    void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, int rows,
+                         const LinearGradients& gradients, Input pre_gelu = {}, std::span<float> dbias_before = {}) {
         context_.matmul.backward_weight<Element>({.dweight = gradients.weight, .dbias = gradients.bias, .dout = dout,
-                                                  .in = in, .rows = rows(), .in_channels = layer.in_channels,
+                                                  .in = in, .rows = rows, .in_channels = layer.in_channels,
                                                   .out_channels = layer.out_channels,
                                                   .accumulate = gradients.accumulate}, stream());
-        context_.matmul.backward_input<Element>({.din = din, .dout = dout, .weight = weight(layer.weight),
-                                                 .pre = pre_gelu, .rows = rows(), .in_channels = layer.in_channels,
+        context_.matmul.backward_input<Element>({.din = din, .dout = dout, .weight = pass_.weight(layer.weight),
+                                                 .pre = pre_gelu, .rows = rows, .in_channels = layer.in_channels,
                                                  .out_channels = layer.out_channels, .dbias = dbias_before,
                                                  .accumulate_dbias = gradients.accumulate}, stream());
     }
@@ -335,18 +295,6 @@ private:
         return result;
     }
     kernels::GeluPair mlp_pair(bool accumulate) const { return llmc::mlp_pair(setup_.config, rows(), accumulate); }
-    void layernorm(const NormActivations<Element>& out, Input x, const Norm& norm) {
-        kernels::layernorm_forward<Element>({.normed = out.normed, .mean = out.mean, .rstd = out.rstd, .residual = x,
-                                             .weight = weight(norm.weight), .bias = weight(norm.bias),
-                                             .rows = rows(), .channels = channels()}, stream());
-    }
-    // x = left + right, out = LayerNorm(x)
-    void add_layernorm(Tensor x, const NormActivations<Element>& out, Input left, Input right, const Norm& norm) {
-        kernels::residual_layernorm_forward<Element>({.residual = x, .normed = out.normed, .mean = out.mean,
-                                                      .rstd = out.rstd, .left = left, .right = right,
-                                                      .weight = weight(norm.weight), .bias = weight(norm.bias),
-                                                      .rows = rows(), .channels = channels()}, stream());
-    }
     // dresidual (+)= the gradient through a LayerNorm of x, from dnormed
     void layernorm_backward(Dresidual dresidual, const NormActivations<Element>& out, Input x, const Norm& norm,
                             GradientExchange& gradients) {
@@ -354,7 +302,7 @@ private:
                                               .dweight = gradients.gradient(norm.weight),
                                               .dbias = gradients.gradient(norm.bias),
                                               .scratch = act_.layernorm_scratch, .dnormed = act_.dnormed,
-                                              .residual = x, .weight = weight(norm.weight), .mean = out.mean,
+                                              .residual = x, .weight = pass_.weight(norm.weight), .mean = out.mean,
                                               .rstd = out.rstd, .rows = rows(), .channels = channels(),
                                               .accumulate_dresidual = dresidual == Dresidual::add,
                                               .accumulate_parameters = gradients.accumulate()}, stream());
@@ -371,11 +319,10 @@ private:
                                               .head_size = setup_.config.head_size()}, stream());
     }
     void gelu(Tensor out, Input in) {
-        const std::size_t size = shape_.rows() * 4 * std::size_t(channels());
+        const std::size_t size = shape_.rows() * std::size_t(setup_.config.hidden_channels());
         kernels::gelu_forward<Element>({.out = out.first(size), .in = in.first(size)}, stream());
     }
 
-    Input weight(int tensor) const { return this->template parameter<Element>(tensor); }
     Chunk chunk_at(std::size_t first) const {
         return {first, int(std::min(act_.classifier_rows, shape_.rows() - first))};
     }
@@ -389,6 +336,7 @@ private:
     int padded_vocabulary() const { return setup_.config.padded_vocabulary(); }
     device::StreamRef stream() const { return context_.stream; }
 
+    ForwardPass<Element> pass_;
     device::Memory memory_;
     ActivationSpans<Element> act_;
     MicroBatchShape shape_{};  // of the micro-batch in act_
@@ -406,7 +354,7 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
 }
 
 kernels::GeluPair mlp_pair(const ModelConfig& config, int rows, bool accumulate) {
-    return {.rows = rows, .in_channels = config.channels, .hidden_channels = 4 * config.channels,
+    return {.rows = rows, .in_channels = config.channels, .hidden_channels = config.hidden_channels(),
             .out_channels = config.channels, .accumulate = accumulate};
 }
 
@@ -424,7 +372,7 @@ ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, con
                             : 0,
             // Gradients of the largest weight and bias, and where a run that is timed adds to instead.
             .chooses = 2 * ((setup.training ? largest_weight(setup.config) : 0) +
-                            4 * std::size_t(setup.config.channels)) * sizeof(float),
+                            std::size_t(setup.config.hidden_channels())) * sizeof(float),
             .load = shared ? elements * (sizeof(float) + (bf16_parameters ? sizeof(bf16) : 0)) : 0};
 }
 

@@ -114,7 +114,7 @@ ModelConfig read_config_json(const std::filesystem::path& file) {
     // by 5e-4 from "gelu".
     reader.expect_one_of("activation_function",
                          {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast"});
-    reader.expect_null_or("n_inner", 4 * config.channels);
+    reader.expect_null_or("n_inner", config.hidden_channels());
     reader.expect("layer_norm_epsilon", kLayerNormEpsilon);
     // reorder_and_upcast_attn may have either value: it changes the order of scaling and rounding, not the formula.
     reader.expect("scale_attn_weights", true);

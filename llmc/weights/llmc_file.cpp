@@ -41,27 +41,12 @@ constexpr std::array<std::pair<std::int32_t, const char*>, 8> kOtherFiles{{
 
 std::size_t bytes_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
 
-// Tensors of the table in the file's order.
+// Tensors of the table in the file's order: each tensor of a block for all layers.
 std::vector<int> file_order(const ParameterTable& table) {
     std::vector<int> order{table.token_table(), table.position_table()};
-    const auto of_all_blocks = [&](auto member, auto tensor) {
+    for (int i = 0; i < table.block(0).tensors(); ++i)
         for (int layer = 0; layer < table.config().layers; ++layer)
-            order.push_back(table.block(layer).*member.*tensor);
-    };
-    const auto norm = [&](Norm BlockParameters::* member) {
-        of_all_blocks(member, &Norm::weight);
-        of_all_blocks(member, &Norm::bias);
-    };
-    const auto linear = [&](Linear BlockParameters::* member) {
-        of_all_blocks(member, &Linear::weight);
-        of_all_blocks(member, &Linear::bias);
-    };
-    norm(&BlockParameters::ln1);
-    linear(&BlockParameters::qkv);
-    linear(&BlockParameters::attn_proj);
-    norm(&BlockParameters::ln2);
-    linear(&BlockParameters::fc);
-    linear(&BlockParameters::mlp_proj);
+            order.push_back(table.block(layer).first_tensor() + i);
     order.push_back(table.final_ln().weight);
     order.push_back(table.final_ln().bias);
     return order;

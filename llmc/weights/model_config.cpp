@@ -104,7 +104,7 @@ void check(const ModelConfig& config) {
         require(value >= 1 && value <= most, what, value, "between 1 and " + std::to_string(most));
     };
     // The largest model of the tables has 96 layers of 12288 channels. With these bounds, 12 * layers * channels^2 fits
-    // in 64 bits and 4 * channels in 32.
+    // in 64 bits and hidden_channels() in 32.
     within("the number of layers", config.layers, 1 << 16);
     within("the number of heads", config.heads, 1 << 16);
     within("the number of channels", config.channels, 1 << 20);

@@ -48,7 +48,7 @@ int ParameterTable::add(ParameterSpec spec) {
 // after the other, from the end.
 ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
     check(config);
-    const std::int64_t channels = config.channels;
+    const std::int64_t channels = config.channels, hidden = config.hidden_channels();
     // The last layer of a residual branch has a smaller deviation, so that the sum over 2 * layers branches does not
     // grow with their number.
     const float branch_deviation = float(0.02 / std::sqrt(2.0 * config.layers));
@@ -85,8 +85,8 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
                            .qkv = linear(h + "attn.c_attn", 3 * channels, channels, kDeviation),
                            .attn_proj = linear(h + "attn.c_proj", channels, channels, branch_deviation),
                            .ln2 = norm(h + "ln_2"),
-                           .fc = linear(h + "mlp.c_fc", 4 * channels, channels, kDeviation),
-                           .mlp_proj = linear(h + "mlp.c_proj", channels, 4 * channels, branch_deviation)});
+                           .fc = linear(h + "mlp.c_fc", hidden, channels, kDeviation),
+                           .mlp_proj = linear(h + "mlp.c_proj", channels, hidden, branch_deviation)});
     }
     final_ln_ = norm("ln_f");
 }

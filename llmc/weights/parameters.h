@@ -33,17 +33,23 @@ struct ParameterSpec {
 
 // weight and bias are indices into ParameterTable::tensors(); the table gives access to them by name only.
 struct Linear {  // out = in weight^T + bias
-    int weight, bias;  // (out_channels, in_channels), (out_channels)
+    int weight, bias;  // (out_channels, in_channels), (out_channels); bias -1: none
     int in_channels, out_channels;
+    bool has_bias() const { return bias >= 0; }
 };
 struct Norm {  // a LayerNorm
     int weight, bias;  // (channels) each
 };
+// In the order of the forward pass and of the flat array; every block has the same tensors.
 struct BlockParameters {
     Norm ln1;
     Linear qkv, attn_proj;
     Norm ln2;
     Linear fc, mlp_proj;
+
+    std::array<Linear, 4> linears() const { return {qkv, attn_proj, fc, mlp_proj}; }
+    int first_tensor() const { return ln1.weight; }
+    int tensors() const { return mlp_proj.bias + 1 - ln1.weight; }
 };
 
 class ParameterTable {
@@ -59,10 +65,16 @@ public:
     // parameters in padding rows of the vocabulary, which are 0; parameters() - padding() is the published number
     std::int64_t padding() const;
 
-    int token_table() const { return token_table_; }          // also the head (tied)
+    int token_table() const { return token_table_; }
+    // logits = in wte^T: tied to the token table
+    Linear head() const { return {token_table_, -1, config_.channels, config_.padded_vocabulary()}; }
     int position_table() const { return position_table_; }
     const BlockParameters& block(int layer) const { return blocks_[layer]; }
     const Norm& final_ln() const { return final_ln_; }
+    // The LayerNorm of a block's output.
+    const Norm& norm_after(int layer) const {
+        return layer + 1 < config_.layers ? block(layer + 1).ln1 : final_ln_;
+    }
 
     // One tensor's elements of a flat array.
     template <class T> std::span<T> view(std::span<T> flat, int tensor) const {

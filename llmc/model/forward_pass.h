@@ -1,0 +1,98 @@
+// forward_pass.h - the operations of a forward pass and their order in a block, for training and for decoding
+//
+//   mid = x + attn_proj(attention(qkv(ln_1 x))),  out = mid + mlp_proj(gelu(fc(ln_2 mid)))
+//
+// A LayerNorm is fused with the addition before it: ln_1 x is computed before a block, and the block computes the
+// LayerNorm of its output, too: ln_1 of the next block, or ln_f. Shapes in comments: R rows of C channels, H hidden
+// channels of the MLP. All functions enqueue on the context's stream.
+#pragma once
+#include <type_traits>
+#include <vector>
+
+#include "kernels/layernorm.h"
+#include "kernels/matmul/few_rows.h"
+#include "llmc/model/activations.h"
+#include "llmc/model/context.h"
+#include "llmc/model/model_weights.h"
+
+namespace llmc {
+
+// Products of few rows: by the matrix library, or by kernels/matmul/few_rows.h.
+enum class FewRows { library, own_kernel };
+
+template <class Element>
+class ForwardPass {
+public:
+    using Tensor = std::span<Element>;
+    using Input = std::span<const Element>;
+
+    // Weights and context must outlive it.
+    ForwardPass(const ModelWeights& weights, Context& context, FewRows few_rows)
+        : weights_(weights), context_(context), few_rows_(few_rows) {}
+
+    // From ln_1 x, in a.ln1, to gelu(fc(ln_2 mid)), the last result that the backward pass reads. `branch` is scratch;
+    // attention() computes a.attention from a.qkv.
+    template <class Attention>
+    void block_to_gelu(const BlockActivations<Element>& a, Input x, Tensor branch, const BlockParameters& p, int rows,
+                       const Attention& attention) {
+        linear(a.qkv, a.ln1.normed, p.qkv, rows);                               // (R, C) -> (R, 3C)
+        attention();                                                            // (R, 3C) -> (R, C)
+        linear(branch, a.attention, p.attn_proj, rows);                         // (R, C) -> (R, C)
+        add_layernorm(a.residual_mid, a.ln2, x, branch, p.ln2, rows);
+        linear(a.gelu, a.ln2.normed, p.fc, rows, a.pre_gelu);                   // (R, C) -> (R, H)
+    }
+    // From there to the block's output and its LayerNorm.
+    void block_from_gelu(Tensor out, const NormActivations<Element>& out_norm, const BlockActivations<Element>& a,
+                         Tensor branch, const BlockParameters& p, const Norm& norm, int rows) {
+        linear(branch, a.gelu, p.mlp_proj, rows);                               // (R, H) -> (R, C)
+        add_layernorm(out, out_norm, a.residual_mid, branch, norm, rows);
+    }
+
+    // out = in weight^T + bias; if `pre_gelu` is not empty, pre_gelu = in weight^T + bias and out = gelu(pre_gelu)
+    void linear(Tensor out, Input in, const Linear& layer, int rows, Tensor pre_gelu = {}) {
+        const kernels::LinearForward<Element> op{.out = out, .pre = pre_gelu, .in = in, .weight = weight(layer.weight),
+                                                 .bias = layer.has_bias() ? weight(layer.bias) : Input(), .rows = rows,
+                                                 .in_channels = layer.in_channels,
+                                                 .out_channels = layer.out_channels};
+        if (few_rows_ == FewRows::own_kernel && rows <= kernels::kFewRows)
+            kernels::few_rows_forward(op, context_.stream);
+        else context_.matmul.forward(op, context_.stream);
+    }
+    void layernorm(const NormActivations<Element>& out, Input x, const Norm& norm, int rows) {
+        kernels::layernorm_forward<Element>({.normed = out.normed, .mean = out.mean, .rstd = out.rstd, .residual = x,
+                                             .weight = weight(norm.weight), .bias = weight(norm.bias), .rows = rows,
+                                             .channels = channels()}, context_.stream);
+    }
+    // x = left + right, out = LayerNorm(x)
+    void add_layernorm(Tensor x, const NormActivations<Element>& out, Input left, Input right, const Norm& norm,
+                       int rows) {
+        kernels::residual_layernorm_forward<Element>({.residual = x, .normed = out.normed, .mean = out.mean,
+                                                      .rstd = out.rstd, .left = left, .right = right,
+                                                      .weight = weight(norm.weight), .bias = weight(norm.bias),
+                                                      .rows = rows, .channels = channels()}, context_.stream);
+    }
+
+    // Appends a row of logits over the vocabulary, without its padding; waits.
+    void append_logits(std::vector<float>& to, Input logits, int row) const {
+        const ModelConfig& config = weights_.table().config();
+        std::vector<Element> host(std::size_t(config.vocabulary));
+        device::copy_to_host(host.data(), &logits[std::size_t(row) * std::size_t(config.padded_vocabulary())],
+                             host.size() * sizeof(Element), context_.stream);
+        context_.stream.sync();
+        for (const Element value : host) {
+            if constexpr (std::is_same_v<Element, float>) to.push_back(value);
+            else to.push_back(kernels::bf16_to_float(value));
+        }
+    }
+
+    Input weight(int tensor) const { return weights_.template parameter<Element>(tensor); }
+
+private:
+    int channels() const { return weights_.table().config().channels; }
+
+    const ModelWeights& weights_;
+    Context& context_;
+    FewRows few_rows_;
+};
+
+}  // namespace llmc
