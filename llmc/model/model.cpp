@@ -153,14 +153,13 @@ private:
     // From the gradient of ln_f(x), in dnormed, to that of the tables.
     void backward(const MicroBatch& batch, GradientExchange& gradients) {
         const device::Range range("backward");
-        gradients.open(buckets().of_layer(layers() - 1));  // also has ln_f
-        layernorm_backward(Dresidual::overwrite, act_.final_ln, act_.residual[layers()], table().final_ln(), gradients);
         for (int layer = layers() - 1; layer >= 0; --layer) {
             const device::Range layer_range(layer_name_[std::size_t(layer)].c_str());
-            if (layer < layers() - 1) gradients.open(buckets().of_layer(layer));
+            gradients.open(buckets().of_layer(layer));  // that of the last block also has ln_f
             backward_block(layer, gradients);
-            gradients.complete(buckets().of_layer(layer));
         }
+        layernorm_backward(Dresidual::add, act_.block[0].ln1, act_.residual[0], table().block(0).ln1, gradients);
+        gradients.complete(buckets().of_layer(0));
         kernels::embedding_backward<Element>({.dtoken_table = gradients.gradient(table().token_table()),
                                               .dposition_table = gradients.gradient(table().position_table()),
                                               .dout = act_.dresidual,  // (B, T, C)
@@ -178,10 +177,15 @@ private:
                             [&] { attention(a.attention, a.logsumexp, a.qkv); });
     }
 
-    // The gradients of a block (forward_pass.h), from its end; dresidual is the gradient of the block's output on
-    // entry, and of its input on return. The LayerNorm backward pass that wrote it, that of the next block or ln_f, has
-    // left its column sums, the gradient of mlp_proj's bias, in the scratch; ln_2 leaves those of attn_proj's bias.
+    // The gradients of a block and of the LayerNorm of its output (forward_pass.h), from the end: from that LayerNorm's
+    // gradient, in dnormed, and that of its input through later blocks, in dresidual, to those of ln_1 x and of its
+    // input through this block's end. Completes the bucket of the next block.
     void backward_block(int layer, GradientExchange& gradients) {
+        const bool last = layer + 1 == layers();
+        const LinearGradients mlp_proj = add_layernorm_backward(
+            last ? Dresidual::overwrite : Dresidual::add, act_.norm_after(layer), act_.residual[layer + 1],
+            table().norm_after(layer), table().block(layer).mlp_proj, gradients);
+        if (!last) gradients.complete(buckets().of_layer(layer + 1));
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
@@ -189,18 +193,16 @@ private:
         std::span<float> dbias_of_fc;  // not empty if the product that computes fc's dout also sums its rows
         if (context_.matmul.fuses_bias_gradient_with_dinput(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
             std::swap(fc.bias, dbias_of_fc);
-        const LinearGradients mlp_proj = sum_bias_after_layernorm(p.mlp_proj, gradients);
         linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), mlp_proj, a.pre_gelu,
                         dbias_of_fc);                                                            // to (B, T, 4C)
         linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), fc);               // to (B, T, C)
-        layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, gradients);
-        const LinearGradients attn_proj = sum_bias_after_layernorm(p.attn_proj, gradients);
+        const LinearGradients attn_proj =
+            add_layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, p.attn_proj, gradients);
         linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(),
                         attn_proj);                                                              // to (B, T, C)
         attention_backward(act_.dwide, act_.dnormed, a);                                         // to (B, T, 3C)
         linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(),
                         gradients_of(p.qkv, gradients));                                         // to (B, T, C)
-        layernorm_backward(Dresidual::add, a.ln1, act_.residual[layer], p.ln1, gradients);
     }
 
     // Recomputes the activations that the recompute level does not store. Bit-identical, except GELU in bf16 on a GPU,
@@ -278,14 +280,16 @@ private:
     static LinearGradients gradients_of(const Linear& layer, GradientExchange& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
     }
-    // Call it directly after the layernorm_backward() that wrote the layer's dout to dresidual: sums the gradient of
-    // its bias from that call's scratch, unless the product of its weight does so faster. Returns the gradients that
-    // the product must compute.
-    LinearGradients sum_bias_after_layernorm(const Linear& layer, GradientExchange& gradients) {
-        LinearGradients result = gradients_of(layer, gradients);
+    // Through a LayerNorm of x and the addition of a branch before it: sums the gradient of the bias of the branch's
+    // last layer from the scratch of layernorm_backward(), unless the product of its weight does so faster. Returns the
+    // gradients that the product must compute.
+    LinearGradients add_layernorm_backward(Dresidual dresidual, const NormActivations<Element>& out, Input x,
+                                           const Norm& norm, const Linear& branch, GradientExchange& gradients) {
+        layernorm_backward(dresidual, out, x, norm, gradients);
+        LinearGradients result = gradients_of(branch, gradients);
         if (context_.matmul.fuses_bias_gradient_with_dweight(kernels::dtype_of<Element>,
-                                                  {.rows = rows(), .in_channels = layer.in_channels,
-                                                   .out_channels = layer.out_channels,
+                                                  {.rows = rows(), .in_channels = branch.in_channels,
+                                                   .out_channels = branch.out_channels,
                                                    .accumulate = result.accumulate}))
             return result;
         kernels::layernorm_dresidual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
