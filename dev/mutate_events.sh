@@ -28,8 +28,6 @@ may_pass() {
     done
     echo "skip | cudaEventSynchronize llmc::StreamTimes::seconds | Timer::seconds waits for the event that is_done()" \
         "has just seen; callers without is_done() need it"
-    echo "skip | cudaEventSynchronize llmc::OptimizerStep::totals | the same wait as in OptimizerStep::scalars, which" \
-        "the log calls first: either is enough"
 }
 # check_changes FILE RUNS: checks the lines in FILE against may_pass(), by change, library function and the function of
 # ours that calls it; RUNS: number of runs selected by name, 0: all
