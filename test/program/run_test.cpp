@@ -268,7 +268,7 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     CHECK(result.exit_code == 0);
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
                              "training data: 1 shard, 6,001 tokens, vocabulary 257", "--max-steps=10", "\ndefaults: ",
-                             " --beta1=0.9 ", "  --micro-batch 4 -> 16: the largest that ",
+                             " --beta1=0.9", "  --micro-batch 4 -> 16: the largest that ",
                              "  --lr 0.01 -> 0.003: of README's example",
                              "  --total-batch-tokens 256 -> 1024: README's example, the nearest published size\n",
                              "  --max-steps 10 -> 2713: 20 tokens per parameter", "  --warmup-steps 0 -> 1: ",
