@@ -9,9 +9,9 @@
 //     a launch happens after all earlier launches;
 //     __syncthreads orders the accesses of all threads of the block, __syncwarp those of the lanes in its mask;
 //     a cp.async may write at any time from its issue until the issuing thread waits for it.
-// Shuffles, mma and ldmatrix order no memory accesses, and blocks are not ordered. Kernels use no atomics and no fences:
-// results would depend on the order of threads. ThreadSanitizer's own runtime is not usable here: it supports 8128
-// threads, forgets old accesses at random, mistakes a new thread for an ended one with the same number, and cannot
+// Shuffles, mma and ldmatrix order no memory accesses, and blocks are not ordered. Kernels use no atomics and no
+// fences: results would depend on the order of threads. ThreadSanitizer's own runtime is not usable here: it supports
+// 8128 threads, forgets old accesses at random, mistakes a new thread for an ended one with the same number, and cannot
 // throw.
 //
 // A race throws Error at the block's next wait or at its end. For many readers of the same bytes two are stored, of
