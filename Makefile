@@ -154,7 +154,7 @@ TOOLS     := $(basename $(notdir $(TOOL_CPP)))
 # The sanitizers check the program. The reference that its results are compared with, and the test cases (except those
 # for races between ranks), are compiled without sanitizers: their objects are those of the plain build.
 EXPECTED  := $(addprefix test/support/,reference_model.cpp communicator_suite.cpp collective_results.cpp)
-OPERATION_CPP := $(wildcard test/operations/*.cpp)
+OPERATION_CPP := $(call sources,test/operations,cpp)
 OPERATIONS := $(call objects,$(PLAINBUILD),$(OPERATION_CPP))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
              $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/$(MACHINE)/main.cpp.o
