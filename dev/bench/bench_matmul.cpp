@@ -3,8 +3,8 @@
 //
 // A step is twelve blocks of four layers with bias, GELU in the third, and the head without bias. Every block has its
 // own weights, as in training, so that they come from memory; those of a separate product may come from a cache.
-// Algorithms, and the products that sum bias gradients, are autotuned as in training, or those of a run (--tune-file),
-// and printed at the end. The step excludes biases that LayerNorm sums.
+// Algorithms are autotuned as in training, or those of a run (--tune-file), and printed at the end. The step excludes
+// the bias gradients that LayerNorm sums.
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <utility>
@@ -87,11 +87,10 @@ public:
                             with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in, layer.out},
                            nullptr);
     }
-    void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu, bool with_bias_before = false) {
+    void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu) {
         matmul_.backward_input<T>(
             {tensors_.result.span(), tensors_.dout.span(), tensors_.weight.span().subspan(weight_at),
-             with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out,
-             with_bias_before ? tensors_.dbias.span() : std::span<float>()},
+             with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out},
             nullptr);
     }
     void backward_weight(const Layer& layer, std::size_t weight_at, bool with_bias, bool accumulate) {
@@ -110,46 +109,26 @@ struct NamedLayer {
     const char* name;
     Layer layer;
     bool bias, gelu;
+    bool sums_bias;  // with the product of the weight's gradient (kernels/matmul/matmul.h)
 };
 // The layers of a block, in order, and the head.
 std::vector<NamedLayer> layers_of(int rows) {
-    return {{"attention in", {rows, 768, 2304}, true, false},
-            {"attention out", {rows, 768, 768}, true, false},
-            {"MLP in", {rows, 768, 3072}, true, true},
-            {"MLP out", {rows, 3072, 768}, true, false},
-            {"head", {rows, 768, kVocabulary}, false, false}};
+    return {{"attention in", {rows, 768, 2304}, true, false, true},
+            {"attention out", {rows, 768, 768}, true, false, false},
+            {"MLP in", {rows, 768, 3072}, true, true, true},
+            {"MLP out", {rows, 3072, 768}, true, false, false},
+            {"head", {rows, 768, kVocabulary}, false, false, false}};
 }
 
-// Autotunes the same products as training (Model::choose_products): backward products with and without each bias.
+// Autotunes the same products as training (Model::choose_products).
 template <class T>
 void choose(Products<T>& products, const std::vector<NamedLayer>& layers) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
-        const auto& [name, layer, bias, gelu] = layers[i];
-        const bool gelu_before = i > 0 && layers[i - 1].gelu;
+        const auto& [name, layer, bias, gelu, sums_bias] = layers[i];
         products.forward(layer, 0, bias, gelu);
-        for (const bool with_bias : {false, true}) {
-            if (with_bias && !bias) continue;
-            products.backward_weight(layer, 0, with_bias, false);
-            products.backward_input(layer, 0, gelu_before, gelu_before && with_bias);
-        }
+        products.backward_weight(layer, 0, sums_bias, false);
+        products.backward_input(layer, 0, i > 0 && layers[i - 1].gelu);
     }
-}
-
-// The products of a layer that sum bias gradients, as backward_block() of llmc/model selects them.
-struct BiasSums {
-    bool with_weight = false, before_with_input = false;
-};
-template <class T>
-std::vector<BiasSums> bias_sums(const Matmul& matmul, const std::vector<NamedLayer>& layers) {
-    const auto dtype = kernels::dtype_of<T>;
-    const Layer &first = layers[2].layer, &second = layers[3].layer;
-    const bool with_input =
-        matmul.fuses_bias_gradient_with_dinput(dtype, {first.rows, first.in, first.out, second.out, false});
-    const auto after_layernorm = [&](const Layer& layer) {
-        return matmul.fuses_bias_gradient_with_dweight(dtype, {layer.rows, layer.in, layer.out, false});
-    };
-    return {{true, false}, {after_layernorm(layers[1].layer), false}, {!with_input, false},
-            {after_layernorm(second), with_input}};
 }
 
 // Every product of one training step of the 124M model, in order.
@@ -158,7 +137,6 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
     Products<T> products(matmul, tensors);
     std::vector<NamedLayer> layers = layers_of(rows);
     choose(products, layers);
-    const std::vector<BiasSums> sums = bias_sums<T>(matmul, layers);
     const Layer head = layers.back().layer;
     layers.pop_back();
     double flops = 3 * head.flops();
@@ -166,7 +144,7 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
     const double seconds = bench::median_seconds([&] {
         for (int block = 0; block < kBlocks; ++block) {
             std::size_t at = block * kBlockWeights;
-            for (const auto& [name, layer, bias, gelu] : layers) {
+            for (const auto& [name, layer, bias, gelu, sums_bias] : layers) {
                 products.forward(layer, at, bias, gelu);
                 at += layer.weights();
             }
@@ -179,8 +157,8 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
             for (std::size_t i = layers.size(); i-- > 0;) {
                 const Layer& layer = layers[i].layer;
                 at -= layer.weights();
-                products.backward_weight(layer, at, sums[i].with_weight, false);
-                products.backward_input(layer, at, i > 0 && layers[i - 1].gelu, sums[i].before_with_input);
+                products.backward_weight(layer, at, layers[i].sums_bias, false);
+                products.backward_input(layer, at, i > 0 && layers[i - 1].gelu);
             }
         }
     }, budget, 3);
@@ -196,12 +174,12 @@ void time_each(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
     Products<T> products(matmul, tensors);
     const std::vector<NamedLayer> layers = layers_of(rows);
     for (std::size_t i = 0; i < layers.size(); ++i) {
-        const auto& [name, layer, bias, gelu] = layers[i];
+        const auto& [name, layer, bias, gelu, sums_bias] = layers[i];
         const bool gelu_before = i > 0 && layers[i - 1].gelu;
         const auto time = [&](auto&& product) { return bench::median_seconds(product, budget / 15, 3); };
         const double times[] = {time([&] { products.forward(layer, 0, bias, gelu); }),
                                 time([&] { products.backward_input(layer, 0, gelu_before); }),
-                                time([&] { products.backward_weight(layer, 0, bias, false); })};
+                                time([&] { products.backward_weight(layer, 0, sums_bias, false); })};
         std::printf("%-14s %-14s %5d to %5d:", label, name, layer.in, layer.out);
         for (int pass = 0; pass < 3; ++pass)
             std::printf(" %s %.3f ms, %.0f GFLOP/s%s", (const char*[]){"forward", "input", "weight"}[pass],

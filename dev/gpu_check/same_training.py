@@ -295,22 +295,18 @@ class Report:
 # ---- forms of matrix products: the operations that the library fuses
 
 def bare(_problem):
-    return "bare", 1
+    return "bare"
 
 
 def fused(problem):
-    """The form with the most fused operations of kernels/matmul/product.cpp for a bf16 product, and a time with which
-    the program selects every fused bias gradient."""
-    biased, gelu = ", bias" in problem, ", gelu" in problem
+    """The form with the most fused operations of kernels/matmul/product.cpp for a bf16 product."""
     if "backward_weight" in problem:
-        return ("fused-bias", 0.5) if biased else ("bare", 1)
-    if "backward_input" in problem and biased and gelu:
-        return "fused-gelu-and-bias", 0.001
-    return ("fused-gelu" if gelu else "bare"), 1
+        return "fused-bias" if ", bias" in problem else "bare"
+    return "fused-gelu" if ", gelu" in problem else "bare"
 
 
 def force(tune_file, to, form_of):
-    """Copies a --tune-file with other forms and times of cuBLASLt's products. Returns whether there are any."""
+    """Copies a --tune-file with other forms of cuBLASLt's products. Returns whether there are any."""
     with open(tune_file) as file:
         choices = json.load(file)
     found = False
@@ -319,7 +315,7 @@ def force(tune_file, to, form_of):
             if library.startswith("cuBLASLt"):
                 found = found or bool(products)
                 for problem, choice in products.items():
-                    choice["taken"], choice["seconds"] = form_of(problem)
+                    choice["taken"] = form_of(problem)
     with open(to, "w") as file:
         json.dump(choices, file)
     return found

@@ -14,11 +14,6 @@ namespace {
 // fastest one usually is has not been measured.
 constexpr int kCandidates = 32;
 
-// The bias gradient is moved from its default place only if the measured time is below this fraction of the time with
-// the default. Candidates of one matmul are timed interleaved, so the fastest median wins; different matmuls are timed
-// one after the other, and the GPU's clock may change in between. Not measured on a GPU.
-constexpr double kMaxTimeRatio = 0.98;
-
 std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int max_per_form) {
     std::vector<ChosenAlgorithm> all;
     for (const ProductForm& form : forms_of(shape))
@@ -88,40 +83,6 @@ std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const Pr
         return chosen;
     }
     return std::nullopt;
-}
-
-bool bias_is_faster_with_input(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
-                               const GeluPair& pair) {
-    if (!tuned) return false;
-    const BiasPlaces places = bias_places(dtype, tf32, pair);
-    const auto seconds = [&](const ProductShape& one, const ProductShape& other) {
-        const TunedAlgorithm* const first = tuned->find(library, one.problem());
-        const TunedAlgorithm* const second = tuned->find(library, other.problem());
-        return first && second ? first->seconds + second->seconds : 0.0;
-    };
-    const double with_input = seconds(places.input_with_bias, places.weight_without),
-                 with_weight = seconds(places.input_without, places.weight_with_bias);
-    return with_input > 0 && with_input < kMaxTimeRatio * with_weight;
-}
-
-bool bias_gradient_is_rounded(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
-                              const GeluPair& pair) {
-    if (dtype != DType::bf16 || !bias_is_faster_with_input(tuned, library, dtype, tf32, pair)) return false;
-    const ProductShape shape = bias_places(dtype, tf32, pair).input_with_bias;
-    const auto chosen = parse_algorithm(tuned->find(library, shape.problem())->taken, shape);
-    return chosen && chosen->form.bias_gradient;
-}
-
-bool bias_is_faster_with_weight(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
-                              const LinearShape& layer) {
-    if (!tuned) return false;
-    const auto find = [&](bool biased) {
-        const ProductShape shape{Product::backward_weight, dtype, layer.rows, layer.in_channels, layer.out_channels,
-                                 biased, false, layer.accumulate, tf32};
-        return tuned->find(library, shape.problem());
-    };
-    const TunedAlgorithm *const with = find(true), *const without = find(false);
-    return with && without && with->seconds < kMaxTimeRatio * without->seconds;
 }
 
 std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,

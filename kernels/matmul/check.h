@@ -44,7 +44,6 @@ void check(const LinearBackwardInput<T>& op) {
     room("dout", op.dout.size(), op.rows, op.out_channels);
     room("weight", op.weight.size(), op.out_channels, op.in_channels);
     room_if_any("pre", op.pre.size(), op.rows, op.in_channels);
-    room_if_any("dbias", op.dbias.size(), 1, op.in_channels);
 }
 
 template <class T>

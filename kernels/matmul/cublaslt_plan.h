@@ -51,8 +51,7 @@ inline cublasLtEpilogue_t epilogue_of(const ProductShape& shape, const ProductFo
             if (form.gelu) return shape.biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
             return shape.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
         case Product::backward_input:
-            if (form.gelu) return form.bias_gradient ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
-            return CUBLASLT_EPILOGUE_DEFAULT;
+            return form.gelu ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
         case Product::backward_weight:
             return form.bias_gradient ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
     }

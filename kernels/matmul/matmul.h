@@ -2,21 +2,20 @@
 // oneDNN on a CPU
 //
 //   forward:          out = in weight^T + bias;   with GELU: pre = in weight^T + bias, out = gelu(pre)
-//   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre),
-//                                                 dbias (+)= sum over rows of din (bias of the preceding layer)
+//   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre)
 //   backward, weight: dweight (+)= dout^T in,  dbias (+)= sum over rows of dout
 //
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
 //           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All
 //           row-major.
+// Biases    of a block: backward_weight sums the gradients of those of qkv and fc. Those of the two projections are
+//           sums of LayerNorm's dresidual: kernels::layernorm_dresidual_sum() finishes them without reading dout.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
-//           float (Bf16Arithmetic). backward_input's dbias sums may be rounded to T before they are added, because a
-//           library that fuses them returns them in the type of its result (rounds_bias_gradient).
+//           float (Bf16Arithmetic).
 // Tuning    with options.tuned algorithms are autotuned, and stored ones are used again (kernels/tuning).
 // Work      2 * rows * in_channels * out_channels flops each.
 #pragma once
-#include <compare>
 #include <memory>
 #include <string>
 
@@ -39,14 +38,12 @@ struct LinearBackwardInput {
     std::span<const T> dout, weight;
     std::span<const T> pre;   // (rows, in_channels): the input is gelu(pre). Empty: no GELU
     int rows, in_channels, out_channels;
-    std::span<float> dbias{};       // (in_channels): gradient of the bias in pre. Empty: summed elsewhere
-    bool accumulate_dbias = false;  // false: overwritten, true: added to
 };
 
 template <class T>
 struct LinearBackwardWeight {
     std::span<float> dweight;
-    std::span<float> dbias;   // empty: no bias
+    std::span<float> dbias;   // empty: no bias, or summed elsewhere
     std::span<const T> dout, in;
     int rows, in_channels, out_channels;
     bool accumulate;          // false: the gradients are overwritten, true: added to
@@ -92,20 +89,6 @@ struct MatmulOptions {
     TunedAlgorithms* tuned = nullptr;  // outlives this; nullptr: the library's first algorithm, bf16 as measured here
 };
 
-// Two layers with GELU between them: pre = in weight1^T + bias, out = gelu(pre) weight2^T.
-struct GeluPair {
-    int rows, in_channels, hidden_channels, out_channels;
-    bool accumulate;  // the gradients of weight1 and bias
-    auto operator<=>(const GeluPair&) const = default;
-};
-
-// One linear layer, when its gradients are computed.
-struct LinearShape {
-    int rows, in_channels, out_channels;
-    bool accumulate;
-    auto operator<=>(const LinearShape&) const = default;
-};
-
 // Owns the library's handles, its workspace and the plans, one per shape. Not thread-safe.
 class Matmul {
 public:
@@ -125,14 +108,6 @@ public:
     template <class T> void multiply(const ScaledProduct<T>& op, StreamRef stream);
     template <class T> void multiply(const SymmetricProduct<T>& op, StreamRef stream);
 
-    // Whether to sum the bias gradient of a pair in backward_input of the second layer instead of backward_weight of
-    // the first: by the times of all four products; false if one is unknown.
-    bool fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const;
-    // Whether fuses_bias_gradient_with_dinput() is true and the algorithm selected for that one rounds the sums to T.
-    bool rounds_bias_gradient(DType dtype, const GeluPair& pair) const;
-    // For a layer whose bias gradient is available elsewhere: whether backward_weight should still sum it because it
-    // is faster with the sum, by the times of both products; false if one is unknown.
-    bool fuses_bias_gradient_with_dweight(DType dtype, const LinearShape& layer) const;
     // Whether there are several algorithms per shape, so that products should be timed before a run.
     static bool chooses_by_shape();
     // With its version, the key of stored algorithms, such as "cuBLASLt 13.1.2".

@@ -5,11 +5,10 @@
 //
 //                      m     n     k     A              B             D         fused epilogues (1, 2, 3)
 //   forward            out   rows  in    weight^T       in            out       BIAS; in bf16 also GELU_AUX(_BIAS)
-//   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU, DGELU_BGRAD
+//   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU
 //   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB
 //
-// (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`; DGELU_BGRAD also sums D along n, in D's type. (3) BGRADB sums B
-// along k, one sum per column of D.
+// (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. (3) BGRADB sums B along k, one sum per column of D.
 //
 // Which epilogues cuBLASLt supports depends on the shape and the GPU. A fused epilogue is not always faster: with
 // BGRADB, for example, split-k may be unavailable for a matmul with few tiles and many rows. So autotuning times
@@ -82,7 +81,6 @@ struct Matmul::State {
     const std::size_t workspace_bytes = max_workspace_bytes();
     std::map<ProductShape, Plan> plans{};
     std::map<ScaledShape, Plan> scaled_plans{};
-    BiasSums bias_sums{options.tuned, name()};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
@@ -161,8 +159,7 @@ struct Matmul::State {
                 op.pre.empty() ? nullptr : op.pre.data()};
     }
     template <class T> Operands operands_of(const LinearBackwardInput<T>& op) const {
-        return {op.weight.data(), op.dout.data(), op.din.data(), op.dbias.empty() ? nullptr : sums(),
-                op.pre.empty() ? nullptr : op.pre.data()};
+        return {op.weight.data(), op.dout.data(), op.din.data(), nullptr, op.pre.empty() ? nullptr : op.pre.data()};
     }
     // BGRADB overwrites, so accumulated sums are added separately.
     template <class T> Operands operands_of(const LinearBackwardWeight<T>& op) const {
@@ -175,8 +172,7 @@ struct Matmul::State {
             return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)
                                               : run_plain<float>(shape, operands, stream);
         set_addresses(plan, shape, operands);
-        const bool added = shape.accumulate && shape.product == Product::backward_weight;
-        const float alpha = 1.0f, beta = added ? 1.0f : 0.0f;
+        const float alpha = 1.0f, beta = shape.accumulate ? 1.0f : 0.0f;
         const cublasStatus_t status = cublasLtMatmul(library.get(), plan.description.get(), &alpha, operands.a,
                                                      plan.a.get(), operands.b, plan.b.get(), &beta, operands.d,
                                                      plan.d.get(), operands.d, plan.d.get(), &plan.algorithm,
@@ -201,17 +197,9 @@ struct Matmul::State {
     template <class T>
     void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardInput<T>& op, StreamRef stream) {
         multiply(plan, shape, operands_of(op), stream);
-        if (shape.with_gelu && !plan.form.gelu) {
-            const std::size_t elements = std::size_t(op.rows) * op.in_channels;
-            gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
-        }
-        if (op.dbias.empty()) return;
-        // The input of bias_gradient: the fused sums, which are one row of T, or all rows of din.
-        const std::span<const T> from = plan.form.bias_gradient
-                                            ? std::span(reinterpret_cast<const T*>(sums()), std::size_t(op.in_channels))
-                                            : std::span<const T>(op.din);
-        bias_gradient<T>({op.dbias, scratch(op.in_channels), from, plan.form.bias_gradient ? 1 : op.rows,
-                          op.in_channels, op.accumulate_dbias}, stream);
+        if (!shape.with_gelu || plan.form.gelu) return;
+        const std::size_t elements = std::size_t(op.rows) * op.in_channels;
+        gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
     }
 
     template <class T>
@@ -288,10 +276,8 @@ void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
 template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    const bool biased = !op.dbias.empty();
-    state_->make_room_for_sums(op.dbias, op.in_channels);
-    state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased,
-                              !op.pre.empty(), biased && op.accumulate_dbias, state_->tf32(dtype_of<T>)}, op, stream);
+    state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false,
+                              !op.pre.empty(), false, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
 template <class T>
@@ -312,18 +298,6 @@ template <class T>
 void Matmul::multiply(const SymmetricProduct<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->multiply(op.whole(), stream);
-}
-
-bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
-    return state_->bias_sums.with_input(dtype, state_->tf32(dtype), pair);
-}
-
-bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
-    return bias_gradient_is_rounded(state_->options.tuned, library(), dtype, state_->tf32(dtype), pair);
-}
-
-bool Matmul::fuses_bias_gradient_with_dweight(DType dtype, const LinearShape& layer) const {
-    return state_->bias_sums.with_weight(dtype, state_->tf32(dtype), layer);
 }
 
 bool Matmul::chooses_by_shape() { return true; }

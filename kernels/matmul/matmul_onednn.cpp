@@ -122,7 +122,6 @@ struct Matmul::State {
     dnnl::stream stream{engine};
     std::map<Shape, Plan> plans;
     std::map<ScaledShape, Plan> scaled_plans;
-    BiasSums bias_sums{options.tuned, library_name()};
     device::Workspace workspace;
     std::optional<Bf16Choice> bf16_choice;  // made by the first bf16 product
 
@@ -372,15 +371,6 @@ struct Matmul::State {
         }
         return {native, widened};
     }
-
-    template <class T>
-    void sum_bias(std::span<float> dbias, std::span<const T> dout, int rows, int channels, bool accumulate,
-                  StreamRef stream) {
-        if (dbias.empty()) return;
-        const std::size_t floats = bias_gradient_scratch(channels);
-        const std::span<float> scratch{reinterpret_cast<float*>(workspace.at_least(floats * sizeof(float))), floats};
-        bias_gradient<T>({dbias, scratch, dout, rows, channels, accumulate}, stream);
-    }
 };
 
 Matmul::Matmul(const MatmulOptions& options) try : state_(new State{options}) {
@@ -408,18 +398,19 @@ template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
-    if (!op.pre.empty()) {
-        const std::size_t elements = std::size_t(op.rows) * op.in_channels;
-        gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
-    }
-    state_->sum_bias<T>(op.dbias, op.din, op.rows, op.in_channels, op.accumulate_dbias, stream);
+    if (op.pre.empty()) return;
+    const std::size_t elements = std::size_t(op.rows) * op.in_channels;
+    gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
 }
 
 template <class T>
 void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
-    state_->sum_bias<T>(op.dbias, op.dout, op.rows, op.out_channels, op.accumulate, stream);
+    if (op.dbias.empty()) return;
+    const std::size_t floats = bias_gradient_scratch(op.out_channels);
+    auto* const scratch = reinterpret_cast<float*>(state_->workspace.at_least(floats * sizeof(float)));
+    bias_gradient<T>({op.dbias, {scratch, floats}, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
 }
 
 template <class T>
@@ -432,19 +423,6 @@ template <class T>
 void Matmul::multiply(const SymmetricProduct<T>& op, StreamRef) {
     matmul_check::check(op);
     state_->multiply(op);
-}
-
-// Never timed on a CPU: in both places the sums are the same pass over dout, and bit-identical.
-bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
-    return state_->bias_sums.with_input(dtype, false, pair);
-}
-
-bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
-    return bias_gradient_is_rounded(state_->options.tuned, library(), dtype, false, pair);
-}
-
-bool Matmul::fuses_bias_gradient_with_dweight(DType dtype, const LinearShape& layer) const {
-    return state_->bias_sums.with_weight(dtype, false, layer);
 }
 
 bool Matmul::chooses_by_shape() { return false; }

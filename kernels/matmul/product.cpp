@@ -28,8 +28,7 @@ std::string ProductShape::problem() const {
 }
 
 std::string name_of(const ProductForm& form) {
-    return form.gelu ? form.bias_gradient ? "fused-gelu-and-bias" : "fused-gelu"
-                     : form.bias_gradient ? "fused-bias" : "bare";
+    return form.gelu ? "fused-gelu" : form.bias_gradient ? "fused-bias" : "bare";
 }
 
 std::vector<ProductForm> forms_of(const ProductShape& shape) {
@@ -37,26 +36,10 @@ std::vector<ProductForm> forms_of(const ProductShape& shape) {
     const int channels = shape.product == Product::forward ? shape.out_channels : shape.in_channels;
     // GELU in fp32 always uses kernels/gelu.h: the accuracy of a library's tanh is not documented.
     const bool gelu = shape.with_gelu && shape.dtype == DType::bf16 && channels % kAuxiliaryMultiple == 0;
-    const bool gradient = shape.biased && shape.product != Product::forward;
-    if (shape.product == Product::backward_weight && gradient) forms.push_back({.bias_gradient = true});
-    if (shape.product == Product::backward_input && gelu && gradient) forms.push_back({true, true});
+    if (shape.product == Product::backward_weight && shape.biased) forms.push_back({.bias_gradient = true});
     if (shape.product != Product::backward_weight && gelu) forms.push_back({.gelu = true});
     forms.push_back({});
     return forms;
-}
-
-BiasPlaces bias_places(DType dtype, bool tf32, const GeluPair& pair) {
-    const auto input = [&](bool biased) {
-        return ProductShape{.product = Product::backward_input, .dtype = dtype, .rows = pair.rows,
-                            .in_channels = pair.hidden_channels, .out_channels = pair.out_channels, .biased = biased,
-                            .with_gelu = true, .accumulate = biased && pair.accumulate, .tf32 = tf32};
-    };
-    const auto weight = [&](bool biased) {
-        return ProductShape{.product = Product::backward_weight, .dtype = dtype, .rows = pair.rows,
-                            .in_channels = pair.in_channels, .out_channels = pair.hidden_channels, .biased = biased,
-                            .with_gelu = false, .accumulate = pair.accumulate, .tf32 = tf32};
-    };
-    return {input(true), weight(false), input(false), weight(true)};
 }
 
 }  // namespace kernels

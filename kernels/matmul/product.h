@@ -17,9 +17,9 @@ struct ProductShape {
     Product product;
     DType dtype;
     int rows, in_channels, out_channels;
-    bool biased;      // forward: a bias is added; backward: a bias gradient is summed
+    bool biased;      // forward: a bias is added; backward_weight: a bias gradient is summed
     bool with_gelu;
-    bool accumulate;  // backward: gradients are added to, not overwritten
+    bool accumulate;  // backward_weight: gradients are added to, not overwritten
     bool tf32 = false;
     std::uintptr_t alignment = kTensorAlignment;  // of all tensors, in bytes: algorithms depend on it
     auto operator<=>(const ProductShape&) const = default;
@@ -36,11 +36,5 @@ struct ProductForm {
 std::string name_of(const ProductForm& form);
 // In the order in which they are tried without timing: the most fused first, bare last.
 std::vector<ProductForm> forms_of(const ProductShape& shape);
-
-// The four products whose times determine where the bias gradient of `pair` is summed.
-struct BiasPlaces {
-    ProductShape input_with_bias, weight_without, input_without, weight_with_bias;
-};
-BiasPlaces bias_places(DType dtype, bool tf32, const GeluPair& pair);
 
 }  // namespace kernels

@@ -88,15 +88,9 @@ public:
             if (!setup_.training || (added && !accumulating)) break;
             const LinearGradients whole{dweight.span(), dbias.span(), added}, no_bias{dweight.span(), {}, added};
             const BlockActivations<Element>& a = act_.block[0];
-            // With and without each bias, for the comparisons of bias_is_faster_with_input() and
-            // bias_is_faster_with_weight().
-            for (const LinearGradients& gradients : {whole, no_bias}) {
-                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), gradients, a.pre_gelu,
-                                dbias.span());
-                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), gradients, a.pre_gelu);
-                linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), gradients);
-                linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(), gradients);
-            }
+            linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), no_bias, a.pre_gelu);
+            linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), whole);
+            linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(), no_bias);
             linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(), whole);
         }
         context_.stream.sync();  // before the temporaries are freed
@@ -189,13 +183,10 @@ private:
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
-        LinearGradients fc = gradients_of(p.fc, gradients);
-        std::span<float> dbias_of_fc;  // not empty if the product that computes fc's dout also sums its rows
-        if (context_.matmul.fuses_bias_gradient_with_dinput(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
-            std::swap(fc.bias, dbias_of_fc);
-        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), mlp_proj, a.pre_gelu,
-                        dbias_of_fc);                                                            // to (B, T, 4C)
-        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), fc);               // to (B, T, C)
+        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), mlp_proj,
+                        a.pre_gelu);                                                             // to (B, T, 4C)
+        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(),
+                        gradients_of(p.fc, gradients));                                          // to (B, T, C)
         const LinearGradients attn_proj =
             add_layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, p.attn_proj, gradients);
         linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(),
@@ -264,41 +255,32 @@ private:
 
     // The operations of a block, over the rows of the micro-batch.
 
-    // The gradients of weight and bias, then din = dout weight, multiplied by gelu's derivative if in = gelu(pre_gelu),
-    // and the sum of its rows, dbias_before, if not empty
+    // The gradients of weight and bias, then din = dout weight, multiplied by gelu's derivative if in = gelu(pre_gelu)
     void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, int rows,
-                         const LinearGradients& gradients, Input pre_gelu = {}, std::span<float> dbias_before = {}) {
+                         const LinearGradients& gradients, Input pre_gelu = {}) {
         context_.matmul.backward_weight<Element>({.dweight = gradients.weight, .dbias = gradients.bias, .dout = dout,
                                                   .in = in, .rows = rows, .in_channels = layer.in_channels,
                                                   .out_channels = layer.out_channels,
                                                   .accumulate = gradients.accumulate}, stream());
         context_.matmul.backward_input<Element>({.din = din, .dout = dout, .weight = pass_.weight(layer.weight),
                                                  .pre = pre_gelu, .rows = rows, .in_channels = layer.in_channels,
-                                                 .out_channels = layer.out_channels, .dbias = dbias_before,
-                                                 .accumulate_dbias = gradients.accumulate}, stream());
+                                                 .out_channels = layer.out_channels}, stream());
     }
     static LinearGradients gradients_of(const Linear& layer, GradientExchange& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
     }
     // Through a LayerNorm of x and the addition of a branch before it: sums the gradient of the bias of the branch's
-    // last layer from the scratch of layernorm_backward(), unless the product of its weight does so faster. Returns the
-    // gradients that the product must compute.
+    // last layer from the scratch of layernorm_backward(). Returns the gradients that the product must compute.
     LinearGradients add_layernorm_backward(Dresidual dresidual, const NormActivations<Element>& out, Input x,
                                            const Norm& norm, const Linear& branch, GradientExchange& gradients) {
         layernorm_backward(dresidual, out, x, norm, gradients);
         LinearGradients result = gradients_of(branch, gradients);
-        if (context_.matmul.fuses_bias_gradient_with_dweight(kernels::dtype_of<Element>,
-                                                  {.rows = rows(), .in_channels = branch.in_channels,
-                                                   .out_channels = branch.out_channels,
-                                                   .accumulate = result.accumulate}))
-            return result;
         kernels::layernorm_dresidual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
                                                   .rows = rows(), .channels = channels(),
                                                   .accumulate = result.accumulate}, stream());
         result.bias = {};
         return result;
     }
-    kernels::GeluPair mlp_pair(bool accumulate) const { return llmc::mlp_pair(setup_.config, rows(), accumulate); }
     // dresidual (+)= the gradient through a LayerNorm of x, from dnormed
     void layernorm_backward(Dresidual dresidual, const NormActivations<Element>& out, Input x, const Norm& norm,
                             GradientExchange& gradients) {
@@ -355,11 +337,6 @@ Model::Model(const ModelSetup& setup, const ParameterTable& table, Context& cont
 kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
     return {setup.dtype, {setup.shape.batch, setup.shape.seq_len, setup.config.heads, setup.config.head_size()},
             setup.training};
-}
-
-kernels::GeluPair mlp_pair(const ModelConfig& config, int rows, bool accumulate) {
-    return {.rows = rows, .in_channels = config.channels, .hidden_channels = config.hidden_channels(),
-            .out_channels = config.channels, .accumulate = accumulate};
 }
 
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device) {

@@ -40,8 +40,6 @@ struct ModelSetup {
 
 // The attention of this model.
 kernels::AttentionProblem attention_problem(const ModelSetup& setup);
-// The two layers of a block's MLP: the matrix library decides which product sums the bias gradient of the first.
-kernels::GeluPair mlp_pair(const ModelConfig& config, int rows, bool accumulate);
 
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {

@@ -196,10 +196,10 @@ class SameTraining(WithFolder):
                                            'flash or plain: this build has no cuDNN; build ...', 'losses': []})
         self.assertEqual(code, 0, output)
         self.assertIn('bf16, --attention cudnn: skipped: this build has no cuDNN', output)
-        for forms, taken, seconds in (('fused', 'fused-gelu', 1), ('bare', 'bare', 1)):
+        for forms, taken in (('fused', 'fused-gelu'), ('bare', 'bare')):
             with open(self.path_of(f'work/{forms}.json')) as file:
                 choice, = json.load(file)['devices']['a GPU']['cuBLASLt 13.1.0'].values()
-            self.assertEqual((choice['taken'], choice['seconds']), (taken, seconds))
+            self.assertEqual(choice['taken'], taken)
         self.fails(["FAIL: bf16, --attention flash: step 1: loss 5.020000, PyTorch's 5.000000; differs by 0.02, "
                     "tolerance 0.01", "FAIL: bf16, --attention flash: step 1: loss 5.020000, the first run's 5.000000; "
                     "differs by 0.02, tolerance 0.01"], gpu, {'flags': ['flash'], 'losses': [5.02, 4.5, 4.0]})
@@ -218,11 +218,10 @@ class SameTraining(WithFolder):
         for problem, form in (('matmul forward bf16, rows 8, bias', 'bare'),
                               ('matmul forward bf16, rows 8, bias, gelu', 'fused-gelu'),
                               ('matmul backward_input bf16, rows 8, gelu', 'fused-gelu'),
-                              ('matmul backward_input bf16, rows 8, bias, gelu, added', 'fused-gelu-and-bias'),
                               ('matmul backward_weight bf16, rows 8, bias, added', 'fused-bias'),
                               ('matmul backward_weight bf16, rows 8, added', 'bare')):
-            self.assertEqual(same_training.fused(problem)[0], form)
-            self.assertEqual(same_training.bare(problem)[0], 'bare')
+            self.assertEqual(same_training.fused(problem), form)
+            self.assertEqual(same_training.bare(problem), 'bare')
 
     def test_text(self):
         script = os.path.join(ROOT, 'dev/gpu_check/text.sh')

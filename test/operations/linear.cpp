@@ -15,8 +15,6 @@ using kernels::Matmul;
 // The absolute error of tanh: 4e-7 in our own kernels (math.cuh), 2^-11 for the GPU's instruction, which a library may
 // use in a bf16 epilogue.
 template <class T> double tanh_error() { return device::is_gpu() && std::is_same_v<T, bf16> ? 0x1p-11 : 4e-7; }
-// cuBLASLt's DGELU_BGRAD may round the bias gradient to the type of its result.
-bool sums_may_be_rounded() { return device::is_gpu(); }
 
 struct LinearSizes {
     int rows, in, out;
@@ -113,16 +111,13 @@ template <class T>
 struct LinearBackwardInput : Operation {
     LinearSizes s;
     bool with_gelu;
-    int bias;  // bias gradient: 0 none, 1 overwritten, 2 accumulated into
     Matmul matmul;
     Tensor<T> dout, weight, pre, din;
-    Tensor<float> dbias;
 
     explicit LinearBackwardInput(const Shape& shape)
-        : s(shape), with_gelu(shape[4]), bias(shape[5]), matmul({.bf16 = s.arithmetic}),
+        : s(shape), with_gelu(shape[4]), matmul({.bf16 = s.arithmetic}),
           dout(input<T>("dout", s.out_size())), weight(input<T>("weight", s.weight_size(), s.weights())),
-          pre(input<T>("pre", with_gelu ? s.in_size() : 0)), din(output<T>("din", s.in_size())),
-          dbias(output_or_in_out<float>(bias == 2, "dbias", bias ? s.in : 0)) {
+          pre(input<T>("pre", with_gelu ? s.in_size() : 0)), din(output<T>("din", s.in_size())) {
         flops = s.flops();
         bytes = double(s.out_size() + s.weight_size() + s.in_size() * (1 + with_gelu)) * sizeof(T);
         weights = {{dout.number, "out"}};
@@ -130,7 +125,7 @@ struct LinearBackwardInput : Operation {
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
     void run(device::StreamRef stream) override {
-        matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out, dbias, bias == 2}, stream);
+        matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -150,15 +145,6 @@ struct LinearBackwardInput : Operation {
                 dx[i] = v.template perhaps_stored<T>(sum) *
                         v.with_error(gelu_slope(x), 1.13 * tanh_error<T>() * (1 + std::fabs(double(x))));
             }
-        });
-        if (bias == 0) return;
-        v.each(s.in, [&v, s = s, added = bias == 2, dx = v[din], db = v[dbias]](std::size_t c) {
-            N sum = 0;
-            for (int row = 0; row < s.rows; ++row)
-                sum += v.template perhaps_stored<T>(N(dx[std::size_t(row) * s.in + c]));
-            if (sums_may_be_rounded()) sum = v.template perhaps_stored<T>(sum);
-            if (added) sum += N(db[c]);
-            db[c] = sum;
         });
     }
 };
@@ -242,15 +228,9 @@ std::vector<Shape> with_head(std::vector<Shape> shapes) {
     return shapes;
 }
 const std::vector<Shape> kSmall = layers(256), kLarge = with_head(layers(65536));
-// Also input gradients with the gradient of the preceding bias, overwritten and accumulated into.
-std::vector<Shape> with_bias(std::vector<Shape> shapes) {
-    const std::vector<Shape> few = with_each({{1, 16, 48}, {3, 48, 80}, {300, 48, 64}}, {0, 1, 2});
-    for (const Shape& s : with_each(with_each(few, {0, 1}), {1, 2})) shapes.push_back(s);
-    return shapes;
-}
-// arithmetic: 0 measured, 1 native, 2 widened; bias of backward input: 1 overwritten, 2 accumulated into
+// arithmetic: 0 measured, 1 native, 2 widened
 const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"};
-const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu", "bias"};
+const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu"};
 const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
 
 const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
@@ -273,9 +253,9 @@ const Registered few_rows_forward({.name = "linear forward, few rows", .tag = "[
                                    .edges = few_rows_edges(), .small = few_rows(), .large = few_rows(),
                                    .make = make<FewRowsForward>});
 const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
-                                 .edges = with_bias(with_each(edges(1), {0})),
-                                 .small = with_each(with_each(kSmall, {0, 1}), {0}),
-                                 .large = with_each(with_each(kLarge, {0, 1}), {0}), .make = make<LinearBackwardInput>,
+                                 .edges = edges(1),
+                                 .small = with_each(kSmall, {0, 1}),
+                                 .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
                                   .edges = edges(2),

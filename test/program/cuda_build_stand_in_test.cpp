@@ -228,32 +228,6 @@ TEST_CASE("an algorithm that fails when timed is left out; one with which the GP
                Contains("error: the GPU failed when attention auto bf16, ") && Contains(": flash, was timed: "));
 }
 
-TEST_CASE("a run prints whether the bias gradient of fc is rounded", "[stand_in]") {
-    const TrainingFolder folder;
-    const auto file = folder.path("choices.json");
-    const std::string line = "bias gradient of the MLP's first layer: summed in ";
-    const auto says = [&](const std::string& out, const std::string& words, const nlohmann::json& field) {
-        const Result result = run_with(folder, {}, 1, flags_of(folder, out, {"--dtype", "bf16", "--tune-file", file}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-        CHECK_THAT(result.output, Contains(line + words));
-        CHECK(folder.log(out, "start")[0]["fc_bias_gradient"] == field);
-        return model_of(folder, out);
-    };
-    const std::string separate = says("separate", "fp32\n", "fp32");
-    // The same entries with a different time, with which the product that computes dout sums it.
-    auto json = nlohmann::json::parse(read_bytes(file));
-    int changed = 0;
-    for (auto& [device, libraries] : json["devices"].items())
-        for (auto& [library, tuned] : libraries.items())
-            for (auto& [problem, choice] : tuned.items())
-                if (choice["taken"].get<std::string>().starts_with("fused-gelu-and-bias "))
-                    choice["seconds"] = 1e-9, ++changed;
-    REQUIRE(changed == 2);  // the first micro-batch, and those that accumulate
-    write_bytes(file, json.dump());
-    CHECK(says("fused", "bf16 by cuBLASLt", "bf16") != separate);
-}
-
 TEST_CASE("--log-gpu logs NVML's readings of rank 0's own GPU", "[stand_in]") {
     struct Case {
         const char* nvml;

@@ -129,14 +129,13 @@ bool compute(const Product& product) {
             if (epilogue.adds_bias) value += value_at(description.bias, type, row);
             const std::size_t at = column * std::size_t(description.auxiliary_ld) + row;
             // Header, CUBLASLT_EPILOGUE_GELU_AUX: stores GELU's input. Not documented: GELU is applied to the
-            // unrounded input, and below the unrounded gradients are summed.
+            // unrounded input.
             if (epilogue.gelu) {
                 put(description.auxiliary, type, at, value);
                 value = gelu(value);
             }
-            // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope at its input. _BGRAD: also stores the bias gradient.
+            // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope at its input.
             if (epilogue.gelu_gradient) value *= gelu_slope(value_at(description.auxiliary, type, at));
-            if (epilogue.sums == Sums::of_d) sums[row] += value;
             put(product.d_data, type, column * std::size_t(product.d.ld) + row, value);
         }
     if (epilogue.sums != Sums::none)

@@ -66,7 +66,7 @@ struct Algorithm {
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 static_assert(std::has_unique_object_representations_v<Algorithm>);
 
-enum class Sums { none, of_a, of_b, of_d };
+enum class Sums { none, of_a, of_b };
 struct Epilogue {
     bool adds_bias = false, gelu = false, gelu_gradient = false;
     Sums sums = Sums::none;
@@ -81,7 +81,6 @@ inline std::optional<Epilogue> find_epilogue(std::uint32_t epilogue) {
         case CUBLASLT_EPILOGUE_GELU_AUX: return Epilogue{.gelu = true};
         case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return Epilogue{.adds_bias = true, .gelu = true};
         case CUBLASLT_EPILOGUE_DGELU: return Epilogue{.gelu_gradient = true};
-        case CUBLASLT_EPILOGUE_DGELU_BGRAD: return Epilogue{.gelu_gradient = true, .sums = Sums::of_d};
         case CUBLASLT_EPILOGUE_BGRADA: return Epilogue{.sums = Sums::of_a};
         case CUBLASLT_EPILOGUE_BGRADB: return Epilogue{.sums = Sums::of_b};
         default: return {};

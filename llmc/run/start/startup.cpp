@@ -85,9 +85,8 @@ void print_notes(const std::vector<std::string>& notes) {
     for (const std::string& note : notes) print_stderr("note: " + note);
 }
 
-void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, const RunPlan& plan, const Context& context,
-                  bool first_rank) {
-    items.push_back(tuning_item(tuning, plan, context));
+void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, bool first_rank) {
+    items.push_back(tuning_item(tuning));
     if (!first_rank) return;
     print_notes(tuning.notes());
     std::cout << items.back().lines << std::flush;
@@ -236,7 +235,7 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
         if (!options.ignore_memory_plan) throw;
         if (first_rank) print_stderr(std::string("note: continuing because of --ignore-memory-plan: ") + error.what());
     }
-    if (options.dry_run) print_tuning(items, tuning, plan, context, first_rank);
+    if (options.dry_run) print_tuning(items, tuning, first_rank);
     return {std::move(tuning), std::move(search), std::move(data), std::move(start),
             plan, std::move(changes), std::move(items), appends};
 }
@@ -256,7 +255,7 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     Communicator& ranks = *context.communicator;
     const RunPlan& plan = startup.plan;
     const bool first_rank = ranks.rank() == 0;
-    print_tuning(startup.items, startup.tuning, plan, context, first_rank);
+    print_tuning(startup.items, startup.tuning, first_rank);
     startup.items.push_back(compression_item(plan, context));
     if (first_rank) std::cout << startup.items.back().lines << std::flush;
     Report report = together(ranks, [&] {

@@ -283,25 +283,10 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             {memory.summary(), {{"planned_bytes", memory.total()}}, memory.text()}};
 }
 
-StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context) {
+StartupItem tuning_item(const Tuning& tuning) {
     std::string lines = tuning.describe();
     if (!lines.empty()) lines += '\n';
-    Json fields = {{"choices", tuning.fields()}};
-    if (!plan.setup.training || !kernels::Matmul::chooses_by_shape()) return {lines, fields};
-    const auto sums = [&](bool accumulate) -> std::string {
-        const auto pair = mlp_pair(plan.setup.config, int(plan.setup.shape.rows()), accumulate);
-        return context.matmul.rounds_bias_gradient(plan.setup.dtype, pair) ? "bf16" : "fp32";
-    };
-    const std::string first = sums(false), later = sums(plan.micro_batches > 1);
-    if (plan.setup.dtype == kernels::DType::bf16) {
-        const auto words = [&](const std::string& type) {
-            return "in " + type + (type == "bf16" ? " by " + context.matmul.library() + "'s epilogue" : "");
-        };
-        lines += "bias gradient of the MLP's first layer: summed " + words(first) +
-                 (first == later ? "" : ", of later micro-batches " + words(later)) + '\n';
-    }
-    fields["fc_bias_gradient"] = first == later ? Json(first) : Json{first, later};
-    return {lines, fields};
+    return {lines, {{"choices", tuning.fields()}}};
 }
 
 std::string terminal_text(const std::vector<StartupItem>& items, const Options& options) {

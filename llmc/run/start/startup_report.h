@@ -23,8 +23,8 @@ struct StartupItem {
 // In the order of the terminal.
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
                                        const Options& options, Context& context);
-// Known once the model has been initialized: how many algorithms were timed, and which type sums a bias gradient.
-StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context);
+// Known once the model has been initialized: how many algorithms were timed.
+StartupItem tuning_item(const Tuning& tuning);
 
 // The measured cost of 1-bit Adam's compression, and the link bandwidth below which it is faster; empty if nothing will
 // be compressed. Every rank calls it.

@@ -68,9 +68,8 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
     CHECK(forms(forward, bf16, true, true, 36) == "bare");
     CHECK(forms(forward, fp32, true, true) == "bare");
     CHECK(forms(backward_input, bf16, false, true) == "fused-gelu, bare");
-    CHECK(forms(backward_input, bf16, true, true) == "fused-gelu-and-bias, fused-gelu, bare");
-    CHECK(forms(backward_input, bf16, true, false) == "bare");
-    CHECK(forms(backward_input, fp32, true, true) == "bare");
+    CHECK(forms(backward_input, bf16, false, false) == "bare");
+    CHECK(forms(backward_input, fp32, false, true) == "bare");
     CHECK(forms(backward_weight, bf16, true, false) == "fused-bias, bare");
     CHECK(forms(backward_weight, fp32, true, false) == "fused-bias, bare");
     CHECK(forms(backward_weight, fp32, false, false) == "bare");
@@ -193,63 +192,4 @@ TEST_CASE("without memory for timing the library's first algorithm is used, and 
     CHECK(count(tuned.known) == 0);
     CHECK(tuned.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 failed "
                                                                           "to run: cannot allocate 9 bytes"});
-}
-
-TEST_CASE("an available bias gradient is summed again in its product only if that is faster", "[matmul][tuning]") {
-    const LinearShape layer{.rows = 64, .in_channels = 16, .out_channels = 32, .accumulate = true};
-    ProductShape bare = kWeight;
-    bare.biased = false;
-    const auto faster_with_weight = [&](double with_bias, double without) {
-        TunedAlgorithms tuned;
-        if (with_bias > 0) tuned.known["lib 1"][kWeight.problem()] = {"fused-bias 00", "", with_bias};
-        if (without > 0) tuned.known["lib 1"][bare.problem()] = {"bare 00", "", without};
-        CHECK(!bias_is_faster_with_weight(&tuned, "lib 2", DType::bf16, false, layer));
-        CHECK(!bias_is_faster_with_weight(&tuned, "lib 1", DType::fp32, false, layer));
-        return bias_is_faster_with_weight(&tuned, "lib 1", DType::bf16, false, layer);
-    };
-    CHECK(faster_with_weight(1.9, 2));
-    CHECK(!faster_with_weight(1.99, 2));  // no more than noise
-    CHECK(!faster_with_weight(2.1, 2));
-    CHECK(!faster_with_weight(0, 2));     // one time is unknown
-    CHECK(!faster_with_weight(2, 0));
-    CHECK(!bias_is_faster_with_weight(nullptr, "lib 1", DType::bf16, false, layer));
-}
-
-TEST_CASE("a bias gradient is summed where both products together take less time", "[matmul][tuning]") {
-    const GeluPair pair{.rows = 64, .in_channels = 16, .hidden_channels = 64, .out_channels = 16, .accumulate = true};
-    const BiasPlaces places = bias_places(DType::bf16, false, pair);
-    const auto faster_with_input = [&](double input_with, double weight_without, double input_without,
-                                       double weight_with) {
-        TunedAlgorithms tuned;
-        for (const auto& [shape, seconds] : {std::pair(places.input_with_bias, input_with),
-                                             {places.weight_without, weight_without},
-                                             {places.input_without, input_without},
-                                             {places.weight_with_bias, weight_with}})
-            if (seconds > 0) tuned.known["lib 1"][shape.problem()] = {"bare 00", "", seconds};
-        CHECK(!bias_is_faster_with_input(&tuned, "lib 2", DType::bf16, false, pair));
-        return bias_is_faster_with_input(&tuned, "lib 1", DType::bf16, false, pair);
-    };
-    CHECK(faster_with_input(4, 2, 3, 4));
-    CHECK(!faster_with_input(5, 2, 3, 4));
-    CHECK(!faster_with_input(4.95, 2, 3, 4));  // no more than noise
-    CHECK(!faster_with_input(0, 2, 3, 4));     // one time is unknown
-    CHECK(!faster_with_input(4, 2, 3, 0));
-    CHECK(!bias_is_faster_with_input(nullptr, "lib 1", DType::bf16, false, pair));
-}
-
-TEST_CASE("a bias gradient is rounded only if it is fused into a bf16 product", "[matmul][tuning]") {
-    const GeluPair pair{.rows = 64, .in_channels = 16, .hidden_channels = 64, .out_channels = 16, .accumulate = true};
-    const auto rounded = [&](DType dtype, const char* chosen, double with_input) {
-        const BiasPlaces places = bias_places(dtype, false, pair);
-        TunedAlgorithms tuned;
-        for (const auto& shape : {places.weight_without, places.input_without, places.weight_with_bias})
-            tuned.known["lib 1"][shape.problem()] = {"bare 00", "", 2};
-        tuned.known["lib 1"][places.input_with_bias.problem()] = {chosen, "", with_input};
-        return bias_gradient_is_rounded(&tuned, "lib 1", dtype, false, pair);
-    };
-    CHECK(rounded(DType::bf16, "fused-gelu-and-bias 00", 1));
-    CHECK(!rounded(DType::bf16, "fused-gelu-and-bias 00", 3));  // summed with the weight gradient, which is fp32
-    CHECK(!rounded(DType::bf16, "fused-gelu 00", 1));           // summed from din by bias_gradient
-    CHECK(!rounded(DType::fp32, "bare 00", 1));
-    CHECK(!bias_gradient_is_rounded(nullptr, "lib 1", DType::bf16, false, pair));
 }

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "kernels/device/memory.h"
-#include "kernels/matmul/product.h"
 #include "test/support/model_support.h"
 
 using namespace llmc;
@@ -263,77 +262,4 @@ TEST_CASE("autotuning before a run does not change its results", "[model]") {
     for (Trainer* trainer : {&plain, &chosen}) trainer->step(batch, 2);
     CHECK(same_bits(plain.gradients(), chosen.gradients()));
     CHECK(same_bits(plain.master_weights(), chosen.master_weights()));
-}
-
-namespace {
-
-// Two contexts with the same arithmetic: `untimed` uses the default place to sum biases, `timed` the fastest according
-// to `choices`.
-struct UntimedAndTimed {
-    kernels::TunedAlgorithms tuned;
-    Context untimed = make_context(), timed = make_context();
-
-    UntimedAndTimed() {
-        untimed.matmul = kernels::Matmul({.bf16 = kernels::Bf16Arithmetic::widen});
-        timed.matmul = kernels::Matmul({.bf16 = kernels::Bf16Arithmetic::widen, .tuned = &tuned});
-    }
-    void took(const kernels::ProductShape& shape, double seconds) {
-        tuned.known[timed.matmul.library()][shape.problem()].seconds = seconds;
-    }
-};
-
-}  // namespace
-
-// The order of rows differs, so only these gradients may differ, by rounding.
-TEST_CASE("LayerNorm and the product give the same gradients of the projections' biases", "[model]") {
-    if (kernels::Matmul::chooses_by_shape()) skip("products are autotuned by times");
-    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
-    UntimedAndTimed in;
-    const int rows = kTinyRows / 2 * kTinySeqLen, channels = kTinyModel.channels;
-    for (const bool accumulate : {false, true})
-        for (const int in_channels : {channels, 4 * channels}) {
-            kernels::ProductShape shape{kernels::Product::backward_weight, dtype, rows, in_channels, channels, true,
-                                        false, accumulate};
-            in.took(shape, 1);
-            shape.biased = false;
-            in.took(shape, 2);
-            const kernels::LinearShape layer{rows, in_channels, channels, accumulate};
-            REQUIRE(in.timed.matmul.fuses_bias_gradient_with_dweight(dtype, layer));
-            CHECK(!in.untimed.matmul.fuses_bias_gradient_with_dweight(dtype, layer));
-        }
-    const GlobalBatch batch = random_batch_with_gaps(5);
-    Trainer by_layernorm(in.untimed, tiny_setup(dtype)), by_product(in.timed, tiny_setup(dtype));
-    for (Trainer* trainer : {&by_layernorm, &by_product}) trainer->accumulate(batch, 2);
-    const auto one = by_layernorm.gradients(), two = by_product.gradients();
-    REQUIRE(one.size() == two.size());
-    int different = 0;
-    double furthest = 0;
-    for (std::size_t i = 0; i < one.size(); ++i) {
-        different += one[i] != two[i];
-        furthest = std::max(furthest, std::fabs(double(one[i]) - two[i]));
-    }
-    if (dtype == kernels::DType::fp32) CHECK(different > 0);  // sums of few bf16 numbers are exact
-    CHECK(different <= kTinyModel.layers * 2 * channels);
-    CHECK(furthest <= 2 * rows * 0x1p-24 * largest_magnitude(widen(one)));
-}
-
-TEST_CASE("the gradient of fc's bias does not depend on the product that sums it", "[model]") {
-    if (kernels::Matmul::chooses_by_shape()) skip("products are autotuned by times, and round differently");
-    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
-    UntimedAndTimed in;
-    const int channels = kTinyModel.channels;
-    for (const bool accumulate : {false, true}) {
-        const kernels::GeluPair pair{kTinyRows / 2 * kTinySeqLen, channels, 4 * channels, channels, accumulate};
-        const auto places = kernels::bias_places(dtype, false, pair);
-        for (const auto& shape : {places.input_with_bias, places.weight_without}) in.took(shape, 1);
-        for (const auto& shape : {places.input_without, places.weight_with_bias}) in.took(shape, 2);
-        REQUIRE(in.timed.matmul.fuses_bias_gradient_with_dinput(dtype, pair));
-        CHECK(!in.untimed.matmul.fuses_bias_gradient_with_dinput(dtype, pair));
-    }
-    const GlobalBatch batch = random_batch_with_gaps(5);
-    Trainer with_weight(in.untimed, tiny_setup(dtype)), with_input(in.timed, tiny_setup(dtype));
-    for (Trainer* trainer : {&with_weight, &with_input}) trainer->accumulate(batch, 2);
-    const auto gradients = with_weight.gradients();
-    CHECK(same_bits(gradients, with_input.gradients()));
-    CHECK(largest_magnitude(widen(gradients)) > 0);
 }
