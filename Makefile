@@ -149,11 +149,12 @@ KERNEL_CU := $(call sources,kernels,cu)
 EXECUTOR  := $(if $(filter cuda,$(DEVICE)),,$(call sources,kernels/simt,cpp))
 HOST_SRC  := $(filter-out kernels/simt/%,$(call sources,kernels llmc,cpp))
 LIBRARY   := $(call objects,$(HOSTBUILD),$(HOST_SRC)) $(call objects,$(BUILD),$(KERNEL_CU) $(EXECUTOR))
-TOOLS     := $(patsubst dev/%.cpp,%,$(wildcard dev/*.cpp))
+TOOL_CPP  := $(wildcard dev/*.cpp dev/bench/*.cpp dev/peers/*.cpp)
+TOOLS     := $(basename $(notdir $(TOOL_CPP)))
 # The sanitizers check the program. The reference that its results are compared with, and the test cases (except those
 # for races between ranks), are compiled without sanitizers: their objects are those of the plain build.
 EXPECTED  := $(addprefix test/support/,reference_model.cpp communicator_suite.cpp collective_results.cpp)
-OPERATION_CPP := $(wildcard test/operations/*.cpp)
+OPERATION_CPP := $(call sources,test/operations,cpp)
 OPERATIONS := $(call objects,$(PLAINBUILD),$(OPERATION_CPP))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
              $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/$(MACHINE)/main.cpp.o
@@ -185,8 +186,8 @@ test: all tools tests
 link       = $(CXX) -o $@ $(filter %.o,$^) $(LDLIBS) $(EXTRA)
 $(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY) $(BUILD)/library
 	$(link)
-$(TOOLS:%=$(BUILD)/%): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY) $(BUILD)/library
-	$(link)
+$(foreach file,$(TOOL_CPP),$(eval $(BUILD)/$(basename $(notdir $(file))): $(HOSTBUILD)/$(file).o $(LIBRARY) \
+  $(BUILD)/library; $$(link)))
 $(BUILD)/bench: $(OPERATIONS)  # measures the operations that the tests check
 # The program's objects come first: the linker takes from them the inline functions that tests use, too.
 $(BUILD)/tests: $(LIBRARY) $(CASES) $(OPERATIONS) $(SUPPORT) $(BUILD)/library $(BUILD)/cases
@@ -285,7 +286,7 @@ ifeq ($(if $(RACES),,$(SANITIZE)),)
 UNHURRIED := $(filter-out $(foreach file,$(INNER_LOOPS) llmc/inner_loops/united.cpp \
                kernels/attention/attention_cpu.cpp,$(HOSTBUILD)/$(file).o),$(filter $(HOSTBUILD)/%,$(LIBRARY)))
 $(UNHURRIED) $(HOSTBUILD)/train_gpt2.cu.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK:%=-Og $(FUSED))
-$(HOSTBUILD)/kernels/matmul/matmul_onednn.cpp.o $(HOSTBUILD)/dev/bench%.o: private CXXFLAGS += $(QUICK:%=% $(FUSED))
+$(HOSTBUILD)/kernels/matmul/matmul_onednn.cpp.o $(HOSTBUILD)/dev/bench/%.o: private CXXFLAGS += $(QUICK:%=% $(FUSED))
 endif
 # cuDNN's frontend is templates that only build plans, and takes longest of all: 154 s with -O3, 90 s with -O1, 52 s
 # without the JSON in which it could write plans (user time on a shared machine).

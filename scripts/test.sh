@@ -210,7 +210,8 @@ all_of run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf1
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]~[tools]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
-is ranks && one cpu "killed ranks resume without losing steps" dev/chaos.sh $([ $tier = default ] && echo 4 || echo 8)
+is ranks && one cpu "killed ranks resume without losing steps" \
+    dev/mutate/chaos.sh $([ $tier = default ] && echo 4 || echo 8)
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
@@ -219,7 +220,7 @@ is host && one cpu "test.sh compares times of two runs" test/program/test_times.
 is host && one cpu "skipped tests are counted, with their reasons" test/program/skips.sh
 is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
-is host && one cpu "dev/check_transformers.py: which tokens are predicted" python3 \
+is host && one cpu "dev/peers/check_transformers.py: which tokens are predicted" python3 \
     test/dev/check_transformers_test.py
 is host && one cpu "dev/data/prepare: documents of each data set" env PYTHONPATH=build/python python3 \
     test/dev/prepare_sets_test.py
@@ -250,7 +251,8 @@ for most in $caps; do
 done
 all_of run && one cpu "configs: plans, 20 steps of each, finetuning" test/program/configs.sh
 all_of run && one cpu "sweeps: combinations, interrupted and failed runs" test/program/sweep.sh
-all_of ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" dev/bench_onebit.sh 0.1
+all_of ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" \
+    dev/bench/bench_onebit.sh 0.1
 
 # Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
 # several of these programs run at a time.
@@ -271,7 +273,7 @@ unset OMP_NUM_THREADS
 if is cuda && [ -n "$has_nvcc" ]; then
     one cuda "the CUDA build compiles and links" test -x $cuda/train_gpt2
     one cuda "a CUDA build reports a missing GPU" test/program/no_gpu.sh $cuda/train_gpt2
-    one cuda "no kernel spills registers" dev/kernel_resources.sh $cuda
+    one cuda "no kernel spills registers" dev/bench/kernel_resources.sh $cuda
 elif is cuda; then
     number=$((number + 1))
     echo "0 0 1" >"$logs/results/$number"

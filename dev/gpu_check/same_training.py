@@ -29,7 +29,7 @@ DIFFERS = {"fp32": (3.2e-5, 7e-4), "bf16": (7.9e-3, 2e-3)}
 # accumulate.
 LIMITS = {"fp32": (1e-4, 5e-5, 5e-3), "bf16": (0.01, 0.002, 0.05)}
 HERE = os.path.dirname(os.path.abspath(__file__))
-PEER = os.path.join(os.path.dirname(HERE), "peer_pytorch.py")
+PEER = os.path.join(os.path.dirname(HERE), "peers", "peer_pytorch.py")
 TEXT = os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", "gpu_check_text")  # packed by pack.sh
 METHODS = ("flash", "plain", "cudnn")
 

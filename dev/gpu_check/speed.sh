@@ -21,7 +21,8 @@ speed() {
     kernel_times kernel_times 25 -e "$model" -b "$batch"
     # It ends before its limit and prints the median of the steps until then: torch.compile may take most of the time.
     local peer=(env LD_LIBRARY_PATH="$CALLERS_LD_LIBRARY_PATH" PYTHONUNBUFFERED=1
-        python3 dev/peer_pytorch.py -e "$model" -i "$shard" -b "$batch" -t "$length" -x "$peer_steps" --dtype bf16)
+        python3 dev/peers/peer_pytorch.py -e "$model" -i "$shard" -b "$batch" -t "$length" -x "$peer_steps" \
+            --dtype bf16)
     if $rehearse; then peer+=(--no-compile --device cpu); fi
     minutes_within() { awk "BEGIN { print ($deadline + $1 - $SECONDS - 20) / 60 }"; }
     step peer 70 "$no_torch" "${peer[@]}" --max-minutes "$(minutes_within 70)"

@@ -76,4 +76,11 @@ void check(const ScaledProduct<T>& op) {
     require(!is_out(op.left) && !is_out(op.right), "out of a matrix product", "one of its factors", "other memory");
 }
 
+template <class T>
+void check(const SymmetricProduct<T>& op) {
+    check(op.whole());
+    require(op.beta == 0 || op.addend.data() != op.out.data(), "the addend of a symmetric product", "its out",
+            "other memory");
+}
+
 }  // namespace kernels::matmul_check

@@ -64,6 +64,23 @@ struct ScaledProduct {
     float alpha = 1, beta = 0;
 };
 
+// out = alpha x x^T + beta addend, or if transposed alpha x^T x + beta addend, with a symmetric addend. Where it is
+// faster only the lower triangle is computed, and mirrored: then `out` is exactly symmetric.
+template <class T>
+struct SymmetricProduct {
+    std::span<T> out;             // (batch, m, m)
+    std::span<const T> x;         // (batch, m, k), or if transposed (batch, k, m)
+    std::span<const T> addend{};  // (batch, m, m); empty if beta is 0. Neither input may be `out`
+    int m, k, batch = 1;
+    bool transposed = false;
+    float alpha = 1, beta = 0;
+
+    ScaledProduct<T> whole() const {
+        return {.out = out, .left = x, .right = x, .addend = addend, .m = m, .n = m, .k = k, .batch = batch,
+                .left_transposed = transposed, .right_transposed = !transposed, .alpha = alpha, .beta = beta};
+    }
+};
+
 // How bf16 tensors are multiplied on a CPU: by bf16 instructions, or widened to float in tiles that stay in the cache.
 enum class Bf16Arithmetic { measure, native, widen };
 
@@ -106,6 +123,7 @@ public:
     // The sum over k is in float and rounded to T once, after the addition. m, n and k must be multiples of
     // 16 / sizeof(T). Not autotuned.
     template <class T> void multiply(const ScaledProduct<T>& op, StreamRef stream);
+    template <class T> void multiply(const SymmetricProduct<T>& op, StreamRef stream);
 
     // Whether to sum the bias gradient of a pair in backward_input of the second layer instead of backward_weight of
     // the first: by the times of all four products; false if one is unknown.

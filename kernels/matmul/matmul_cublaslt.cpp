@@ -308,6 +308,12 @@ void Matmul::multiply(const ScaledProduct<T>& op, StreamRef stream) {
     state_->multiply(op, stream);
 }
 
+template <class T>
+void Matmul::multiply(const SymmetricProduct<T>& op, StreamRef stream) {
+    matmul_check::check(op);
+    state_->multiply(op.whole(), stream);
+}
+
 bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, state_->tf32(dtype), pair);
 }
@@ -340,5 +346,7 @@ template void Matmul::backward_weight(const LinearBackwardWeight<float>&, Stream
 template void Matmul::backward_weight(const LinearBackwardWeight<bf16>&, StreamRef);
 template void Matmul::multiply(const ScaledProduct<float>&, StreamRef);
 template void Matmul::multiply(const ScaledProduct<bf16>&, StreamRef);
+template void Matmul::multiply(const SymmetricProduct<float>&, StreamRef);
+template void Matmul::multiply(const SymmetricProduct<bf16>&, StreamRef);
 
 }  // namespace kernels

@@ -90,6 +90,21 @@ std::string library_name() {
            std::to_string(version->patch) + (isa.empty() ? "" : ", ") + isa;
 }
 
+// The rows of a symmetric product that are computed at a time, each up to its block's end: 8 blocks are 9 / 16 of the
+// whole product. Time in ms without and with blocks, one thread of a Zen 5, one product in fp32 and in bf16:
+//
+//   m      k     x x^T, fp32    x^T x, fp32    x x^T, bf16    x^T x, bf16
+//   384    1536  6.0   3.8      7.4   4.2      9.9   8.6      10.6  10.1
+//   768    3072  62.3  38.3     54.3  37.2     61.7  40.0     68.5  53.3
+//   1024   4096  -              -              166   119      157   152
+//
+// Below 384 rows blocks were up to 50 % slower in bf16, and equal in fp32.
+int rows_of_a_block(int m) {
+    constexpr int kLeastRows = 384, kBlocks = 8, kMultiple = 32;
+    if (m < kLeastRows) return m;
+    return ((m + kBlocks - 1) / kBlocks + kMultiple - 1) / kMultiple * kMultiple;
+}
+
 // oneDNN takes inputs as pointers to non-const.
 template <class T> void* address(std::span<const T> input) { return const_cast<T*>(input.data()); }
 template <class T> void* address(std::span<T> output) { return output.data(); }
@@ -218,51 +233,86 @@ struct Matmul::State {
     }
 
     template <class T> void multiply(const ScaledProduct<T>& op) {
-        const std::size_t size = std::size_t(op.m) * std::size_t(op.n), all = size * std::size_t(op.batch);
-        const bool widen = widens<T>();
-        if (op.beta != 0 && !widen && op.addend.data() != op.out.data())
-            std::copy_n(op.addend.begin(), all, op.out.begin());
+        add_before(op);
+        multiply(op, {0, op.m, op.n});
+    }
+    template <class T> void multiply(const SymmetricProduct<T>& op) {
+        const ScaledProduct<T> whole = op.whole();
+        add_before(whole);
+        const int rows = rows_of_a_block(op.m);
+        for (int first = 0; first < op.m; first += rows) {
+            const int end = std::min(first + rows, op.m);
+            multiply(whole, {first, end - first, end});
+        }
+        if (rows < op.m) mirror(op);
+    }
+
+    // A library adds to its result.
+    template <class T> void add_before(const ScaledProduct<T>& op) {
+        if (op.beta != 0 && !widens<T>() && op.addend.data() != op.out.data())
+            std::copy_n(op.addend.begin(), std::size_t(op.m) * std::size_t(op.n) * std::size_t(op.batch),
+                        op.out.begin());
+    }
+    template <class T> void multiply(const ScaledProduct<T>& op, const Part& part) {
+        const std::int64_t m = op.m, n = op.n, k = op.k;
+        const T* const left = op.left.data() + part.first_row * (op.left_transposed ? 1 : k);
+        T* const out = op.out.data() + part.first_row * n;
         if constexpr (dtype_of<T> == DType::bf16) {
-            if (widen) return multiply_widened(op);
-            const ScaledShape shape{op.m, op.n, op.k, op.batch, op.left_transposed, op.right_transposed, op.alpha,
-                                    op.beta, omp_get_max_threads()};
+            if (widens<T>()) return multiply_widened(op, part);
+            const ScaledShape shape{op.m, op.n, op.k, op.batch, part, op.left_transposed, op.right_transposed,
+                                    op.alpha, op.beta, omp_get_max_threads()};
             try {
                 auto plan = scaled_plans.find(shape);
                 if (plan == scaled_plans.end()) plan = scaled_plans.emplace(shape, make_plan(shape, engine)).first;
-                execute(plan->second, address(op.left), address(op.right), address(op.out));
+                execute(plan->second, const_cast<T*>(left), address(op.right), out);
             } catch (const dnnl::error& error) {
                 fail_in_library("a scaled product", described(op), error.status);
             }
         } else {
             for (int i = 0; i < op.batch; ++i) {
-                const std::int64_t k = op.k;
                 const dnnl_status_t status = dnnl_sgemm(
-                    op.left_transposed ? 'T' : 'N', op.right_transposed ? 'T' : 'N', op.m, op.n, k, op.alpha,
-                    op.left.data() + i * op.m * k, op.left_transposed ? op.m : k, op.right.data() + i * k * op.n,
-                    op.right_transposed ? k : op.n, op.beta, op.out.data() + std::size_t(i) * size, op.n);
+                    op.left_transposed ? 'T' : 'N', op.right_transposed ? 'T' : 'N', part.rows, part.columns, k,
+                    op.alpha, left + i * m * k, op.left_transposed ? m : k, op.right.data() + i * k * n,
+                    op.right_transposed ? k : n, op.beta, out + i * m * n, n);
                 if (status != dnnl_success) fail_in_library("sgemm", described(op), status);
             }
         }
     }
-    void multiply_widened(const ScaledProduct<bf16>& op) {
-        const std::size_t size = std::size_t(op.m) * std::size_t(op.n);
-        const auto scratch = reinterpret_cast<float*>(
-            workspace.at_least((widened::kScratchFloats + size) * sizeof(float)));
+    void multiply_widened(const ScaledProduct<bf16>& op, const Part& part) {
+        const std::int64_t m = op.m, n = op.n, k = op.k, columns = part.columns, first = part.first_row * n;
+        const auto scratch = reinterpret_cast<float*>(workspace.at_least(
+            (widened::kScratchFloats + std::size_t(part.rows) * std::size_t(columns)) * sizeof(float)));
         float* const sums = scratch + widened::kScratchFloats;
         for (int i = 0; i < op.batch; ++i) {
-            const std::int64_t m = op.m, n = op.n, k = op.k;
             const dnnl_status_t status = widened::multiply(
-                {.rows = m, .columns = n, .inner = k,
-                 .left = {op.left.data() + i * m * k, op.left_transposed ? m : k, op.left_transposed},
+                {.rows = part.rows, .columns = columns, .inner = k,
+                 .left = {op.left.data() + i * m * k + part.first_row * (op.left_transposed ? 1 : k),
+                          op.left_transposed ? m : k, op.left_transposed},
                  .right = {op.right.data() + i * k * n, op.right_transposed ? k : n, op.right_transposed},
                  .out_float = sums}, scratch);
             if (status != dnnl_success) fail_in_library("sgemm", described(op), status);
-            bf16* const out = op.out.data() + std::size_t(i) * size;
-            const bf16* const addend = op.beta != 0 ? op.addend.data() + std::size_t(i) * size : nullptr;
+            bf16* const out = op.out.data() + i * m * n + first;
+            const bf16* const addend = op.beta != 0 ? op.addend.data() + i * m * n + first : nullptr;
 #pragma omp parallel for
-            for (std::size_t j = 0; j < size; ++j)
-                out[j] = bf16_from_float(op.alpha * sums[j] + (addend ? op.beta * bf16_to_float(addend[j]) : 0.0f));
+            for (std::int64_t row = 0; row < part.rows; ++row)
+                for (std::int64_t j = 0; j < columns; ++j)
+                    out[row * n + j] = bf16_from_float(op.alpha * sums[row * columns + j] +
+                                                       (addend ? op.beta * bf16_to_float(addend[row * n + j]) : 0.0f));
         }
+    }
+    // Copies the lower triangle of each matrix to the upper one, in tiles, so that both stay in the L1 cache.
+    template <class T> static void mirror(const SymmetricProduct<T>& op) {
+        constexpr std::int64_t kTile = 32;
+        const std::int64_t m = op.m, tiles = (m + kTile - 1) / kTile;
+#pragma omp parallel for collapse(2) schedule(dynamic)
+        for (int item = 0; item < op.batch; ++item)
+            for (std::int64_t tile = 0; tile < tiles; ++tile) {
+                T* const out = op.out.data() + item * m * m;
+                const std::int64_t first = tile * kTile, end = std::min(first + kTile, m);
+                for (std::int64_t left = 0; left <= first; left += kTile)
+                    for (std::int64_t j = left; j < std::min(left + kTile, m); ++j)
+                        for (std::int64_t i = std::max(first, j + 1); i < end; ++i) out[j * m + i] = out[i * m + j];
+            }
     }
     template <class T> static std::string described(const ScaledProduct<T>& op) {
         return std::to_string(op.batch) + " of " + std::to_string(op.m) + " x " + std::to_string(op.k) + " x " +
@@ -378,6 +428,12 @@ void Matmul::multiply(const ScaledProduct<T>& op, StreamRef) {
     state_->multiply(op);
 }
 
+template <class T>
+void Matmul::multiply(const SymmetricProduct<T>& op, StreamRef) {
+    matmul_check::check(op);
+    state_->multiply(op);
+}
+
 // Never timed on a CPU: in both places the sums are the same pass over dout, and bit-identical.
 bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, false, pair);
@@ -411,5 +467,7 @@ template void Matmul::backward_weight(const LinearBackwardWeight<float>&, Stream
 template void Matmul::backward_weight(const LinearBackwardWeight<bf16>&, StreamRef);
 template void Matmul::multiply(const ScaledProduct<float>&, StreamRef);
 template void Matmul::multiply(const ScaledProduct<bf16>&, StreamRef);
+template void Matmul::multiply(const SymmetricProduct<float>&, StreamRef);
+template void Matmul::multiply(const SymmetricProduct<bf16>&, StreamRef);
 
 }  // namespace kernels

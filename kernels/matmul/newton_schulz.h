@@ -6,7 +6,7 @@
 //
 // Shapes    matrices, other: (count, rows, columns) T; gram, polynomial: (count, a, a) T, a = min(rows, columns).
 // Numerics  products accumulate in float; S, P and X are rounded to T once each. A zero matrix stays zero.
-// Work      steps * count * (4 a^2 b + 2 a^3) flops, b = max(rows, columns).
+// Work      steps * count * (4 a^2 b + 2 a^3) flops, b = max(rows, columns); 3 a^2 b + a^3 with half of S and of P.
 // Source    Jordan et al. 2024, kellerjordan.github.io/posts/muon; coefficients: there, and Amsel et al. 2025, arXiv
 //           2505.16932 (Polar Express).
 #pragma once
@@ -40,10 +40,9 @@ std::span<T> newton_schulz(Matmul& matmul, const NewtonSchulz<T>& op, StreamRef 
     const int a = wide ? op.rows : op.columns, b = wide ? op.columns : op.rows;
     std::span<T> x = op.matrices, next = op.other;
     for (const NewtonSchulzStep& step : op.steps) {
-        matmul.multiply<T>({.out = op.gram, .left = x, .right = x, .m = a, .n = a, .k = b, .batch = op.count,
-                            .left_transposed = !wide, .right_transposed = wide}, stream);
-        matmul.multiply<T>({.out = op.polynomial, .left = op.gram, .right = op.gram, .addend = op.gram, .m = a, .n = a,
-                            .k = a, .batch = op.count, .alpha = step.r, .beta = step.q}, stream);
+        matmul.multiply<T>({.out = op.gram, .x = x, .m = a, .k = b, .batch = op.count, .transposed = !wide}, stream);
+        matmul.multiply<T>({.out = op.polynomial, .x = op.gram, .addend = op.gram, .m = a, .k = a, .batch = op.count,
+                            .alpha = step.r, .beta = step.q}, stream);
         const std::span<const T> left = wide ? op.polynomial : x, right = wide ? x : op.polynomial;
         matmul.multiply<T>({.out = next, .left = left, .right = right, .addend = x, .m = op.rows, .n = op.columns,
                             .k = a, .batch = op.count, .beta = step.p}, stream);

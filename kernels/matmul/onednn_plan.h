@@ -105,9 +105,16 @@ inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     return plan;
 }
 
+// The part of a product's result that is computed: some rows, and of these the first columns.
+struct Part {
+    int first_row, rows, columns;
+    auto operator<=>(const Part&) const = default;
+};
+
 // A ScaledProduct in bf16, whose addend is in `out` already. alpha and beta are part of the primitive.
 struct ScaledShape {
     int m, n, k, batch;
+    Part part;
     bool left_transposed, right_transposed;
     float alpha, beta;
     int threads;
@@ -116,13 +123,16 @@ struct ScaledShape {
 
 inline Plan make_plan(const ScaledShape& shape, const dnnl::engine& engine) {
     const std::int64_t m = shape.m, n = shape.n, k = shape.k, batch = shape.batch;
-    const auto matrices = [&](std::int64_t rows, std::int64_t columns, bool transposed) {
-        const memory::dims strides = transposed ? memory::dims{rows * columns, 1, rows}
-                                                : memory::dims{rows * columns, columns, 1};
-        return memory::desc({batch, rows, columns}, memory::data_type::bf16, strides);
+    const std::int64_t rows = shape.part.rows, columns = shape.part.columns;
+    // `stride`: between rows, or if transposed between columns
+    const auto matrices = [&](std::int64_t height, std::int64_t width, bool transposed, std::int64_t stride,
+                              std::int64_t size) {
+        const memory::dims strides = transposed ? memory::dims{size, 1, stride} : memory::dims{size, stride, 1};
+        return memory::desc({batch, height, width}, memory::data_type::bf16, strides);
     };
-    const memory::desc left = matrices(m, k, shape.left_transposed), right = matrices(k, n, shape.right_transposed),
-                       out = matrices(m, n, false);
+    const memory::desc left = matrices(rows, k, shape.left_transposed, shape.left_transposed ? m : k, m * k),
+                       right = matrices(k, columns, shape.right_transposed, shape.right_transposed ? k : n, k * n),
+                       out = matrices(rows, columns, false, n, m * n);
     dnnl::post_ops scaling;
     if (shape.alpha != 1) append_factor(scaling, shape.alpha);
     if (shape.beta != 0) scaling.append_sum(shape.beta);

@@ -1,6 +1,6 @@
 // simt_skip.h - SIMT_SKIP_BARRIER=FILE:LINE: every plain __syncthreads and __syncwarp on that line returns immediately,
 // as if it were deleted. If no test then fails, either the barrier or a test is missing its purpose
-// (dev/mutate_barriers.sh). FILE is the end of a path: "reduce.cuh:43".
+// (dev/mutate/mutate_barriers.sh). FILE is the end of a path: "reduce.cuh:43".
 #pragma once
 #include <cstdint>
 #include <string>

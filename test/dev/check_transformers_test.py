@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# check_transformers_test.py - dev/check_transformers.py: which tokens of a shard it predicts and, if torch is
+# check_transformers_test.py - dev/peers/check_transformers.py: which tokens of a shard it predicts and, if torch is
 # installed, their loss compared with one computed token by token
 import importlib.util
 import io
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from run_support import WithFolder, main, program
 
-check_transformers = program('check_transformers.py')
+check_transformers = program('peers/check_transformers.py')
 HAS_TORCH = all(importlib.util.find_spec(name) for name in ('numpy', 'torch'))
 
 

@@ -7,7 +7,7 @@
 //   test/kernels/operations_test.cpp  compares the result with the formula, checks the memory around the tensors and
 //                                     bit-identical repetition, and compares the gradient with the derivative of the
 //                                     forward formula
-//   dev/bench.cpp                     measures speed, compared with the same formula as a plain loop and with the peak
+//   dev/bench/bench.cpp               measures speed, compared with the same formula as a plain loop and with the peak
 //                                     of the machine
 //
 // The formula is a template over the values that it is evaluated on: Rounded numbers give reference and tolerance

@@ -414,11 +414,11 @@ TEST_CASE("memory reused before the device has read it shows on a late schedule"
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
 }
 
-TEST_CASE("dev/kernel_traffic.py counts the memory traffic of the kernels of a step", "[stand_in]") {
+TEST_CASE("dev/bench/kernel_traffic.py counts the memory traffic of the kernels of a step", "[stand_in]") {
     const TrainingFolder folder;
     const Result result = run_with(folder, {}, 1, {"-i", folder.path("train_*.bin"), "-v", "0", "-b", "1", "-t", "16",
                                                    "-d", "16", "-x", "1", "-e", "custom:l=1,h=2,c=32,t=16"},
-                                   "dev/kernel_traffic.py");
+                                   "dev/bench/kernel_traffic.py");
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     // A step launches it once; its loads and stores use whole sectors, except at the ends of tensors.
@@ -426,10 +426,10 @@ TEST_CASE("dev/kernel_traffic.py counts the memory traffic of the kernels of a s
         R"([^]*\n\| `adamw_kernel<float, false, false>` \| 1 \| \d+ \| \d+ \| \d+ \| (0\.9|1\.)\d+ \| - \|\n[^]*)"));
 }
 
-TEST_CASE("dev/mutate_events.sh fails for unlisted changes without a failure, and listed ones with a failure",
+TEST_CASE("dev/mutate/mutate_events.sh fails for unlisted changes without a failure, and listed ones with a failure",
           "[stand_in]") {
     const TrainingFolder folder;
-    const auto script = fs::path(program("train_gpt2")).parent_path() / "../../dev/mutate_events.sh";
+    const auto script = fs::path(program("train_gpt2")).parent_path() / "../../dev/mutate/mutate_events.sh";
     const auto judge = [&](const std::string& lines) -> Result {
         std::ofstream(folder.path("changes.txt")) << lines;
         Process process({script, "--judge", folder.path("changes.txt")}, folder.path("judged.txt"));

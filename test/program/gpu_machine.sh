@@ -36,7 +36,7 @@ echo 99000000 >"$scratch/room"
 tool "$tools" ldd <<<'grep -v "^$" "$(dirname "$0")/../linked"'
 echo "	libnvrtc.so.13 => $scratch/other/nvidia/cu13/lib/libnvrtc.so.13 (0x00007f0000000000)" >"$scratch/linked"
 touch "$scratch/torch/torch.py" "$scratch/torch/numpy.py"
-cat >"$tree/dev/peer_pytorch.py" <<PYTHON
+cat >"$tree/dev/peers/peer_pytorch.py" <<PYTHON
 import os
 with open('$calls', 'a') as calls:
     print('peer_pytorch.py', 'LIBRARIES=' + os.environ.get('LD_LIBRARY_PATH', ''), file=calls)

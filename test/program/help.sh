@@ -30,21 +30,21 @@ refuses() {
     [ "$(wc -l <<<"$said")" = 1 ] || fail "$name with an unknown argument prints more than one line: $said"
 }
 root=$PWD
-for script in scripts/*.sh dev/*.sh dev/gpu_check/{pack,planted_faults,text}.sh; do
+for script in scripts/*.sh dev/{,bench/,mutate/}*.sh dev/gpu_check/{pack,planted_faults,text}.sh; do
     case $script in
         scripts/help.sh | scripts/progress.sh | scripts/launch.sh) continue ;;  # to source
-        dev/limited_link.sh) continue ;;
+        dev/bench/limited_link.sh) continue ;;
     esac
     answers "$script" bash "$root/$script" --help
     case $script in  # accept any argument, as a file or a flag of train_gpt2
         scripts/quickstart.sh | scripts/run_*) ;;
-        dev/mutate_*) ;;  # names of the lines to remove
+        dev/mutate/mutate_*) ;;  # names of the lines to remove
         dev/gpu_check/planted_faults.sh) ;;  # arguments of compute-sanitizer
-        dev/bench_onebit.sh) refuses "$script" bash "$root/$script" --word ;;
+        dev/bench/bench_onebit.sh) refuses "$script" bash "$root/$script" --word ;;
         *) refuses "$script" bash "$root/$script" 1 2 3 4 5 ;;
     esac
 done
-for source in dev/*.cpp; do
+for source in dev/{,bench/,peers/}*.cpp; do
     tool=$(basename "$source" .cpp)
     answers "$tool" "$root/$build/$tool" --help
     refuses "$tool" "$root/$build/$tool" --word

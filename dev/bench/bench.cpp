@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "dev/bench.h"
-#include "dev/bench_ceiling.h"
+#include "dev/bench/bench.h"
+#include "dev/bench/bench_ceiling.h"
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"

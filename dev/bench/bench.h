@@ -1,4 +1,4 @@
-// bench.h - timers of the programs in dev/: warm up, repeat for a time budget, report the median
+// bench.h - timers of the benchmarks: warm up, repeat for a time budget, report the median
 #pragma once
 #include <algorithm>
 #include <chrono>

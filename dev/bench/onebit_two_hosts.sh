@@ -7,9 +7,9 @@
 # and draws runs/onebit_two_hosts.png. Takes some ten minutes, most of them for AdamW.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 2 "$@"
-cd "$(dirname "$(realpath "$0")")/.."
+cd "$(dirname "$(realpath "$0")")/../.."
 rate=${1:-0.1} steps=${2:-300} ranks=${RANKS_OF_HOST:-1}
 [ $# -le 2 ] || { echo "error: expected a rate and a number of steps; not \"$*\"" >&2; exit 2; }
 [[ $ranks =~ ^[1-9]$ ]] || { echo "error: RANKS_OF_HOST is \"$ranks\"; expected 1 to 9" >&2; exit 2; }
@@ -17,8 +17,8 @@ rate=${1:-0.1} steps=${2:-300} ranks=${RANKS_OF_HOST:-1}
     awk "BEGIN { exit !($rate >= 0.001 && $rate <= 100) }" ||
     { echo "error: expected a rate of 0.001 to 100 Gbit/s and a number of steps, at least 20; not \"$*\"" >&2; exit 2; }
 [ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
-# shellcheck source=dev/limited_link.sh
-. dev/limited_link.sh
+# shellcheck source=dev/bench/limited_link.sh
+. dev/bench/limited_link.sh
 make_hosts
 limit "$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")"
 bible -f gen1:1-rev22:21 >"$work/bible.txt"

@@ -11,8 +11,8 @@
 # --judge checks only this, for the FILE of earlier runs.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
-cd "$(dirname "$0")/.."
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
+cd "$(dirname "$0")/../.."
 
 # Changes that no run detects, and why the call stays.
 may_pass() {

@@ -3,8 +3,8 @@
 # fp32: two ranks on two hosts, which are network namespaces of this machine, joined by a link of GBIT_S Gbit/s each way
 # (default: 0.1 1 10)
 #
-#   dev/bench_onebit.sh                         # GPT-2 124M; some seven minutes, most of them at 0.1 Gbit/s
-#   ROUNDS=3 FLAGS="--model d6" dev/bench_onebit.sh -o links.md 0.5
+#   dev/bench/bench_onebit.sh                   # GPT-2 124M; some seven minutes, most of them at 0.1 Gbit/s
+#   ROUNDS=3 FLAGS="--model d6" dev/bench/bench_onebit.sh -o links.md 0.5
 #
 # Prints a Markdown table and writes it to FILE. Its columns are those of bench_onebit.cpp, medians over ROUNDS (default
 # 5); ratios are medians over the rounds. "link" is the share of the link's rate that the all-reduces reached. FLAGS are
@@ -13,8 +13,8 @@
 # and tc's token bucket filter.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
-cd "$(dirname "$(realpath "$0")")/.."
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
+cd "$(dirname "$(realpath "$0")")/../.."
 program=$(realpath -m "${PROGRAM:-build/cpu/bench_onebit}") rounds=${ROUNDS:-5} file=
 if [ "${1:-}" = -o ]; then
     [ $# -ge 2 ] || { echo "error: -o is the last argument; expected a file after it" >&2; exit 2; }
@@ -36,8 +36,8 @@ if [ -n "$file" ]; then { : >>"$file"; } 2>/dev/null || refuse "$file cannot be 
 [ -x "$program" ] || refuse "no $program; run make DEVICE=cpu tools first"
 
 command -v jq >/dev/null || { echo "skipped: no jq"; exit 77; }
-# shellcheck source=dev/limited_link.sh
-. dev/limited_link.sh
+# shellcheck source=dev/bench/limited_link.sh
+. dev/bench/limited_link.sh
 make_hosts
 export PROGRAM=$program
 

@@ -9,9 +9,9 @@
 # AdamW's.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 2 "$@"
-cd "$(dirname "$(realpath "$0")")/.."
+cd "$(dirname "$(realpath "$0")")/../.."
 steps=${1:-1000} seeds=${2:-3}
 [[ $steps =~ ^[0-9]+$ && $seeds =~ ^[0-9]+$ && $steps -ge 50 && $seeds -ge 1 ]] ||
     { echo "error: expected numbers of steps, at least 50, and of seeds; not \"$*\"" >&2; exit 2; }

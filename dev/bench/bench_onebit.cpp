@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "dev/bench.h"
+#include "dev/bench/bench.h"
 #include "dev/tool_main.h"
 #include "kernels/gradient_copy.h"
 #include "llmc/base/counted.h"

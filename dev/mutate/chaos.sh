@@ -9,7 +9,7 @@
 # Prints its counts. Exit status 1: something differs.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 kills=100
 if [[ ${1:-} =~ ^[^-] ]]; then
     kills=$1
@@ -18,7 +18,7 @@ fi
 whole_numbers "$kills"
 [[ ${1:--} = -* ]] || { echo "error: unexpected argument \"$1\"; expected flags of train_gpt2" >&2; exit 2; }
 flags=("$@")
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 RANDOM=${SEED:-1}
 bin=${BIN:-build/cpu/train_gpt2}
 [ -x "$bin" ] || { echo "error: no $bin; make DEVICE=cpu all" >&2; exit 2; }

@@ -9,9 +9,9 @@
 # Exit codes: 0 no kernel spills, 1 one spills, 2 no reports found.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 1 "$@"
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 shopt -s nullglob globstar
 build=${1:-build/cuda}
 reports=("$build"/kernels/**/*.ptxas)

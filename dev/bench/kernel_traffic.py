@@ -49,7 +49,7 @@ def main(flags):
         lines = Path(__file__).read_text().splitlines()[1:]
         print('\n'.join(line[2:] for line in lines[:next(i for i, line in enumerate(lines) if line[:1] != '#')]))
         return 0
-    program = Path(__file__).parent.parent / 'build/stand-in/train_gpt2'
+    program = Path(__file__).parents[2] / 'build/stand-in/train_gpt2'
     if not program.exists():
         print(f'error: no {program}; make -f test/stand_in/Makefile', file=sys.stderr)
         return 2

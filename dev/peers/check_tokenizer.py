@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_tokenizer.py - compares dev/tokenize with OpenAI's tiktoken, and opens a saved model's folder in transformers
 
-    dev/check_tokenizer.py FILE...               compares the ids of dev/tokenize --tokenizer gpt2 with tiktoken's
-    dev/check_tokenizer.py --model FOLDER        AutoTokenizer, and pipeline("text-generation") if torch is installed
+    dev/peers/check_tokenizer.py FILE...         compares the ids of dev/tokenize --tokenizer gpt2 with tiktoken's
+    dev/peers/check_tokenizer.py --model FOLDER  AutoTokenizer, and pipeline("text-generation") if torch is installed
 
 Needs tiktoken and numpy, or transformers, for example in a virtual environment. tiktoken gets GPT-2's ranks from
 --merges, because it would download its own table. The comparison skips bytes that are not UTF-8, which tiktoken does
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 END_OF_TEXT = 50256
 
 

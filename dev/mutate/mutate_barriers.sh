@@ -7,8 +7,8 @@
 # exit status is then 1; also if a run takes longer than TIMEOUT seconds (300), which decides nothing.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
-cd "$(dirname "$0")/.."
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
+cd "$(dirname "$0")/../.."
 export OMP_WAIT_POLICY=passive
 limit=${TIMEOUT:-300}
 fibers=build/fibers/tests races=build/fibers-thread/tests

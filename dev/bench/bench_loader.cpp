@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <random>
 
-#include "dev/bench.h"
+#include "dev/bench/bench.h"
 #include "dev/tool_main.h"
 #include "llmc/base/counted.h"
 #include "llmc/data/data_loader.h"

@@ -9,10 +9,10 @@
 # in DIR=runs and are deleted. Needs a CPU build and an otherwise idle machine.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 2 "$@"
 whole_numbers "$@"
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 bin=${BIN:-build/cpu/train_gpt2} dir=${DIR:-runs}
 every=${1:-12} saves=${2:-8}
 [ -x "$bin" ] || { echo "error: no $bin; run make DEVICE=cpu all tools first" >&2; exit 2; }

@@ -6,9 +6,9 @@
 # `exceptions`, 1 others were not. Needs gcov and jq; takes some minutes.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 0 "$@"
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 build=(make -j"$(nproc)" DEVICE=fibers SUFFIX=-coverage OPTIMISE=-O1 EXTRA=--coverage build/fibers-coverage/tests)
 "${build[@]}" >build/coverage.log 2>&1 || { tail -n 20 build/coverage.log; exit 1; }
 find build/fibers-coverage build/host-coverage -name '*.gcda' -delete

@@ -9,10 +9,10 @@
 # Needs a CPU build, the quickstart's data and an otherwise idle machine.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+. "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 2 "$@"
 whole_numbers "$@"
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 bin=${BIN:-build/cpu/train_gpt2}
 steps=${1:-30} rounds=${2:-3}
 for need in "$bin" build/cpu/random_shard data/bible/bible_train_000000.bin; do

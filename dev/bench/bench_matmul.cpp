@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "dev/bench.h"
+#include "dev/bench/bench.h"
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
