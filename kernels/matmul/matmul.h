@@ -106,6 +106,7 @@ public:
     // The sum over k is in float and rounded to T once, after the addition. m, n and k must be multiples of
     // 16 / sizeof(T). Not autotuned.
     template <class T> void multiply(const ScaledProduct<T>& op, StreamRef stream);
+    // On a GPU autotuned: the library computes the whole product, symmetric_product.h half of it.
     template <class T> void multiply(const SymmetricProduct<T>& op, StreamRef stream);
 
     // Whether there are several algorithms per shape, so that products should be timed before a run.

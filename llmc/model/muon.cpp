@@ -170,7 +170,28 @@ private:
     device::Array<double> partial_, squared_norm_;
 };
 
+template <class T>
+void choose_products_of(const std::vector<MuonBatch>& batches, Context& context) {
+    for (const MuonBatch& batch : batches) {
+        device::Array<T> matrices(std::size_t(batch.elements())), other(matrices.size()),
+            gram(std::size_t(batch.gram_elements())), polynomial(gram.size());
+        matrices.zero(context.stream);
+        kernels::newton_schulz<T>(context.matmul, {.matrices = matrices.span(), .other = other.span(),
+                                                   .gram = gram.span(), .polynomial = polynomial.span(),
+                                                   .count = batch.count, .rows = batch.rows, .columns = batch.columns,
+                                                   .steps = std::span(kernels::kMuonSteps).first(1)}, context.stream);
+        context.stream.sync();  // before the memory is freed
+    }
+}
+
 }  // namespace
+
+void choose_muon_products(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype,
+                          Context& context) {
+    const std::vector<MuonBatch> batches = batches_of(GradientBuckets(table, sharding));
+    if (dtype == kernels::DType::bf16) choose_products_of<bf16>(batches, context);
+    else choose_products_of<float>(batches, context);
+}
 
 std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradients,
                                      const OptimizerSettings& settings, Context& context) {

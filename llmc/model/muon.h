@@ -21,6 +21,10 @@ namespace llmc {
 std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradients,
                                      const OptimizerSettings& settings, Context& context);
 
+// Times the products of orthogonalizing that can be selected, in memory of its own, with the batches of this rank.
+void choose_muon_products(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype,
+                          Context& context);
+
 // Bytes in addition to AdamW's: the momentum of this rank's matrices, and working memory in the type of the parameters.
 // Without the lists of tiles.
 std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype);

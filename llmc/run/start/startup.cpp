@@ -19,6 +19,7 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/batch_upload.h"
+#include "llmc/model/muon.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/version.h"
 
@@ -148,6 +149,7 @@ void choose_products(Model& model, const RunPlan& plan, Context& context) {
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i % std::size_t(vocabulary));
     BatchUpload upload(plan.setup.shape, vocabulary, context);
     model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation), plan.micro_batches > 1);
+    if (plan.optimizer.muon) choose_muon_products(plan.table, plan.setup.sharding, model.dtype(), context);
 }
 
 }  // namespace
