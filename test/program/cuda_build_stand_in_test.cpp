@@ -116,6 +116,8 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like its kernel
         CHECK(numbers_of(folder, schedule) == numbers_of(folder, "eager"));
         CHECK(model_of(folder, schedule, run.last) == model_of(folder, "eager", run.last));
     }
+    if (std::ranges::find(run.flags, "muon") != run.flags.end())
+        CHECK_THAT(read_bytes(kept), Contains("symmetric product ") && Contains("whole ") && Contains("half "));
     const bool bf16 = std::ranges::find(run.flags, "bf16") != run.flags.end();
     Texts alone = run.flags;
     const bool of_ranks = run.tolerance_of_signs > 0;
