@@ -33,8 +33,7 @@ using namespace base;
 
 namespace {
 
-using llmc::Tokenizer;
-using llmc::Vocabulary;
+using llmc::Tokenizer, llmc::Vocabulary;
 using Ids = std::vector<int>;
 
 cxxopts::Options command_line() {
