@@ -32,6 +32,7 @@
 #include "kernels/matmul/algorithm_choice.h"
 #include "kernels/matmul/check.h"
 #include "kernels/matmul/onednn_plan.h"
+#include "kernels/matmul/onednn_symmetric.h"
 #include "kernels/matmul/onednn_widen.h"
 
 namespace kernels {
@@ -88,21 +89,6 @@ std::string library_name() {
     const std::string isa = found != std::end(kKnown) ? found->second : kOldest;
     return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
            std::to_string(version->patch) + (isa.empty() ? "" : ", ") + isa;
-}
-
-// The rows of a symmetric product that are computed at a time, each up to its block's end: 8 blocks are 9 / 16 of the
-// whole product. Time in ms without and with blocks, one thread of a Zen 5, one product in fp32 and in bf16:
-//
-//   m      k     x x^T, fp32    x^T x, fp32    x x^T, bf16    x^T x, bf16
-//   384    1536  6.0   3.8      7.4   4.2      9.9   8.6      10.6  10.1
-//   768    3072  62.3  38.3     54.3  37.2     61.7  40.0     68.5  53.3
-//   1024   4096  -              -              166   119      157   152
-//
-// Below 384 rows blocks were up to 50 % slower in bf16; in fp32 equal, but for 256 x 1024 up to 28 % faster.
-int rows_of_a_block(int m) {
-    constexpr int kLeastRows = 384, kBlocks = 8, kMultiple = 32;
-    if (m < kLeastRows) return m;
-    return ((m + kBlocks - 1) / kBlocks + kMultiple - 1) / kMultiple * kMultiple;
 }
 
 // oneDNN takes inputs as pointers to non-const.
@@ -238,12 +224,12 @@ struct Matmul::State {
     template <class T> void multiply(const SymmetricProduct<T>& op) {
         const ScaledProduct<T> whole = op.whole();
         add_before(whole);
-        const int rows = rows_of_a_block(op.m);
+        const int rows = symmetric::rows_of_a_block(op.m);
         for (int first = 0; first < op.m; first += rows) {
             const int end = std::min(first + rows, op.m);
             multiply(whole, {first, end - first, end});
         }
-        if (rows < op.m) mirror(op);
+        if (rows < op.m) symmetric::mirror(op);
     }
 
     // A library adds to its result.
@@ -298,20 +284,6 @@ struct Matmul::State {
                     out[row * n + j] = bf16_from_float(op.alpha * sums[row * columns + j] +
                                                        (addend ? op.beta * bf16_to_float(addend[row * n + j]) : 0.0f));
         }
-    }
-    // Copies the lower triangle of each matrix to the upper one, in tiles, so that both stay in the L1 cache.
-    template <class T> static void mirror(const SymmetricProduct<T>& op) {
-        constexpr std::int64_t kTile = 32;
-        const std::int64_t m = op.m, tiles = (m + kTile - 1) / kTile;
-#pragma omp parallel for collapse(2) schedule(dynamic)
-        for (int item = 0; item < op.batch; ++item)
-            for (std::int64_t tile = 0; tile < tiles; ++tile) {
-                T* const out = op.out.data() + item * m * m;
-                const std::int64_t first = tile * kTile, end = std::min(first + kTile, m);
-                for (std::int64_t left = 0; left <= first; left += kTile)
-                    for (std::int64_t j = left; j < std::min(left + kTile, m); ++j)
-                        for (std::int64_t i = std::max(first, j + 1); i < end; ++i) out[j * m + i] = out[i * m + j];
-            }
     }
     template <class T> static std::string described(const ScaledProduct<T>& op) {
         return std::to_string(op.batch) + " of " + std::to_string(op.m) + " x " + std::to_string(op.k) + " x " +

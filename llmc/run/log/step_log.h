@@ -37,8 +37,8 @@ public:
     void flush() { report_pending(0); }
 
     static constexpr int kMostFailedSteps = 10;
-    // The size of the outlier window: after so many skipped steps it no longer describes the data or the model. A limit
-    // of ten would end a run at a segment of bad data; outliers, unlike non-finite numbers, end with it.
+    // The size of the outlier window: after that many skipped steps it no longer describes the data or the model. A
+    // limit of ten would end a run at a segment of bad data; outliers, unlike non-finite numbers, end with it.
     static constexpr int kMostStepsWithoutUpdate = kernels::OutlierWindow::kSize;
     // Consecutive steps up to the last one reported: with a loss or norm that was not finite (failed); without an
     // update, for that reason or as outliers. Steps without targets do not count.

@@ -69,7 +69,7 @@ void check_together(const CommandLine& line) {
                 "at most --max-steps = " + std::to_string(o.max_steps));
     require(o.micro_batch > 0 || o.total_batch_tokens > 0, "--micro-batch", "auto without --total-batch-tokens",
             "the tokens of a step, of which the micro-batch is a part", "set -d, or a number for -b");
-    const Options defaults;  // need no such data, also from a file with all options
+    const Options defaults;  // are accepted without data, because a file with all options contains them
     if (line.given.contains("val-every") && o.val_every > 0 && o.val_every != defaults.val_every)
         require(!o.val_data.empty(), "--val-data", "missing", "validation shards, because --val-every is set",
                 "set -j, or remove --val-every");
