@@ -151,7 +151,8 @@ void choose_products(Model& model, const RunPlan& plan, Context& context) {
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i % std::size_t(vocabulary));
     BatchUpload upload(plan.setup.shape, vocabulary, context);
     model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation), plan.micro_batches > 1);
-    if (plan.optimizer.muon) choose_muon_products(plan.table, plan.setup.sharding, model.dtype(), context);
+    if (plan.setup.training && plan.optimizer.muon)
+        choose_muon_products(plan.table, plan.setup.sharding, model.dtype(), context);
 }
 
 }  // namespace
