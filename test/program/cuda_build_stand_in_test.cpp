@@ -40,6 +40,14 @@ Result run_with(const TrainingFolder& folder, const Texts& environment, int rank
     return {exit_code, process.output()};
 }
 
+// misuse NAME with an environment variable.
+Result run_misuse(const std::string& variable, const std::string& name) {
+    const ScratchFolder folder;
+    Process process({"env", variable, program("misuse"), name}, folder.path() / "output.txt");
+    const int exit_code = process.exit_code();
+    return {exit_code, process.output()};
+}
+
 // 192 positions a step: 12 sequences for 1, 2, 3 or 4 ranks.
 Texts flags_of(const TrainingFolder& folder, const std::string& out, const Texts& more) {
     Texts all{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-b", "1", "-t", "16", "-d", "192",
@@ -315,10 +323,7 @@ TEST_CASE("the stand-ins report errors of a program on the device, and report no
         {"an event recorded too early", {"race: \""}},
     }));
     for (const std::string schedule : kSchedules) {
-        Process process({"env", "STAND_IN_SCHEDULE=" + schedule, program("misuse"), name},
-                        fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
-        const int exit_code = process.exit_code();
-        const std::string output = process.output();
+        const auto [exit_code, output] = run_misuse("STAND_IN_SCHEDULE=" + schedule, name);
         CAPTURE(name, schedule, output);
         for (const std::string& text : says) CHECK_THAT(output, Contains("stand-in: ") && Contains(text));
         CHECK(exit_code == (says.empty() ? 0 : std::string(name) == "leak" ? 97 : 96));
@@ -346,10 +351,7 @@ TEST_CASE("the stand-ins refuse unknown settings, and list the known ones", "[st
         {"STAND_IN_SCHEDUL=late",
          "STAND_IN_SCHEDUL is not a variable of the stand-ins; expected one of STAND_IN_SCHEDULE, "},
     }));
-    Process process({"env", told, program("misuse"), "nothing"},
-                    fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
-    const int exit_code = process.exit_code();
-    const std::string output = process.output();
+    const auto [exit_code, output] = run_misuse(told, "nothing");
     CAPTURE(told, output);
     CHECK(exit_code == 96);
     CHECK_THAT(output, StartsWith("stand-in: ") && Contains(says));
@@ -381,10 +383,10 @@ TEST_CASE("the stand-in for NCCL reports where the ranks' calls differ, instead 
 
 TEST_CASE("memory reused before the device has read it shows on a late schedule", "[stand_in]") {
     const auto printed = [](const std::string& schedule, const std::string& name) {
-        Process process({"env", "STAND_IN_SCHEDULE=" + schedule, program("misuse"), name},
-                        fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
-        REQUIRE(process.exit_code() == 0);
-        return process.output();
+        const Result result = run_misuse("STAND_IN_SCHEDULE=" + schedule, name);
+        CAPTURE(name, schedule, result.output);
+        REQUIRE(result.exit_code == 0);
+        return result.output;
     };
     CHECK(printed("late", "pinned memory reused") == "2\n");
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");

@@ -17,7 +17,8 @@ constexpr ProductShape kWeight{.product = Product::backward_weight, .dtype = DTy
 const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
 
 // Algorithms of one byte, their run time in ms; 0 cannot run. They sleep, because on a busy machine a
-// thread that computes may wait for a core for longer than any of them runs.
+// thread that computes may wait for a core for longer than any of them runs. There a sleep takes several ms more, too:
+// times whose order matters differ by 40.
 struct FakeLibrary {
     AlgorithmBytes fused, bare;
     std::set<int> unsteady;         // bits differ from run to run
@@ -127,7 +128,7 @@ TEST_CASE("without timing the library's first algorithm of its first form is use
 }
 
 TEST_CASE("the fastest of all forms is stored, and used again without timing", "[matmul][tuning][host_time]") {
-    FakeLibrary fake{.fused = {20, 30, 0}, .bare = {40, 0, 5, 60}};
+    FakeLibrary fake{.fused = {50, 60, 0}, .bare = {70, 0, 5, 60}};
     TunedAlgorithms tuned;
     tuned.timing = true;
     const ChosenAlgorithm fastest{kBare, {5}};
@@ -144,7 +145,7 @@ TEST_CASE("the fastest of all forms is stored, and used again without timing", "
 
     fake.accepts_all = false;  // such as one stored on another GPU
     const auto instead = choose_algorithm(kWeight, fake.library(), &tuned, nullptr);
-    CHECK(instead == (tuned.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
+    CHECK(instead == (tuned.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {50}}));
 }
 
 TEST_CASE("a stored form without an algorithm selects the library's first of that form", "[matmul][tuning]") {
@@ -164,10 +165,10 @@ TEST_CASE("a stored form without an algorithm selects the library's first of tha
 }
 
 TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[matmul][tuning][host_time]") {
-    FakeLibrary fake{.fused = {2, 4}, .bare = {30, 8}, .unsteady = {2, 4}};
+    FakeLibrary fake{.fused = {2, 4}, .bare = {90, 45}, .unsteady = {2, 4}};
     TunedAlgorithms tuned;
     tuned.timing = true;
-    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kBare, {8}});
+    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kBare, {45}});
     fake.unsteady = {2};
     TunedAlgorithms others;
     others.timing = true;
