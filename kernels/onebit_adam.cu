@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(1) onebit_admit_kernel(std::span<std::int32_t>
     finite[0] = scalars[0].skip == kNoSkip;
 }
 
-__global__ void __launch_bounds__(1) onebit_settle_kernel(std::span<StepScalars> scalars,
-                                                          std::span<const std::int32_t> finite) {
+__global__ void __launch_bounds__(1) onebit_skip_non_finite_kernel(std::span<StepScalars> scalars,
+                                                                   std::span<const std::int32_t> finite) {
     StepScalars& step = scalars[0];
     if (finite[0] != 0 || step.skip != kNoSkip) return;
     step.skip = kSkipNonFinite;
@@ -141,10 +141,10 @@ void onebit_admit(std::span<std::int32_t> finite, std::span<const StepScalars> s
     simt::launch<onebit_admit_kernel>({.grid = 1, .block = 1, .stream = stream}, finite, scalars);
 }
 
-void onebit_settle(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream) {
+void onebit_skip_non_finite(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream) {
     require_at_least("finite", finite.size(), 1);
     require_at_least("scalars", scalars.size(), 1);
-    simt::launch<onebit_settle_kernel>({.grid = 1, .block = 1, .stream = stream}, scalars, finite);
+    simt::launch<onebit_skip_non_finite_kernel>({.grid = 1, .block = 1, .stream = stream}, scalars, finite);
 }
 
 template <class T>

@@ -24,7 +24,7 @@ namespace kernels {
 void onebit_admit(std::span<std::int32_t> finite, std::span<const StepScalars> scalars, StreamRef stream);
 // Call it after the last onebit_check_scales. If a scale is not finite, the step is skipped as kSkipNonFinite and
 // adam_step restored; the outlier window keeps the step's loss and norm.
-void onebit_settle(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream);
+void onebit_skip_non_finite(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream);
 
 inline constexpr std::int32_t kUnchanged = 2;  // DecaySegment::decays of tensors that onebit_adam does not touch
 

@@ -71,7 +71,7 @@ public:
     std::string describe() const override { return "no network"; }
     void wait(device::StreamRef, CommEvent) override {}
     void sync(CommEvent) override {}
-    void settle(bool) noexcept override {}
+    void end_all(bool) noexcept override {}
     void host_reduce(std::span<std::int64_t>, HostReduction) override {}
     std::vector<std::string> host_gather(std::string_view mine) override {
         return std::vector<std::string>(std::size_t(size()), std::string(mine));

@@ -149,7 +149,7 @@ public:
     std::unique_ptr<Communicator> split(int) override { return std::make_unique<Alone>(this); }
     void wait(device::StreamRef, CommEvent) override {}
     void sync(CommEvent) override { device::sync(compute_); }
-    void settle(bool) noexcept override {
+    void end_all(bool) noexcept override {
         try {
             device::sync(compute_);
         } catch (...) {  // a kernel's error: the next use of the stream throws it again

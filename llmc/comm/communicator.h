@@ -152,7 +152,7 @@ public:
     // On return no device collective accesses memory any more: waits for all of them, and calls abort() if one has
     // failed. With `abandon` it ends them instead of waiting (ncclCommAbort): results are undefined, and no further
     // collectives are possible.
-    virtual void settle(bool abandon) noexcept = 0;
+    virtual void end_all(bool abandon) noexcept = 0;
 
     // ---- control plane
     // elementwise; every rank gets the result

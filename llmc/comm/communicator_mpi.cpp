@@ -60,7 +60,7 @@ public:
           control_(control),
           payload_(payload) {}
     ~Mpi() override {
-        settle(std::uncaught_exceptions() > 0);
+        end_all(std::uncaught_exceptions() > 0);
         if (!is_part_ || leaving_) return;
         const std::lock_guard lock(mpi_);
         MPI_Comm_free(&control_);
@@ -97,7 +97,7 @@ public:
         if (stream_) stream_->sync(event.number);
     }
     std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
-    void settle(bool abandon) noexcept override {
+    void end_all(bool abandon) noexcept override {
         if (abandon) {
             process_->session->orderly = false;
             leaving_ = true;

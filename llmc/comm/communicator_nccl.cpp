@@ -75,7 +75,7 @@ public:
         watchdog_ = std::thread([this] { watch(); });
     }
     ~Nccl() override {
-        settle(std::uncaught_exceptions() > 0);
+        end_all(std::uncaught_exceptions() > 0);
         stop_watchdog();
         if (nccl_) ncclCommDestroy(nccl_);
     }
@@ -97,13 +97,13 @@ public:
     }
     std::unique_ptr<Communicator> duplicate_control() override { return control_->duplicate_control(); }
     std::optional<CommTimes> times() const override { return stream_->times(); }
-    void settle(bool abandon) noexcept override {
+    void end_all(bool abandon) noexcept override {
         if (abandon) {
             stop_watchdog();  // it must not use the communicator any more
             // ends kernels that wait for other ranks, so that the stream drains
             if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));
-            control_->settle(true);
-            if (whole()) whole()->settle(true);
+            control_->end_all(true);
+            if (whole()) whole()->end_all(true);
             return;
         }
         try {

@@ -79,7 +79,7 @@ void GradientExchange::finish() {
 
 void GradientExchange::take_norms() {
     for (int bucket = 0; bucket < buckets_.size(); ++bucket) {
-        settle(bucket);
+        finish_bucket(bucket);
         sums_.add_reduced(bucket, reduced());
     }
 }

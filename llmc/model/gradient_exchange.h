@@ -102,7 +102,7 @@ protected:
     CommEvent all_reduce(std::span<const ElementRange> ranges);
     CommEvent reduce_to_owners(int bucket);
     const MicroStep& micro() const { return sums_.micro(); }
-    // Called by finish() before it gathers the rows of sums: settles all buckets, and computes the norms of shards.
+    // Called by finish() before it gathers the rows of sums: finishes all buckets, and computes the norms of shards.
     virtual void take_norms();
     void add_sketched(std::span<const float> gradient, std::uint32_t draw) { sums_.add_sketched(gradient, draw); }
 
@@ -118,7 +118,7 @@ private:
     virtual void reduce(int bucket) = 0;
     // Called once per bucket, after the last micro-batch. On return: the compute stream sees reduced() of its shard,
     // and the communicator no longer uses its memory.
-    virtual void settle(int bucket) = 0;
+    virtual void finish_bucket(int bucket) = 0;
 
     template <class Enqueue> CommEvent in_group(Enqueue&& enqueue);
     template <class T> std::span<T> bucket_of(std::span<T> all, int bucket) const {

@@ -38,7 +38,7 @@ private:
     std::int64_t offset(int bucket) const final { return buckets()[bucket].flat.first; }
     bool reduces() const override { return micro().is_last(); }
     void reduce(int bucket) final { groups_[std::size_t(bucket)] = reduce_to_owners(bucket); }
-    void settle(int bucket) final {
+    void finish_bucket(int bucket) final {
         context_.communicator->wait(context_.stream, groups_[std::size_t(bucket)]);
         if (!reduces_in_bf16()) return;
         const bool all_own = !buckets().sharding().shards_state();
@@ -147,7 +147,7 @@ private:
     void reduce(int bucket) override {
         buffer_of(bucket) = {.bucket = bucket, .accumulate = !micro().is_first(), .group = reduce_to_owners(bucket)};
     }
-    void settle(int bucket) override {
+    void finish_bucket(int bucket) override {
         if (Buffer& buffer = buffer_of(bucket); buffer.bucket == bucket) drain(buffer);
     }
     // Adds the reduced contents of a buffer to this rank's shards; afterwards it may be overwritten.

@@ -213,7 +213,7 @@ private:
                          .end_sum = [&](CommEvent event, const ElementRange& range, std::span<float> mine) {
                              gradients_.end_sum(*within_, event, range, mine);
                          }});
-        kernels::onebit_settle(scalars, mean_->finite(), stream);
+        kernels::onebit_skip_non_finite(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
         for (std::size_t i = 0; i < mean_->buckets(); ++i) {
             const OnebitMean::Exchanged bucket = mean_->exchanged(i, gradient());

@@ -14,7 +14,7 @@
 // which encode the mean exactly, are then gathered within the node. So every rank sees the scales of all buckets and
 // computes the same verdict.
 //
-// No state changes before the verdict over all buckets; the caller applies it with onebit_settle
+// No state changes before the verdict over all buckets; the caller applies it with onebit_skip_non_finite
 // (kernels/onebit_adam.h).
 //
 // Bytes per rank for n elements on R ranks: 4 n worker errors, 8 n / R server errors and sums, n / 2 messages, and

@@ -135,7 +135,7 @@ public:
         if (prompt()) thread_ = std::thread([this] { run_promptly(); });
     }
     ~Local() override {
-        settle(std::uncaught_exceptions() > 0);
+        end_all(std::uncaught_exceptions() > 0);
         stop();
     }
     std::string describe() const override { return std::to_string(size()) + " ranks as threads"; }
@@ -176,7 +176,7 @@ public:
         }
     }
     void wait_for_all() { sync({posted_}); }
-    void settle(bool giving_up) noexcept override {
+    void end_all(bool giving_up) noexcept override {
         try {
             if (!giving_up) wait_for_all();
         } catch (...) {  // run_ranks() rethrows it

@@ -20,7 +20,7 @@ public:
     explicit CommScope(llmc::Communicator& communicator)
         : communicator_(communicator),
           exceptions_(std::uncaught_exceptions()) {}
-    ~CommScope() { communicator_.settle(std::uncaught_exceptions() > exceptions_); }
+    ~CommScope() { communicator_.end_all(std::uncaught_exceptions() > exceptions_); }
     CommScope(const CommScope&) = delete;
     CommScope& operator=(const CommScope&) = delete;
 

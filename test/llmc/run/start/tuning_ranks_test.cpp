@@ -32,7 +32,7 @@ Tuned tune(const Options& options, const std::vector<std::string>& devices) {
     Tuned tuned{std::vector<int>(devices.size()), {}, {}, {}, std::vector<std::vector<std::string>>(devices.size())};
     tuned.taken.resize(devices.size());
     tuned.said.resize(devices.size());
-    std::vector<int> settled(devices.size());  // Catch2 assertions are not thread-safe
+    std::vector<int> ready(devices.size());  // Catch2 assertions are not thread-safe
     tuned.heard = complaints(int(devices.size()), [&](Communicator& ranks) {
         const auto rank = std::size_t(ranks.rank());
         Context context = make_context(ranks);
@@ -52,10 +52,10 @@ Tuned tune(const Options& options, const std::vector<std::string>& devices) {
         tuned.taken[rank] = found ? found->taken : "nothing";
         tuned.said[rank] = tuning.describe();
         tuned.notes[rank] = tuning.notes();
-        settled[rank] = !context.tuned->timing && context.tuned->cache_bytes == context.device.cache;
+        ready[rank] = !context.tuned->timing && context.tuned->cache_bytes == context.device.cache;
     });
     for (std::size_t rank = 0; rank < devices.size(); ++rank)
-        CHECK((settled[rank] || tuned.heard[rank] != "accepted"));
+        CHECK((ready[rank] || tuned.heard[rank] != "accepted"));
     return tuned;
 }
 
