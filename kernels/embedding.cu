@@ -38,15 +38,15 @@ __device__ Slice slice_of_block(int channels, int slice, int packs_per_slice) {
     return {first, first + packs_per_slice < packs ? first + packs_per_slice : packs};
 }
 
-// Block number = bucket * slices + slice.
+// Block number = number of the token in `sorted` * slices + slice.
 template <class Geometry, class T>
 __global__ void token_gradient_kernel(EmbeddingBackward<T> op, int slices, int packs_per_slice) {
-    const int bucket = blockIdx.x / slices, start = op.bucket_start[bucket];
-    const int* rows = &op.bucket_row[start];
+    const int i = blockIdx.x / slices, start = op.sorted.start[i];
+    const int* rows = &op.sorted.row[start];
     block_row_sum<Geometry>(
-        &op.dtoken_table[std::size_t(op.bucket_token[bucket]) * op.channels], op.dout.data(), op.channels,
+        &op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels], op.dout.data(), op.channels,
         slice_of_block<Geometry, T>(op.channels, blockIdx.x % slices, packs_per_slice),
-        op.bucket_start[bucket + 1] - start, [rows](int i) { return rows[i]; }, true);
+        op.sorted.start[i + 1] - start, [rows](int k) { return rows[k]; }, true);
 }
 
 // Block number = position * slices + slice.
@@ -64,7 +64,7 @@ void launch_token_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, 
     const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
               slices = (packs + packs_per_slice - 1) / packs_per_slice;
     simt::launch<token_gradient_kernel<Geometry, T>>(
-        {.grid = unsigned(op.bucket_token.size()) * slices, .block = Geometry::threads,
+        {.grid = unsigned(op.sorted.token.size()) * slices, .block = Geometry::threads,
          .stream = stream}, op, slices, packs_per_slice);
 }
 
@@ -79,15 +79,15 @@ void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slic
                                                         packs_per_slice);
 }
 
-// A bucket is the rows of one token. Many small buckets (GPT-2's vocabulary: four rows on average) use small blocks. A
-// few huge ones (byte vocabulary: every sixth letter is a space) need many rows in flight, and slices of one cache
-// line, so that even one bucket keeps several SMs busy. Neither is measured yet.
-using SmallBuckets = RowSumGeometry<32, 4, kGpuPackBytes>;
-using HugeBuckets = RowSumGeometry<8, 64, kGpuPackBytes>;
-constexpr std::size_t kHugeBucketRows = 32;  // on average
+// Many tokens with few rows each (GPT-2's vocabulary: four on average) use small blocks. A few tokens with many rows
+// (bytes: every sixth letter is a space) need many rows in flight, and slices of one cache line, so that even one token
+// keeps several SMs busy. Neither is measured yet.
+using FewRows = RowSumGeometry<32, 4, kGpuPackBytes>;
+using ManyRows = RowSumGeometry<8, 64, kGpuPackBytes>;
+constexpr std::size_t kManyRows = 32;  // on average
 
-// Bytes of a row that one thread processes. Whole rows were up to 10 % faster on one core, but would leave a huge
-// bucket to a single core.
+// Bytes of a row that one thread processes. Whole rows were up to 10 % faster on one core, but would leave all rows of
+// a frequent token to a single core.
 constexpr int kCpuSliceBytes = 1024;
 
 template <class T>
@@ -129,24 +129,24 @@ void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
 template <class T>
 void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
-    const std::size_t rows = std::size_t(op.batch) * op.seq_len, buckets = op.bucket_token.size();
+    const std::size_t rows = std::size_t(op.batch) * op.seq_len, occurring = op.sorted.token.size();
     require(op.seq_len <= op.max_seq_len, "the sequence length of an embedding", op.seq_len, "at most max_seq_len",
             "choose a shorter --seq-len");
     require(op.dout.size() >= rows * op.channels, "the size of the embedding's dout", op.dout.size(),
             "at least batch * seq_len * channels");
-    require(op.bucket_start.size() == buckets + 1, "the number of bucket starts", op.bucket_start.size(),
-            "the number of buckets + 1");
-    require(op.bucket_row.size() == rows, "the number of bucketed rows", op.bucket_row.size(), "batch * seq_len");
-    require(buckets > 0, "the number of token buckets", buckets, "at least 1");
-    require(op.dtoken_table.size() >= buckets * op.channels, "the size of the token table's gradient",
-            op.dtoken_table.size(), "at least channels for every bucket");
+    require(op.sorted.start.size() == occurring + 1, "the number of starts of sorted rows", op.sorted.start.size(),
+            "the number of tokens that occur + 1");
+    require(op.sorted.row.size() == rows, "the number of sorted rows", op.sorted.row.size(), "batch * seq_len");
+    require(occurring > 0, "the number of tokens that occur", occurring, "at least 1");
+    require(op.dtoken_table.size() >= occurring * op.channels, "the size of the token table's gradient",
+            op.dtoken_table.size(), "at least channels for every token that occurs");
     require(op.dposition_table.size() >= std::size_t(op.max_seq_len) * op.channels,
             "the size of the position table's gradient", op.dposition_table.size(), "at least max_seq_len * channels");
 
     if constexpr (simt::gpu_geometry) {
-        if (rows < kHugeBucketRows * buckets) launch_token_gradient<SmallBuckets>(op, SmallBuckets::lanes, stream);
-        else launch_token_gradient<HugeBuckets>(op, HugeBuckets::lanes, stream);
-        launch_position_gradient<SmallBuckets>(op, SmallBuckets::lanes, stream);
+        if (rows < kManyRows * occurring) launch_token_gradient<FewRows>(op, FewRows::lanes, stream);
+        else launch_token_gradient<ManyRows>(op, ManyRows::lanes, stream);
+        launch_position_gradient<FewRows>(op, FewRows::lanes, stream);
     } else if (op.channels % kCpuPackElements == 0) {
         using Geometry = RowSumGeometry<1, 1, kCpuRowPackBytes<T>>;
         launch_token_gradient<Geometry>(op, kCpuSliceBytes / kCpuRowPackBytes<T>, stream);

@@ -31,18 +31,20 @@ struct EmbeddingForward {
 template <class T>
 void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream);
 
-// The rows of one micro-batch grouped by token: bucket i holds rows row[start[i]] .. row[start[i + 1] - 1], ascending,
-// all of token[i]. `token` ascends. Plain host code; the arrays are copied to the device with the tokens.
-struct TokenBuckets {
-    std::vector<int> token, start, row;
+// The rows of one micro-batch sorted by token: token[i], of n that occur, in ascending order, has the rows
+// row[start[i]] .. row[start[i + 1] - 1], also ascending.
+template <class Ints>
+struct RowsByToken {
+    Ints token, start, row;  // n, n + 1 and rows long
 };
-TokenBuckets bucket_rows_by_token(std::span<const int> tokens, int vocabulary);
+// Plain host code; the arrays are copied to the device with the tokens.
+RowsByToken<std::vector<int>> rows_by_token(std::span<const int> tokens, int vocabulary);
 
 template <class T>
 struct EmbeddingBackward {
     std::span<float> dtoken_table, dposition_table;
     std::span<const T> dout;
-    std::span<const int> bucket_token, bucket_start, bucket_row;  // of TokenBuckets: n, n + 1 and rows long
+    RowsByToken<std::span<const int>> sorted;
     int batch, seq_len, channels, max_seq_len;
     // false: overwrite dposition_table. dtoken_table is always accumulated into: the head writes it first
     bool accumulate_positions;

@@ -18,11 +18,11 @@ OMP_NUM_THREADS=1 build/fibers-coverage/tests "[kernels]~[matmul]" | tail -n 3
 exceptions='
 kernels/attention/choice.cpp        host code; some branches need cuDNN
 kernels/attention/attention_cudnn_absent.cpp replaces cuDNN where it is missing: never computes
-kernels/embedding_buckets.cpp       a closing brace: unwinding when memory runs out
+kernels/rows_by_token.cpp           a closing brace: unwinding when memory runs out
 kernels/matmul/check.h              for library calls: no kernels
 kernels/matmul/matmul_onednn.cpp    the same
 kernels/matmul/onednn_widen.h       the same
-kernels/sketch.cu                   truncated rows, which do not occur with one bucket per thread
+kernels/sketch.cu                   truncated rows, which do not occur with one column per thread
 kernels/simt/simt_fiber.h           no memory for stacks
 kernels/simt/simt_host.cpp          frees memory after gcov has written its counts
 kernels/simt/simt_report.h          places of races: see the next lines

@@ -27,13 +27,10 @@ MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int>
         used += values.size();
         return std::span<const int>(on_device);
     };
-    MicroBatch batch{.tokens = stage(tokens), .targets = stage(targets), .bucket_token = {}, .bucket_start = {},
-                     .bucket_row = {}, .shape = shape};
+    MicroBatch batch{.tokens = stage(tokens), .targets = stage(targets), .sorted = {}, .shape = shape};
     if (purpose == Purpose::training) {
-        const auto buckets = kernels::bucket_rows_by_token(tokens, vocabulary_);
-        batch.bucket_token = stage(buckets.token);
-        batch.bucket_start = stage(buckets.start);
-        batch.bucket_row = stage(buckets.row);
+        const auto sorted = kernels::rows_by_token(tokens, vocabulary_);
+        batch.sorted = {stage(sorted.token), stage(sorted.start), stage(sorted.row)};
     }
     device::copy_to_device(device_.span().data(), host, used * sizeof(int), context_.stream);
     staging.read.record(context_.stream);

@@ -23,7 +23,7 @@ std::vector<float> Model::logits(std::span<const int> tokens, int first_row, int
     std::vector<int> padded(tokens.begin(), tokens.end());
     padded.resize(std::size_t(seq_len), 0);
     const device::Array<int> on_device(padded, context_.stream);
-    forward({.tokens = on_device.span(), .targets = {}, .bucket_token = {}, .bucket_start = {}, .bucket_row = {},
+    forward({.tokens = on_device.span(), .targets = {}, .sorted = {},
              .shape = {.batch = 1, .seq_len = seq_len}});
     return logits_of_rows(first_row, rows);
 }

@@ -157,8 +157,7 @@ private:
         kernels::embedding_backward<Element>({.dtoken_table = gradients.gradient(table().token_table()),
                                               .dposition_table = gradients.gradient(table().position_table()),
                                               .dout = act_.dresidual,  // (B, T, C)
-                                              .bucket_token = batch.bucket_token, .bucket_start = batch.bucket_start,
-                                              .bucket_row = batch.bucket_row, .batch = shape_.batch,
+                                              .sorted = batch.sorted, .batch = shape_.batch,
                                               .seq_len = shape_.seq_len, .channels = channels(),
                                               .max_seq_len = setup_.config.max_seq_len,
                                               .accumulate_positions = gradients.accumulate()}, stream());

@@ -13,6 +13,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/device/device.h"
+#include "kernels/embedding.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/context.h"
 #include "llmc/model/gradient_buckets.h"
@@ -22,10 +23,10 @@ namespace llmc {
 
 class GradientExchange;
 
-// One micro-batch on the device. Buckets (kernels/embedding.h) are needed for the backward pass only.
+// One micro-batch on the device.
 struct MicroBatch {
     std::span<const int> tokens, targets;
-    std::span<const int> bucket_token, bucket_start, bucket_row;
+    kernels::RowsByToken<std::span<const int>> sorted;  // for the backward pass only
     MicroBatchShape shape;
 };
 

@@ -1,9 +1,9 @@
 // onebit_mean.h - the mean over ranks, or over nodes, of a flat array with 1 bit per element, bucket by bucket over any
 // communicator
 //
-// Each bucket is one run of the algorithm of kernels/onebit.h, with its own scales and its own, masked padding. Buckets
-// are pipelined: while the messages of one are sent, the next one is compressed, and the previous one is averaged by
-// its servers.
+// Each bucket, a gradient bucket or an equal part of one, is one run of the algorithm of kernels/onebit.h, with its own
+// scales and its own, masked padding. Buckets are pipelined: while the messages of one are sent, the next one is
+// compressed, and the previous one is averaged by its servers.
 //
 //   exchange()  compress and scales, all-to-all of messages;  serve and scales, all-gather of replies;  the verdict:
 //               whether all scales are finite (onebit_check_scales)

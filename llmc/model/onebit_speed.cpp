@@ -27,7 +27,7 @@ public:
           served_groups_(std::span<const OnebitGroup>(served_.groups), stream),
           gradient_(std::size_t(size)), error_(gradient_.size()), momentum_(gradient_.size()),
           second_(gradient_.size()), master_(gradient_.size()), sums_(std::size_t(plan_.layout.chunk)),
-          server_error_(sums_.size()), sketch_(kernels::kSketchBuckets), scratch_(kernels::sketch_scratch()),
+          server_error_(sums_.size()), sketch_(kernels::kSketchColumns), scratch_(kernels::sketch_scratch()),
           largest_(plan_.tiles.size()),
           messages_(std::size_t(plan_.layout.message_words() * ranks)),
           reply_(std::size_t(plan_.layout.message_words())),

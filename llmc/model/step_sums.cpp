@@ -10,7 +10,7 @@
 namespace llmc {
 namespace {
 
-constexpr std::int64_t kSketchSize = (kernels::kSketchBuckets + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
+constexpr std::int64_t kSketchSize = (kernels::kSketchColumns + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
 
 }  // namespace
 

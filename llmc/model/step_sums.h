@@ -73,7 +73,7 @@ private:
     };
     std::span<double> row_memory() const;
     kernels::RankSums row() const { return kernels::rank_sums(row_memory(), modules()); }
-    // Allocated by the first step that needs it: the sketch (kernels::kSketchBuckets, then zeros) and working memory.
+    // Allocated by the first step that needs it: the sketch (kernels::kSketchColumns, then zeros) and working memory.
     struct SketchMemory {
         device::Array<float> sketch, scratch;
         device::Array<kernels::NormTile> tiles;  // of this rank's shard

@@ -8,7 +8,7 @@
 
 namespace {
 
-// Half of the tokens are 3 (or 0), like spaces in byte text: one bucket is much larger than the others.
+// Half of the tokens are 3 (or 0), like spaces in byte text: one token has many more rows than the others.
 std::vector<int> random_tokens(std::size_t size, int vocabulary) {
     std::mt19937 engine(9);
     std::vector<int> tokens;
@@ -19,29 +19,29 @@ std::vector<int> random_tokens(std::size_t size, int vocabulary) {
 
 }  // namespace
 
-TEST_CASE("buckets hold each row once, under its token, in order", "[embedding]") {
+TEST_CASE("sorting by token keeps each row once, under its token, in order", "[embedding]") {
     const int vocabulary = GENERATE(1, 7, 5000);
     const auto tokens = random_tokens(GENERATE(0, 1, 999), vocabulary);
-    const auto buckets = kernels::bucket_rows_by_token(tokens, vocabulary);
+    const auto sorted = kernels::rows_by_token(tokens, vocabulary);
     std::map<int, std::vector<int>> want;
     for (std::size_t row = 0; row < tokens.size(); ++row) want[tokens[row]].push_back(int(row));
-    REQUIRE(buckets.token.size() == want.size());
-    REQUIRE(buckets.start.size() == want.size() + 1);
-    REQUIRE(buckets.row.size() == tokens.size());
+    REQUIRE(sorted.token.size() == want.size());
+    REQUIRE(sorted.start.size() == want.size() + 1);
+    REQUIRE(sorted.row.size() == tokens.size());
     std::size_t i = 0;
     for (const auto& [token, rows] : want) {
-        CHECK(buckets.token[i] == token);
-        CHECK(std::vector<int>(buckets.row.begin() + buckets.start[i],
-                               buckets.row.begin() + buckets.start[i + 1]) == rows);
+        CHECK(sorted.token[i] == token);
+        CHECK(std::vector<int>(sorted.row.begin() + sorted.start[i],
+                               sorted.row.begin() + sorted.start[i + 1]) == rows);
         ++i;
     }
-    CHECK(buckets.start.back() == int(tokens.size()));
+    CHECK(sorted.start.back() == int(tokens.size()));
 }
 
 TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
     const std::vector<int> high{0, 7}, negative{-1};
-    CHECK_THROWS_WITH(kernels::bucket_rows_by_token(high, 7), test::Contains("a token id is 7"));
-    CHECK_THROWS_WITH(kernels::bucket_rows_by_token(negative, 7), test::Contains("a token id is -1"));
+    CHECK_THROWS_WITH(kernels::rows_by_token(high, 7), test::Contains("a token id is 7"));
+    CHECK_THROWS_WITH(kernels::rows_by_token(negative, 7), test::Contains("a token id is -1"));
 
     const device::Array<float> array(1024);
     const device::Array<int> numbers(64);
@@ -62,8 +62,8 @@ TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
     CHECK_THROWS_WITH(forward([&](auto& op) { op.token_table = few; }), test::Contains("token table is 8"));
 
     const auto backward = [&](auto change) {
-        kernels::EmbeddingBackward<float> op{all, all, all, ints.first(3), ints.first(4), ints.first(8), 2, 4, 32, 8,
-                                             false};
+        kernels::EmbeddingBackward<float> op{all, all, all, {ints.first(3), ints.first(4), ints.first(8)}, 2, 4, 32,
+                                             8, false};
         change(op);
         kernels::embedding_backward<float>(op, nullptr);
     };
@@ -71,10 +71,10 @@ TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
     CHECK_THROWS_WITH(backward([](auto& op) { op.max_seq_len = 3; }),
                       test::Contains("sequence length of an embedding is 4"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dout = few; }), test::Contains("dout is 8"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_start = ints.first(3); }),
-                      test::Contains("bucket starts is 3"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_row = ints.first(7); }),
-                      test::Contains("bucketed rows is 7"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.sorted.start = ints.first(3); }),
+                      test::Contains("starts of sorted rows is 3"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.sorted.row = ints.first(7); }),
+                      test::Contains("sorted rows is 7"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dtoken_table = few; }),
                       test::Contains("token table's gradient is 8"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dposition_table = few; }),

@@ -6,13 +6,13 @@
 #include "test/support/support.h"
 
 using namespace test;
-using kernels::kSketchBuckets;
+using kernels::kSketchColumns;
 
 namespace {
 
 std::vector<float> sketch_of(const std::vector<float>& values, std::uint32_t draw) {
     const auto in = on_device(values);
-    const auto out = poisoned<float>(kSketchBuckets), scratch = poisoned<float>(kernels::sketch_scratch());
+    const auto out = poisoned<float>(kSketchColumns), scratch = poisoned<float>(kernels::sketch_scratch());
     kernels::sketch({out.span(), scratch.span(), in.span(), 1.0f, draw}, nullptr);
     return out.download(nullptr);
 }
@@ -26,12 +26,12 @@ double squared_norm(const std::vector<float>& values) {
 }  // namespace
 
 TEST_CASE("every draw has new signs", "[sketch][one_order]") {
-    const auto values = normal<float>(3 * kSketchBuckets, 1);
+    const auto values = normal<float>(3 * kSketchColumns, 1);
     const auto one = sketch_of(values, 9), other = sketch_of(values, 10);
     int equal = 0;
-    for (int j = 0; j < kSketchBuckets; ++j) equal += one[j] == other[j];
-    // The signs of all three terms of a bucket are unchanged with probability 1/8; allow 5 standard deviations.
-    CHECK(std::abs(equal - kSketchBuckets / 8) < 5 * std::sqrt(kSketchBuckets * 7 / 64.0));
+    for (int j = 0; j < kSketchColumns; ++j) equal += one[j] == other[j];
+    // The signs of all three terms of a column are unchanged with probability 1/8; allow 5 standard deviations.
+    CHECK(std::abs(equal - kSketchColumns / 8) < 5 * std::sqrt(kSketchColumns * 7 / 64.0));
 }
 
 TEST_CASE("sketches estimate the norm of the mean gradient and of its signal",
@@ -56,11 +56,11 @@ TEST_CASE("sketches estimate the norm of the mean gradient and of its signal",
 
     double norm_ratio = 0, signal_ratio = 0;
     for (int draw = 0; draw < kDraws; ++draw) {
-        std::vector<double> mean_sketch(kSketchBuckets);
+        std::vector<double> mean_sketch(kSketchColumns);
         double mean_of_sketch_norms = 0;
         for (const auto& gradient : gradients) {
             const auto sketch = sketch_of(gradient, unsigned(draw));
-            for (int j = 0; j < kSketchBuckets; ++j) mean_sketch[j] += sketch[j] / kRanks;
+            for (int j = 0; j < kSketchColumns; ++j) mean_sketch[j] += sketch[j] / kRanks;
             mean_of_sketch_norms += squared_norm(sketch) / kRanks;
         }
         double sketch_norm = 0;
@@ -73,7 +73,7 @@ TEST_CASE("sketches estimate the norm of the mean gradient and of its signal",
 }
 
 TEST_CASE("a sketch rejects arrays that are too short", "[sketch][one_order]") {
-    const device::Array<float> values(10), out(kSketchBuckets), short_out(kSketchBuckets - 1),
+    const device::Array<float> values(10), out(kSketchColumns), short_out(kSketchColumns - 1),
         scratch(kernels::sketch_scratch());
     CHECK_THROWS_AS(kernels::sketch({short_out.span(), scratch.span(), values.span(), 1, 0}, nullptr), Error);
     CHECK_THROWS_AS(

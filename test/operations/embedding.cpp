@@ -8,7 +8,7 @@ namespace operations::embedding_operation {
 namespace {
 
 // GPT-2's ids have the frequencies of text. With smaller vocabularies half of the tokens are 3 (or 0), like spaces in
-// byte text: one bucket is much larger than the others.
+// byte text: one token has many more rows than the others.
 std::vector<double> random_tokens(std::size_t size, int vocabulary) {
     std::mt19937 engine(9);
     std::vector<double> tokens;
@@ -66,37 +66,37 @@ template <class T>
 struct EmbeddingBackward : Operation {
     EmbeddingSizes s;
     bool accumulate;
-    kernels::TokenBuckets buckets;
-    Tensor<int> tokens, bucket_token, bucket_start, bucket_row;  // tokens: for the formula
+    kernels::RowsByToken<std::vector<int>> sorted;
+    Tensor<int> tokens, sorted_token, sorted_start, sorted_row;  // tokens: for the formula
     Tensor<T> dout;
     Tensor<float> dtoken_table, dposition_table;
 
     explicit EmbeddingBackward(const Shape& shape)
         : s(shape),
           accumulate(shape[5]),
-          buckets(bucket(s)),
+          sorted(sort(s)),
           tokens(numbers("tokens", random_tokens(s.rows(), s.vocabulary))),
-          bucket_token(numbers("bucket token", buckets.token)),
-          bucket_start(numbers("bucket start", buckets.start)),
-          bucket_row(numbers("bucket row", buckets.row)),
+          sorted_token(numbers("sorted token", sorted.token)),
+          sorted_start(numbers("start of rows", sorted.start)),
+          sorted_row(numbers("sorted row", sorted.row)),
           dout(input<T>("dout", s.rows() * s.channels)),
           dtoken_table(in_out<float>("dtoken table", std::size_t(s.vocabulary) * s.channels)),
           dposition_table(
               output_or_in_out<float>(accumulate, "dposition table", std::size_t(s.max_seq_len) * s.channels)) {
-        bytes = (2.0 * s.rows() * sizeof(T) + 2.0 * (buckets.token.size() + s.seq_len) * sizeof(float)) * s.channels;
+        bytes = (2.0 * s.rows() * sizeof(T) + 2.0 * (sorted.token.size() + s.seq_len) * sizeof(float)) * s.channels;
         weights = {{dout.number, "out"}};
         gradients = {{dtoken_table.number, "token table", true},
                      {dposition_table.number, "position table", accumulate}};
     }
-    static kernels::TokenBuckets bucket(const EmbeddingSizes& s) {
+    static kernels::RowsByToken<std::vector<int>> sort(const EmbeddingSizes& s) {
         const auto tokens = random_tokens(s.rows(), s.vocabulary);
-        return kernels::bucket_rows_by_token(std::vector<int>(tokens.begin(), tokens.end()), s.vocabulary);
+        return kernels::rows_by_token(std::vector<int>(tokens.begin(), tokens.end()), s.vocabulary);
     }
     template <class List> Tensor<int> numbers(const char* name, const List& list) {
         return input<int>(name, list.size(), {.first = {list.begin(), list.end()}});
     }
     void run(device::StreamRef stream) override {
-        kernels::embedding_backward<T>({dtoken_table, dposition_table, dout, bucket_token, bucket_start, bucket_row,
+        kernels::embedding_backward<T>({dtoken_table, dposition_table, dout, {sorted_token, sorted_start, sorted_row},
                                         s.batch, s.seq_len, s.channels, s.max_seq_len, accumulate}, stream);
     }
     // The token gradient is sequential over rows, because rows with the same token add to the same row of the table.
@@ -126,7 +126,7 @@ const std::vector<std::string> kDimensions{"batch", "seq_len", "channels", "voca
 const Registered forward({.name = "embedding forward", .tag = "[embedding]", .dimensions = kDimensions,
                           .edges = {{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 257, 64}, {2, 5, 768, 50, 5}},
                           .small = kSmall, .large = kLarge, .make = make<EmbeddingForward>});
-// One row; tails; mostly buckets of one row; few huge buckets, with a partial or an exactly full slice; GPT-2's width.
+// One row; tails; mostly tokens with one row; a few with many, with a partial or an exactly full slice; GPT-2's width.
 const Registered backward({.name = "embedding backward",
                            .tag = "[embedding]",
                            .dimensions = kDimensions,

@@ -6,7 +6,7 @@
 namespace operations::sketch_operation {
 namespace {
 
-using kernels::kSketchBuckets;
+using kernels::kSketchColumns;
 
 constexpr float kScale = 0.37f;
 
@@ -27,21 +27,21 @@ struct Sketch : Operation {
 
     explicit Sketch(const Shape& s)
         : elements(s[0]), draw(std::uint32_t(s[1])), gradient(input<float>("values", elements)),
-          work(scratch<float>("scratch", kernels::sketch_scratch())), out(output<float>("sketch", kSketchBuckets)) {
+          work(scratch<float>("scratch", kernels::sketch_scratch())), out(output<float>("sketch", kSketchColumns)) {
         bytes = 4.0 * elements;
     }
     void run(device::StreamRef stream) override { kernels::sketch({out, work, gradient, kScale, draw}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
-        const int rows = (elements + kSketchBuckets - 1) / kSketchBuckets;
-        sum_rows(v, v[out], rows, kSketchBuckets, false,
-                 [&, seed = mix(draw), x = v[gradient]](int row, int bucket) -> N {
-                     const int i = row * kSketchBuckets + bucket;
+        const int rows = (elements + kSketchColumns - 1) / kSketchColumns;
+        sum_rows(v, v[out], rows, kSketchColumns, false,
+                 [&, seed = mix(draw), x = v[gradient]](int row, int column) -> N {
+                     const int i = row * kSketchColumns + column;
                      if (i >= elements) return 0;
-                     const bool negative = mix(mix(seed + std::uint32_t(row)) + std::uint32_t(bucket)) >> 31;
+                     const bool negative = mix(mix(seed + std::uint32_t(row)) + std::uint32_t(column)) >> 31;
                      return negative ? -N(x[i]) : N(x[i]);
                  });
-        v.each(kSketchBuckets, [sums = v[out]](std::size_t bucket) { sums[bucket] = sums[bucket] * N(kScale); });
+        v.each(kSketchColumns, [sums = v[out]](std::size_t column) { sums[column] = sums[column] * N(kScale); });
     }
 };
 
@@ -51,10 +51,10 @@ const Registered sketch({.name = "sketch",
                          .dimensions = {"elements", "draw"},
                          .edges = {{0, 0},
                                    {64, 5},
-                                   {kSketchBuckets - 1, 5},
-                                   {kSketchBuckets, 0},
-                                   {kSketchBuckets + 70, 5},
-                                   {33 * kSketchBuckets + 5, 0}},
+                                   {kSketchColumns - 1, 5},
+                                   {kSketchColumns, 0},
+                                   {kSketchColumns + 70, 5},
+                                   {33 * kSketchColumns + 5, 0}},
                          .small = {{1 << 24, 5}},
                          .large = {{124475904, 5}},
                          .make = make<Sketch>,
