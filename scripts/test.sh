@@ -16,9 +16,9 @@
 #             NVIDIA's libraries, its kernels, executed from their PTX, and whole runs
 #
 # `--times` runs nothing: it compares the times of the last run with those of the run before with the same argument.
-# Every run appends its times to build/test_times.tsv and prints the share of each build and stage.
+# Every run appends its times to build/test_times.tsv and prints the share of each build and part.
 #
-# Every test runs unless a tag excludes it; which stages run by default, and why: test/README.md. Programs are built in
+# Every test runs unless a tag excludes it; which parts run by default, and why: test/README.md. Programs are built in
 # the background while tests run.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
@@ -257,7 +257,7 @@ all_of ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--el
 # Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
 # several of these programs run at a time.
 export OMP_NUM_THREADS=1
-# The cases of [statistics] repeat accesses for half of the time of this stage: by default only on the CPU.
+# The cases of [statistics] repeat accesses for half of the time of this part: by default only on the CPU.
 is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" build/fibers/tests \
     "[kernels]~[matmul]$(all_of kernels || echo '~[statistics]')"
 all_of host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests \

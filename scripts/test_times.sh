@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # test_times.sh shares|compare - prints times of scripts/test.sh from build/test_times.tsv
 #
-#   shares    of the last run: wall and processor time of each build and stage, and its share of all processor time
+#   shares    of the last run: wall and processor time of each build and part, and its share of all processor time
 #   compare   of the last run and the run before with the same argument: processor time of each, largest change first
 #
-# A line of the file: run (time of its start, UTC), argument, kind, name, then seconds: wall, user, system. Kinds: build
-# and stage; case, one of the slowest test cases (wall time only); total (wall time only).
+# A line of the file: run (time of its start, UTC), argument, kind, name, then seconds: wall, user, system. Kinds:
+# build; stage, a part of the tests; case, one of the slowest test cases (wall time only); total (wall time only).
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"

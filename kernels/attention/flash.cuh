@@ -5,7 +5,7 @@
 //           element, and iterates over tiles of columns (keys, or queries). Each of its four warps owns 16 or 32 of the
 //           rows and needs no results of other warps: the tensor cores leave the scores in the registers that the next
 //           product uses as its operand. Only tiles of columns are shared.
-// Pipeline  Two stages of column tiles. A step starts the copies of the next tile, computes with the current one, waits
+// Pipeline  Two buffers of column tiles. A step starts the copies of the next tile, computes with this one, waits
 //           for the copies, and ends with its only barrier: after that the next tile is visible to all warps, and the
 //           current one can be overwritten.
 // Layout    Rows of a tile are head_size + 8 elements apart, an odd multiple of 16 bytes for every head size, so that
@@ -128,16 +128,16 @@ __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from
                                     first + row + i < end);
 }
 
-// Two stages of column tiles, each with two tensors: keys and values, or queries and dout.
+// Two buffers of column tiles, each with two tensors: keys and values, or queries and dout.
 template <int HeadSize, int Columns>
-struct Stages {
+struct DoubleBuffer {
     static constexpr int kSize = Columns * kPitch<HeadSize>;
     bf16* memory;
     Rows<const bf16> first_rows, second_rows;
     int end;  // of the sequence
 
-    __device__ static int stage(int position) { return position / Columns % 2; }
-    __device__ bf16* first(int position) const { return memory + stage(position) * (2 * kSize); }
+    __device__ static int index(int position) { return position / Columns % 2; }
+    __device__ bf16* first(int position) const { return memory + index(position) * (2 * kSize); }
     __device__ bf16* second(int position) const { return first(position) + kSize; }
     // Starts the copies of both tiles that begin at `position`.
     __device__ void fetch(AsyncCopies& copies, int position) const {
@@ -249,7 +249,7 @@ __device__ void store_rows(Rows<bf16> to, int first, int end, const Sums<Fragmen
     }
 }
 
-// Bytes of shared memory: `row_tiles` row tiles, and `column_tiles` column tiles in two stages.
+// Bytes of shared memory: `row_tiles` row tiles, and `column_tiles` column tiles, each in two buffers.
 template <int HeadSize>
 constexpr std::size_t tile_bytes(Tile tile, int row_tiles, int column_tiles) {
     return std::size_t(row_tiles * tile.rows() + 2 * column_tiles * tile.columns) * kPitch<HeadSize> * sizeof(bf16);

@@ -49,7 +49,7 @@ __device__ void mask(Sums<Fragments, Eights>& scores, Sums<Fragments, Eights>& d
     for_each(dp, thread, [&](int row, int column, float& x) { x = masked(row, column) ? 0.0f : x; });
 }
 
-// Shared memory: queries and dout, then two stages of keys and values.
+// Shared memory: queries and dout, then two buffers of keys and values.
 template <int HeadSize>
 __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles,
                                                                float exponent_scale, float scale) {
@@ -62,14 +62,14 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
     const Task task(tiles, op.heads, op.seq_len);
     const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
     const Queries queries(task, kTile, tiles, op.seq_len, thread.warp);
-    const Stages<HeadSize, kKeys> stages{dout + kRowsSize, rows(1), rows(2), op.seq_len};
+    const DoubleBuffer<HeadSize, kKeys> buffers{dout + kRowsSize, rows(1), rows(2), op.seq_len};
     bf16 *const own_queries = shared + queries.own_row * kPitch<HeadSize>, *const own_dout = own_queries + kRowsSize;
 
     AsyncCopies copies;
     copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
     copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0),
                                       queries.block, op.seq_len);
-    stages.fetch(copies, 0);
+    buffers.fetch(copies, 0);
 
     // log2(e) logsumexp; positions from seq_len on use 0, and their results are not stored
     float exponent[kFragments][2];
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
     Sums<kFragments, HeadSize / 8> dq = {};
     const auto step = [&](int first_key) {
         Sums<kFragments, kKeys / 8> scores, ds;
-        multiply(scores, own_q, stages.first(first_key), thread);
-        multiply(ds, own_g, stages.second(first_key), thread);
+        multiply(scores, own_q, buffers.first(first_key), thread);
+        multiply(ds, own_g, buffers.second(first_key), thread);
         if (first_key + kKeys - 1 > queries.first)
             mask(scores, ds, thread, [&](int query, int key) { return first_key + key > queries.first + query; });
         UNROLLED for (int g = 0; g < kFragments; ++g)
@@ -99,10 +99,10 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
                     const float p = fast_exp2(fmaf(scores[g][c][i], exponent_scale, -exponent[g][i / 2]));
                     ds[g][c][i] = p * (ds[g][c][i] - delta[g][i / 2]);
                 }
-        accumulate<HeadSize>(dq, ds, stages.first(first_key), thread);
+        accumulate<HeadSize>(dq, ds, buffers.first(first_key), thread);
     };
     for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
-        if (first_key + kKeys < queries.end_key) stages.fetch(copies, first_key + kKeys);
+        if (first_key + kKeys < queries.end_key) buffers.fetch(copies, first_key + kKeys);
         if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
         copies.wait_group<0>();
         __syncthreads();
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
                          scales, own_queries, thread);
 }
 
-// Shared memory: keys and values, two stages of queries and dout, then two stages of log2(e) logsumexp and delta.
+// Shared memory: keys and values, two buffers of queries and dout, then two buffers of log2(e) logsumexp and delta.
 template <int HeadSize>
 __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles,
                                                                 float exponent_scale, float scale) {
@@ -133,9 +133,9 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     const ThreadPosition thread;
     const Task task(tiles, op.heads, op.seq_len);  // the key tile with most queries comes first
     const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
-    const Stages<HeadSize, kQueries> stages{values + kRowsSize, rows(0),
-                                            task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), op.seq_len};
-    float* const statistics = reinterpret_cast<float*>(stages.memory + 4 * stages.kSize);
+    const DoubleBuffer<HeadSize, kQueries> buffers{
+        values + kRowsSize, rows(0), task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), op.seq_len};
+    float* const statistics = reinterpret_cast<float*>(buffers.memory + 4 * buffers.kSize);
     const int block_key = task.tile * kTile.rows(), own_row = thread.warp * 16 * kFragments,
               first_key = block_key + own_row;
     bf16 *const own_keys = shared + own_row * kPitch<HeadSize>, *const own_values = own_keys + kRowsSize;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     AsyncCopies copies;
     copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(1), block_key, op.seq_len);
     copy_tile<HeadSize, kTile.rows()>(copies, values, rows(2), block_key, op.seq_len);
-    stages.fetch(copies, block_key);
+    buffers.fetch(copies, block_key);
 
     // Each thread prefetches at most one statistic (logsumexp or delta) of the next tile before the arithmetic, and
     // stores it to shared memory after it, which hides the latency. Queries >= seq_len add nothing to dk and dv,
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
                                       : op.delta[task.statistics + query];
     };
     const auto store_statistic = [&](int first_query, float x) {
-        if (threadIdx.x < 2 * kQueries) statistics[stages.stage(first_query) * (2 * kQueries) + threadIdx.x] = x;
+        if (threadIdx.x < 2 * kQueries) statistics[buffers.index(first_query) * (2 * kQueries) + threadIdx.x] = x;
     };
     store_statistic(block_key, load_statistic(block_key));
 
@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     const Operand<HeadSize, kFragments, kTile.keeps_rows> own_k(own_keys, thread), own_v(own_values, thread);
     Sums<kFragments, HeadSize / 8> dk = {}, dv = {};
     const auto step = [&](int first_query) {
-        const bf16 *const queries = stages.first(first_query), *const dout = stages.second(first_query);
-        const float *const exponent = statistics + stages.stage(first_query) * (2 * kQueries);
+        const bf16 *const queries = buffers.first(first_query), *const dout = buffers.second(first_query);
+        const float *const exponent = statistics + buffers.index(first_query) * (2 * kQueries);
         const float *const delta = exponent + kQueries;
         Sums<kFragments, kQueries / 8> p, ds;
         multiply(p, own_k, queries, thread);
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
         const int next_query = first_query + kQueries;
         float next_statistic = 0.0f;
         if (next_query < op.seq_len) {
-            stages.fetch(copies, next_query);
+            buffers.fetch(copies, next_query);
             next_statistic = load_statistic(next_query);
         }
         // skip tiles that are masked for all keys of this warp, and warps whose keys lie beyond the sequence

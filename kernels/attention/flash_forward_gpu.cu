@@ -52,7 +52,7 @@ __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragme
         }
 }
 
-// Shared memory: queries, then two stages of keys and values.
+// Shared memory: queries, then two buffers of keys and values.
 template <int HeadSize>
 __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles,
                                                                     float exponent_scale) {
@@ -64,12 +64,12 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
     const Task task(tiles, op.heads, op.seq_len);
     const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
     const Queries queries(task, kTile, tiles, op.seq_len, thread.warp);
-    const Stages<HeadSize, kKeys> stages{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), op.seq_len};
+    const DoubleBuffer<HeadSize, kKeys> buffers{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), op.seq_len};
     bf16* const own_queries = shared + queries.own_row * kPitch<HeadSize>;
 
     AsyncCopies copies;
     copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
-    stages.fetch(copies, 0);
+    buffers.fetch(copies, 0);
     copies.wait_group<0>();
     __syncthreads();
 
@@ -78,17 +78,17 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
     Sums<kFragments, HeadSize / 8> out = {};
     const auto step = [&](int first_key) {
         Sums<kFragments, kKeys / 8> scores;
-        multiply(scores, own, stages.first(first_key), thread);
+        multiply(scores, own, buffers.first(first_key), thread);
         // Causal mask. Keys from seq_len on lie beyond every query of the sequence: the same test masks them.
         if (first_key + kKeys - 1 > queries.first)
             for_each(scores, thread, [&](int row, int column, float& score) {
                 if (first_key + column > queries.first + row) score = -INFINITY;
             });
         online_softmax(scores, statistics, out, exponent_scale);
-        accumulate<HeadSize>(out, scores, stages.second(first_key), thread);
+        accumulate<HeadSize>(out, scores, buffers.second(first_key), thread);
     };
     for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
-        if (first_key + kKeys < queries.end_key) stages.fetch(copies, first_key + kKeys);
+        if (first_key + kKeys < queries.end_key) buffers.fetch(copies, first_key + kKeys);
         if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
         copies.wait_group<0>();
         __syncthreads();

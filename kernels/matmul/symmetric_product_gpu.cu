@@ -2,7 +2,7 @@
 //
 // Tiles     A block computes 128 x 128 elements of `out`, each of its four warps 64 x 64 of them. It reads 128 rows of
 //           x twice, once for the rows and once for the columns of the tile; on the diagonal both are the same.
-// Pipeline  Two stages of 64 bytes of k. A step starts the copies of the next one, multiplies the current one, waits
+// Pipeline  Two buffers of 64 bytes of k. A step starts the copies of the next one, multiplies the current one, waits
 //           for the copies, and ends with its only barrier.
 // Layout    Rows in shared memory are an odd multiple of 16 bytes apart, so that copies and ldmatrix have no bank
 //           conflicts.
@@ -24,7 +24,7 @@ constexpr int kSymmetricSide = 128, kSymmetricThreads = 128, kWarpSide = 64;
 
 // A part of x in shared memory: kSymmetricSide of its rows (if transposed: columns) by `inner` elements of k.
 template <class T, bool Transposed>
-struct SymmetricStage {
+struct SymmetricBuffer {
     static constexpr int pack = kGpuPackBytes / sizeof(T), inner = 64 / sizeof(T);
     static constexpr int rows = Transposed ? inner : kSymmetricSide, columns = Transposed ? kSymmetricSide : inner;
     static constexpr int pitch = columns + pack, size = rows * pitch;
@@ -46,7 +46,7 @@ struct SymmetricStage {
         }
     }
     // Where the part of a warp begins, from its first row (if transposed: column).
-    __device__ static const T* part(const T* stage, int first) { return stage + first * (Transposed ? 1 : pitch); }
+    __device__ static const T* part(const T* buffer, int first) { return buffer + first * (Transposed ? 1 : pitch); }
 };
 
 // A warp's part of the tile, distributed over its lanes like the D of mma_m16n8k16: [16 rows][8 columns].
@@ -54,9 +54,9 @@ using SymmetricSums = float[kWarpSide / 16][kWarpSide / 8][4];
 
 template <bool Transposed>
 __device__ void add_products(SymmetricSums& sums, const bf16* left, const bf16* right, int lane) {
-    using Stage = SymmetricStage<bf16, Transposed>;
-    constexpr int kPitch = Stage::pitch;
-    UNROLLED for (int k = 0; k < Stage::inner; k += 16) {
+    using Buffer = SymmetricBuffer<bf16, Transposed>;
+    constexpr int kPitch = Buffer::pitch;
+    UNROLLED for (int k = 0; k < Buffer::inner; k += 16) {
         FragmentA rows[kWarpSide / 16];
         UNROLLED for (int g = 0; g < kWarpSide / 16; ++g) {
             if constexpr (Transposed)
@@ -78,13 +78,13 @@ __device__ void add_products(SymmetricSums& sums, const bf16* left, const bf16* 
 
 template <bool Transposed>
 __device__ void add_products(SymmetricSums& sums, const float* left, const float* right, int lane) {
-    using Stage = SymmetricStage<float, Transposed>;
+    using Buffer = SymmetricBuffer<float, Transposed>;
     using Two = Pack<float, 8>;  // neighbours along k; four spill
     const auto two = [](const float* part, int row, int k) {
-        if constexpr (Transposed) return Two{{part[k * Stage::pitch + row], part[(k + 1) * Stage::pitch + row]}};
-        else return Two(load<8>(part + row * Stage::pitch + k));
+        if constexpr (Transposed) return Two{{part[k * Buffer::pitch + row], part[(k + 1) * Buffer::pitch + row]}};
+        else return Two(load<8>(part + row * Buffer::pitch + k));
     };
-    for (int k = 0; k < Stage::inner; k += 2) {  // if unrolled, ptxas spills
+    for (int k = 0; k < Buffer::inner; k += 2) {  // if unrolled, ptxas spills
         Two rows[kWarpSide / 8];
         UNROLLED for (int g = 0; g < kWarpSide / 8; ++g) rows[g] = two(left, g * 8 + lane / 4, k);
         UNROLLED for (int c = 0; c < kWarpSide / 4; ++c) {
@@ -97,7 +97,7 @@ __device__ void add_products(SymmetricSums& sums, const float* left, const float
 
 template <class T, bool Transposed>
 __global__ void __launch_bounds__(kSymmetricThreads) symmetric_product_kernel(SymmetricProduct<T> op, int tiles) {
-    using Stage = SymmetricStage<T, Transposed>;
+    using Buffer = SymmetricBuffer<T, Transposed>;
     SIMT_DYN_SHARED(T, shared);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, m = op.m;
     const int own_row = warp / 2 * kWarpSide, own_column = warp % 2 * kWarpSide;
@@ -110,20 +110,20 @@ __global__ void __launch_bounds__(kSymmetricThreads) symmetric_product_kernel(Sy
     const T* const x = op.x.data() + item * std::size_t(m) * std::size_t(op.k);
 
     AsyncCopies copies;
-    const auto stage = [&](int k) { return shared + k / Stage::inner % 2 * (2 * Stage::size); };
+    const auto buffer = [&](int k) { return shared + k / Buffer::inner % 2 * (2 * Buffer::size); };
     const auto fetch = [&](int k) {
-        Stage::copy(copies, stage(k), x, m, op.k, first_row, k);
-        if (!diagonal) Stage::copy(copies, stage(k) + Stage::size, x, m, op.k, first_column, k);
+        Buffer::copy(copies, buffer(k), x, m, op.k, first_row, k);
+        if (!diagonal) Buffer::copy(copies, buffer(k) + Buffer::size, x, m, op.k, first_column, k);
         copies.commit_group();
     };
     SymmetricSums sums = {};
     fetch(0);
     copies.wait_group<0>();
     __syncthreads();
-    for (int k = 0; k < op.k; k += Stage::inner) {
-        if (k + Stage::inner < op.k) fetch(k + Stage::inner);
-        const T* const right = diagonal ? stage(k) : stage(k) + Stage::size;
-        add_products<Transposed>(sums, Stage::part(stage(k), own_row), Stage::part(right, own_column), lane);
+    for (int k = 0; k < op.k; k += Buffer::inner) {
+        if (k + Buffer::inner < op.k) fetch(k + Buffer::inner);
+        const T* const right = diagonal ? buffer(k) : buffer(k) + Buffer::size;
+        add_products<Transposed>(sums, Buffer::part(buffer(k), own_row), Buffer::part(right, own_column), lane);
         copies.wait_group<0>();
         __syncthreads();
     }
@@ -136,12 +136,12 @@ __global__ void __launch_bounds__(kSymmetricThreads) symmetric_product_kernel(Sy
                           sums[g][c][i]);
     };
     const auto store_tile = [&](int at_row, int at_column) {
-        constexpr int kPacks = kSymmetricSide / Stage::pack;
+        constexpr int kPacks = kSymmetricSide / Buffer::pack;
         for (int i = threadIdx.x; i < kSymmetricSide * kPacks; i += kSymmetricThreads) {
-            const int row = i / kPacks, column = i % kPacks * Stage::pack;
+            const int row = i / kPacks, column = i % kPacks * Buffer::pack;
             if (at_row + row < m && at_column + column < m)
                 store(op.out.data() + matrix + std::size_t(at_row + row) * std::size_t(m) + (at_column + column),
-                      Pack<T, kGpuPackBytes>(load<kGpuPackBytes>(shared + row * Stage::out_pitch + column)));
+                      Pack<T, kGpuPackBytes>(load<kGpuPackBytes>(shared + row * Buffer::out_pitch + column)));
         }
     };
     for_each([&](int row, int column, float& sum) {
@@ -150,15 +150,15 @@ __global__ void __launch_bounds__(kSymmetricThreads) symmetric_product_kernel(Sy
         if (op.beta != 0 && first_row + row < m && first_column + column < m)
             sum += op.beta * to_float(op.addend.data()[matrix + std::size_t(first_row + row) * std::size_t(m) +
                                                        (first_column + column)]);
-        shared[row * Stage::out_pitch + column] = round_to<T>(sum);
-        if (diagonal) shared[column * Stage::out_pitch + row] = round_to<T>(sum);
+        shared[row * Buffer::out_pitch + column] = round_to<T>(sum);
+        if (diagonal) shared[column * Buffer::out_pitch + row] = round_to<T>(sum);
     });
     __syncthreads();
     store_tile(first_row, first_column);
     if (diagonal) return;
     __syncthreads();
     for_each([&](int row, int column, float& sum) {
-        shared[column * Stage::out_pitch + row] = round_to<T>(sum);
+        shared[column * Buffer::out_pitch + row] = round_to<T>(sum);
     });
     __syncthreads();
     store_tile(first_column, first_row);
@@ -173,7 +173,7 @@ void symmetric_product(const SymmetricProduct<T>& op, StreamRef stream) {
     const auto launch = [&]<bool Transposed>(std::bool_constant<Transposed>) {
         simt::launch<symmetric_product_kernel<T, Transposed>>(
             {.grid = unsigned(tiles) * unsigned(op.batch), .block = kSymmetricThreads,
-             .shared_bytes = SymmetricStage<T, Transposed>::shared_bytes, .stream = stream}, op, tiles);
+             .shared_bytes = SymmetricBuffer<T, Transposed>::shared_bytes, .stream = stream}, op, tiles);
     };
     op.transposed ? launch(std::true_type()) : launch(std::false_type());
 }

@@ -1,4 +1,4 @@
-// batch_upload.cpp - stages a micro-batch in page-locked memory and copies it to the device
+// batch_upload.cpp - copies a micro-batch to page-locked memory and from there to the device
 #include "llmc/model/batch_upload.h"
 
 #include "kernels/device/memory.h"
@@ -21,16 +21,16 @@ MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int>
     staging.read.sync();
     int* const host = reinterpret_cast<int*>(staging.memory.data());
     std::size_t used = 0;
-    const auto stage = [&](std::span<const int> values) {
+    const auto add = [&](std::span<const int> values) {
         std::copy(values.begin(), values.end(), host + used);
         const auto on_device = device_.span().subspan(used, values.size());
         used += values.size();
         return std::span<const int>(on_device);
     };
-    MicroBatch batch{.tokens = stage(tokens), .targets = stage(targets), .sorted = {}, .shape = shape};
+    MicroBatch batch{.tokens = add(tokens), .targets = add(targets), .sorted = {}, .shape = shape};
     if (purpose == Purpose::training) {
         const auto sorted = kernels::rows_by_token(tokens, vocabulary_);
-        batch.sorted = {stage(sorted.token), stage(sorted.start), stage(sorted.row)};
+        batch.sorted = {add(sorted.token), add(sorted.start), add(sorted.row)};
     }
     device::copy_to_device(device_.span().data(), host, used * sizeof(int), context_.stream);
     staging.read.record(context_.stream);

@@ -1,4 +1,4 @@
-// onebit_adam.cpp - the stages of 1-bit Adam and their updates
+// onebit_adam.cpp - the phases of 1-bit Adam and their updates
 #include "llmc/model/onebit_adam.h"
 
 #include <regex.h>
@@ -103,7 +103,7 @@ public:
     }
 
     void update(Model& model, std::span<kernels::StepScalars> scalars) override {
-        stage_ = !is_frozen() ? "warm-up" : mean_ ? "compressed" : "frozen";
+        phase_ = !is_frozen() ? "warm-up" : mean_ ? "compressed" : "frozen";
         if (!is_frozen()) {
             adamw_.update(model, scalars);
             if (shadows_)
@@ -170,7 +170,7 @@ public:
         return files;
     }
 
-    const char* stage() const override { return stage_; }
+    const char* phase() const override { return phase_; }
 
 private:
     void make_mean(const OnebitRanks& ranks) {
@@ -302,7 +302,7 @@ private:
     device::Array<float> shadow_memory_, largest_;
     std::string nodes_;
     OnebitCounts state_;
-    const char* stage_ = "warm-up";
+    const char* phase_ = "warm-up";
     std::int64_t steps_ = 0;         // so far, including skipped ones
     std::int64_t max_updates_ = 0;  // upper bound of the number of updates
 };

@@ -10,7 +10,7 @@
 //             If nodes are the workers (OnebitSettings::ranks_per_node): g is the sum over the node's ranks, each of
 //             which has a shard of it, and R the number of nodes.
 //
-// In this stage no rank has the sum of the gradients: its norm, for the clip coefficient, skipped steps and the noise
+// In this phase no rank has the sum of the gradients: its norm, for the clip coefficient, skipped steps and the noise
 // scale, is estimated from a sketch (step_sums.h). A single rank uses its own gradient uncompressed.
 //
 // Source    Tang et al. 2021, arXiv 2102.02888.

@@ -53,8 +53,8 @@ public:
     virtual void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped);
     // Called when the pieces of state() are filled. May wait.
     virtual void restored() {}
-    // The stage of the last step, for the log, such as "warm-up"; empty: the optimizer has no stages.
-    virtual const char* stage() const { return ""; }
+    // The phase of the last step, `stage` in the log, such as "warm-up"; empty: the optimizer has no phases.
+    virtual const char* phase() const { return ""; }
 
 protected:
     Optimizer() = default;

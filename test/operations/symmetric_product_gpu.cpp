@@ -49,7 +49,7 @@ struct SymmetricProduct : Operation {
     }
 };
 
-// Parts of a tile and of a stage of k; several tiles, of which the last ones are parts; a batch.
+// Parts of a tile and of a buffer of k; several tiles, of which the last ones are parts; a batch.
 std::vector<Shape> symmetric_products() {
     return with_each({{8, 8, 1}, {4, 20, 2}, {136, 72, 2}, {264, 40, 1}, {128, 64, 3}}, {0, 1, 2, 3});
 }

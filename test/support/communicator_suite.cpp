@@ -75,10 +75,10 @@ template <class T> void check_sums(Communicator& comm, std::int64_t elements, un
     expect(same(part(in_place.download(nullptr), shard), part(want, shard)), "reduce_scatter in place" + of);
 
     group(comm, [&] { comm.all_gather(in_place.span(), in_place.span().subspan(shard.first, shard.size)); });
-    const auto two_stages = in_place.download(nullptr);
+    const auto in_two_calls = in_place.download(nullptr);
     group(comm, [&] { comm.all_reduce(input.span()); });
     expect(same(input.download(nullptr), want), "all_reduce" + of);
-    expect(same(input.download(nullptr), two_stages), "all_reduce is reduce_scatter and all_gather" + of);
+    expect(same(input.download(nullptr), in_two_calls), "all_reduce is reduce_scatter and all_gather" + of);
 
     // Two roots in one group.
     const int root = int(elements % comm.size()), next = (root + 1) % comm.size();

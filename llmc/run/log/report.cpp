@@ -225,8 +225,8 @@ void Report::step(const Step& s) {
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
     if (s.progress) event["progress"] = s.progress->share;
     if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
-    if (*s.stage) {
-        event["stage"] = s.stage;
+    if (*s.phase) {
+        event["stage"] = s.phase;
         event["largest_update"] = x.largest_update;
     }
     if (s.communication) {
@@ -267,16 +267,16 @@ std::string Report::advice_after_divergence() const {
            length + " (with another --output-dir if newer ones exist), or " + anew;
 }
 
-void Report::stage_begins(std::int64_t step, const std::string& stage) {
+void Report::phase_begins(std::int64_t step, const std::string& phase) {
     print(at(step) + " | the second moment is frozen; from now on " +
-        (stage == "compressed" ? "ranks exchange momentum with 1 bit per element" : "gradients stay uncompressed"));
-    write({{"event", "stage"}, {"step", step}, {"stage", stage}});
+        (phase == "compressed" ? "ranks exchange momentum with 1 bit per element" : "gradients stay uncompressed"));
+    write({{"event", "stage"}, {"step", step}, {"stage", phase}});
 }
 
-void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_before, double ms) {
+void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms) {
     print(format("%s | a %s step takes %.4g ms; before the freeze it took %.4g ms (medians)", at(step).c_str(),
-               stage.c_str(), ms, ms_before));
-    write({{"event", "stage_speed"}, {"step", step}, {"stage", stage}, {"ms_before", ms_before}, {"ms", ms}});
+               phase.c_str(), ms, ms_before));
+    write({{"event", "stage_speed"}, {"step", step}, {"stage", phase}, {"ms_before", ms_before}, {"ms", ms}});
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,

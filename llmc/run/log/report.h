@@ -87,7 +87,7 @@ public:
         std::int64_t epoch = 0, positions = 0;
         std::int64_t tokens_so_far = 0;  // positions trained on, including this step
         kernels::StepScalars scalars{};
-        const char* stage = "";          // of the optimizer; "": it has only one
+        const char* phase = "";          // of the optimizer; "": it has only one
         Throughput::Reading speed;
         std::optional<Progress> progress;
         std::optional<double> seconds_left;
@@ -97,10 +97,10 @@ public:
         std::int64_t bytes_sent = 0;     // by this rank, for this step alone (Communicator::bytes_sent())
     };
     void step(const Step& step);
-    // Before the first step of an optimizer stage (Optimizer::stage()), after `step` steps.
-    void stage_begins(std::int64_t step, const std::string& stage);
-    // Compares the stage with the one before it: medians of milliseconds per step.
-    void stage_speed(std::int64_t step, const std::string& stage, double ms_before, double ms);
+    // Before the first step of an optimizer phase (Optimizer::phase()), after `step` steps.
+    void phase_begins(std::int64_t step, const std::string& phase);
+    // Compares the phase with the one before it: medians of milliseconds per step.
+    void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                     std::optional<double> bits_per_byte);
     void hellaswag(std::int64_t step, const HellaSwagScore& score);

@@ -12,7 +12,7 @@ namespace llmc {
 void StepLog::enqueued(const Report::Step& step, const Begin& began) {
     report_pending(1);
     pending_ = {step, began.seconds};
-    pending_->step.stage = optimizer_.optimizer().stage();
+    pending_->step.phase = optimizer_.optimizer().phase();
     pending_->step.bytes_sent = communicator_.bytes_sent() - began.bytes_sent;
     if (optimizer_.scalars_ready()) report_pending(0);
 }
@@ -37,32 +37,32 @@ void StepLog::report_pending(int steps_back) {
         if (step.scalars.skip == kernels::kNoSkip) noise_->add(optimizer_.totals(steps_back), step.positions);
         step.noise = noise_so_far(step);
     }
-    follow_stage(step);
+    follow_phase(step);
     count_skips(step);
 }
 
-void StepLog::follow_stage(const Report::Step& step) {
-    const bool begins = stage_ != std::string_view(step.stage), from_another = begins && *stage_;
-    stage_ = step.stage;
+void StepLog::follow_phase(const Report::Step& step) {
+    const bool begins = phase_ != std::string_view(step.phase), from_another = begins && *phase_;
+    phase_ = step.phase;
     if (from_another) {
-        report_.stage_begins(step.step, step.stage);
-        ms_before_ = std::move(stage_ms_);
+        report_.phase_begins(step.step, step.phase);
+        ms_before_ = std::move(phase_ms_);
     }
     report_.step(step);
     if (begins) {
-        stage_ms_.clear();  // the first step also initializes, so it is not timed
+        phase_ms_.clear();  // the first step also initializes, so it is not timed
         return;
     }
-    if (!*stage_) return;
-    // Of a stage that may be followed by another keep the last steps; of the stage after it keep the first ones.
-    if (ms_before_.empty() && stage_ms_.size() == kStageSteps) stage_ms_.erase(stage_ms_.begin());
-    if (stage_ms_.size() < kStageSteps) stage_ms_.push_back(step.speed.ms);
-    if (ms_before_.size() != kStageSteps || stage_ms_.size() != kStageSteps) return;
+    if (!*phase_) return;
+    // Of a phase that may be followed by another keep the last steps; of the phase after it keep the first ones.
+    if (ms_before_.empty() && phase_ms_.size() == kPhaseSteps) phase_ms_.erase(phase_ms_.begin());
+    if (phase_ms_.size() < kPhaseSteps) phase_ms_.push_back(step.speed.ms);
+    if (ms_before_.size() != kPhaseSteps || phase_ms_.size() != kPhaseSteps) return;
     const auto median = [](std::vector<double>& values) {
         std::ranges::nth_element(values, values.begin() + std::ptrdiff_t(values.size() / 2));
         return values[values.size() / 2];
     };
-    report_.stage_speed(step.step + 1, step.stage, median(ms_before_), median(stage_ms_));
+    report_.phase_speed(step.step + 1, step.phase, median(ms_before_), median(phase_ms_));
     ms_before_.clear();
 }
 

@@ -54,8 +54,8 @@ public:
     // The former: do not save the model, even if its weights are finite.
     bool diverged() const { return in_a_row_.failed >= kMostFailedSteps; }
 
-    // The number of steps that stage_speed() compares.
-    static constexpr std::size_t kStageSteps = 20;
+    // The number of steps that phase_speed() compares.
+    static constexpr std::size_t kPhaseSteps = 20;
 
 private:
     struct Pending {
@@ -64,7 +64,7 @@ private:
     };
     void report_pending(int steps_back);
     void count_skips(const Report::Step& step);
-    void follow_stage(const Report::Step& step);
+    void follow_phase(const Report::Step& step);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
     const OptimizerStep& optimizer_;
@@ -76,8 +76,8 @@ private:
     ModuleNoise* noise_;
     int seq_len_;
     std::optional<Pending> pending_;
-    const char* stage_ = "";  // of the step before
-    std::vector<double> stage_ms_, ms_before_;  // the last kStageSteps of this stage; of the stage before
+    const char* phase_ = "";  // of the step before
+    std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
     double last_seconds_ = 0;  // of the last report
     InARow in_a_row_{};
     std::exception_ptr failure_;
