@@ -81,19 +81,19 @@ inline std::size_t classifier_rows(const ActivationSettings& settings, std::size
 }
 
 template <class Element>
-struct NormActivations {
+struct LayerNormActivations {
     std::span<Element> normed;            // (B, T, C), normalized
     std::span<float> mean, rstd;          // (B, T)
 };
 
 template <class Element>
 struct BlockActivations {
-    NormActivations<Element> ln1;         // of the block's input
+    LayerNormActivations<Element> ln1;         // of the block's input
     std::span<Element> qkv;               // (B, T, 3C)
     std::span<Element> attention;         // (B, T, C)
     std::span<float> logsumexp;           // (B, NH, T)
     std::span<Element> residual_mid;      // (B, T, C): input + proj(attention)
-    NormActivations<Element> ln2;         // of residual_mid
+    LayerNormActivations<Element> ln2;         // of residual_mid
     std::span<Element> pre_gelu, gelu;    // (B, T, 4C)
 };
 
@@ -101,8 +101,8 @@ template <class Element>
 struct ActivationSpans {
     std::vector<std::span<Element>> residual;          // (B, T, C) each: every block's input, then the last output
     std::vector<BlockActivations<Element>> block;
-    NormActivations<Element> final_ln;                 // of the last block's output
-    const NormActivations<Element>& norm_after(int layer) const {
+    LayerNormActivations<Element> final_ln;                 // of the last block's output
+    const LayerNormActivations<Element>& layernorm_after(int layer) const {
         return std::size_t(layer) + 1 < block.size() ? block[std::size_t(layer) + 1].ln1 : final_ln;
     }
     std::span<float> losses;                           // (B, T)

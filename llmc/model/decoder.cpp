@@ -205,7 +205,7 @@ private:
         for (int layer = 0; layer < config_.layers; ++layer) {
             const BlockParameters& p = table_.block(layer);
             pass_.block_to_gelu(a, a.residual_mid, act_.branch, p, rows, [&] { attention(layer); });
-            pass_.block_from_gelu(a.residual_mid, a.ln1, a, act_.branch, p, table_.norm_after(layer), rows);
+            pass_.block_from_gelu(a.residual_mid, a.ln1, a, act_.branch, p, table_.layernorm_after(layer), rows);
         }
     }
 

@@ -42,10 +42,10 @@ public:
         linear(a.gelu, a.ln2.normed, p.fc, rows, a.pre_gelu);                   // (R, C) -> (R, H)
     }
     // From there to the block's output and its LayerNorm.
-    void block_from_gelu(Tensor out, const NormActivations<Element>& out_norm, const BlockActivations<Element>& a,
-                         Tensor branch, const BlockParameters& p, const Norm& norm, int rows) {
+    void block_from_gelu(Tensor out, const LayerNormActivations<Element>& out_ln, const BlockActivations<Element>& a,
+                         Tensor branch, const BlockParameters& p, const LayerNorm& ln, int rows) {
         linear(branch, a.gelu, p.mlp_proj, rows);                               // (R, H) -> (R, C)
-        add_layernorm(out, out_norm, a.residual_mid, branch, norm, rows);
+        add_layernorm(out, out_ln, a.residual_mid, branch, ln, rows);
     }
 
     // out = in weight^T + bias; if `pre_gelu` is not empty, pre_gelu = in weight^T + bias and out = gelu(pre_gelu)
@@ -58,17 +58,17 @@ public:
             kernels::few_rows_forward(op, context_.stream);
         else context_.matmul.forward(op, context_.stream);
     }
-    void layernorm(const NormActivations<Element>& out, Input x, const Norm& norm, int rows) {
+    void layernorm(const LayerNormActivations<Element>& out, Input x, const LayerNorm& ln, int rows) {
         kernels::layernorm_forward<Element>({.normed = out.normed, .mean = out.mean, .rstd = out.rstd, .residual = x,
-                                             .weight = weight(norm.weight), .bias = weight(norm.bias), .rows = rows,
+                                             .weight = weight(ln.weight), .bias = weight(ln.bias), .rows = rows,
                                              .channels = channels()}, context_.stream);
     }
     // x = left + right, out = LayerNorm(x)
-    void add_layernorm(Tensor x, const NormActivations<Element>& out, Input left, Input right, const Norm& norm,
+    void add_layernorm(Tensor x, const LayerNormActivations<Element>& out, Input left, Input right, const LayerNorm& ln,
                        int rows) {
         kernels::residual_layernorm_forward<Element>({.residual = x, .normed = out.normed, .mean = out.mean,
                                                       .rstd = out.rstd, .left = left, .right = right,
-                                                      .weight = weight(norm.weight), .bias = weight(norm.bias),
+                                                      .weight = weight(ln.weight), .bias = weight(ln.bias),
                                                       .rows = rows, .channels = channels()}, context_.stream);
     }
 

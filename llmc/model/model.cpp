@@ -139,8 +139,8 @@ private:
             const device::Range layer_range(layer_name_[std::size_t(layer)].c_str());
             block_to_gelu(layer);
             if (layer + 1 < layers()) wait_for_parameters(buckets().of_layer(layer + 1));  // has the next LayerNorm
-            pass_.block_from_gelu(act_.residual[layer + 1], act_.norm_after(layer), act_.block[layer], act_.branch,
-                                  table().block(layer), table().norm_after(layer), rows());
+            pass_.block_from_gelu(act_.residual[layer + 1], act_.layernorm_after(layer), act_.block[layer], act_.branch,
+                                  table().block(layer), table().layernorm_after(layer), rows());
         }
     }
 
@@ -176,8 +176,8 @@ private:
     void backward_block(int layer, GradientExchange& gradients) {
         const bool last = layer + 1 == layers();
         const LinearGradients mlp_proj = add_layernorm_backward(
-            last ? Dresidual::overwrite : Dresidual::add, act_.norm_after(layer), act_.residual[layer + 1],
-            table().norm_after(layer), table().block(layer).mlp_proj, gradients);
+            last ? Dresidual::overwrite : Dresidual::add, act_.layernorm_after(layer), act_.residual[layer + 1],
+            table().layernorm_after(layer), table().block(layer).mlp_proj, gradients);
         if (!last) gradients.complete(buckets().of_layer(layer + 1));
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
@@ -270,9 +270,9 @@ private:
     }
     // Through a LayerNorm of x and the addition of a branch before it: sums the gradient of the bias of the branch's
     // last layer from the scratch of layernorm_backward(). Returns the gradients that the product must compute.
-    LinearGradients add_layernorm_backward(Dresidual dresidual, const NormActivations<Element>& out, Input x,
-                                           const Norm& norm, const Linear& branch, GradientExchange& gradients) {
-        layernorm_backward(dresidual, out, x, norm, gradients);
+    LinearGradients add_layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x,
+                                           const LayerNorm& ln, const Linear& branch, GradientExchange& gradients) {
+        layernorm_backward(dresidual, out, x, ln, gradients);
         LinearGradients result = gradients_of(branch, gradients);
         kernels::layernorm_dresidual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
                                                   .rows = rows(), .channels = channels(),
@@ -281,13 +281,13 @@ private:
         return result;
     }
     // dresidual (+)= the gradient through a LayerNorm of x, from dnormed
-    void layernorm_backward(Dresidual dresidual, const NormActivations<Element>& out, Input x, const Norm& norm,
+    void layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x, const LayerNorm& ln,
                             GradientExchange& gradients) {
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
-                                              .dweight = gradients.gradient(norm.weight),
-                                              .dbias = gradients.gradient(norm.bias),
+                                              .dweight = gradients.gradient(ln.weight),
+                                              .dbias = gradients.gradient(ln.bias),
                                               .scratch = act_.layernorm_scratch, .dnormed = act_.dnormed,
-                                              .residual = x, .weight = pass_.weight(norm.weight), .mean = out.mean,
+                                              .residual = x, .weight = pass_.weight(ln.weight), .mean = out.mean,
                                               .rstd = out.rstd, .rows = rows(), .channels = channels(),
                                               .accumulate_dresidual = dresidual == Dresidual::add,
                                               .accumulate_parameters = gradients.accumulate()}, stream());

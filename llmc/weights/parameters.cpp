@@ -68,8 +68,8 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
                     .init_value = value, .decays = false, .transposed_in_files = false, .rows_in_files = size});
     };
     // Braced initializers are evaluated from left to right, so the weight comes first in the table.
-    const auto norm = [&](const std::string& name) {
-        return Norm{.weight = vector(name + ".weight", channels, 1), .bias = vector(name + ".bias", channels, 0)};
+    const auto layernorm = [&](const std::string& name) {
+        return LayerNorm{.weight = vector(name + ".weight", channels, 1), .bias = vector(name + ".bias", channels, 0)};
     };
     const auto linear = [&](const std::string& name, std::int64_t outputs, std::int64_t inputs, float deviation) {
         return Linear{.weight = matrix(name + ".weight", outputs, inputs, deviation),
@@ -81,14 +81,14 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
     position_table_ = embedding("wpe.weight", config.max_seq_len, config.max_seq_len);
     for (int layer = 0; layer < config.layers; ++layer) {
         const std::string h = "h." + std::to_string(layer) + ".";
-        blocks_.push_back({.ln1 = norm(h + "ln_1"),
+        blocks_.push_back({.ln1 = layernorm(h + "ln_1"),
                            .qkv = linear(h + "attn.c_attn", 3 * channels, channels, kDeviation),
                            .attn_proj = linear(h + "attn.c_proj", channels, channels, branch_deviation),
-                           .ln2 = norm(h + "ln_2"),
+                           .ln2 = layernorm(h + "ln_2"),
                            .fc = linear(h + "mlp.c_fc", hidden, channels, kDeviation),
                            .mlp_proj = linear(h + "mlp.c_proj", channels, hidden, branch_deviation)});
     }
-    final_ln_ = norm("ln_f");
+    final_ln_ = layernorm("ln_f");
 }
 
 std::int64_t ParameterTable::parameters() const { return decayed().elements + not_decayed().elements; }

@@ -37,14 +37,14 @@ struct Linear {  // out = in weight^T + bias
     int in_channels, out_channels;
     bool has_bias() const { return bias >= 0; }
 };
-struct Norm {  // a LayerNorm
+struct LayerNorm {
     int weight, bias;  // (channels) each
 };
 // In the order of the forward pass and of the flat array; every block has the same tensors.
 struct BlockParameters {
-    Norm ln1;
+    LayerNorm ln1;
     Linear qkv, attn_proj;
-    Norm ln2;
+    LayerNorm ln2;
     Linear fc, mlp_proj;
 
     std::array<Linear, 4> linears() const { return {qkv, attn_proj, fc, mlp_proj}; }
@@ -70,9 +70,9 @@ public:
     Linear head() const { return {token_table_, -1, config_.channels, config_.padded_vocabulary()}; }
     int position_table() const { return position_table_; }
     const BlockParameters& block(int layer) const { return blocks_[layer]; }
-    const Norm& final_ln() const { return final_ln_; }
+    const LayerNorm& final_ln() const { return final_ln_; }
     // The LayerNorm of a block's output.
-    const Norm& norm_after(int layer) const {
+    const LayerNorm& layernorm_after(int layer) const {
         return layer + 1 < config_.layers ? block(layer + 1).ln1 : final_ln_;
     }
 
@@ -99,7 +99,7 @@ private:
     std::vector<BlockParameters> blocks_;
     std::int64_t elements_ = 0;
     int token_table_ = 0, position_table_ = 0;
-    Norm final_ln_{};
+    LayerNorm final_ln_{};
 };
 
 }  // namespace llmc
