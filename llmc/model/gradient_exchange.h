@@ -68,9 +68,9 @@ public:
     // Call it after the last micro-batch. On return: work enqueued on the compute stream sees reduced() and
     // sums().rank_sums().
     void finish();
-    // From the next step on, every rank keeps its own gradients, except the `summed` ranges of the flat array, aligned
-    // to kTensorAlignment; the norm of the gradients' sum is estimated from a sketch with this draw (step_sums.h). All
-    // ranks pass the same values, and a new draw before every step. Throws Error unless the settings allow it.
+    // From the next step on, every rank keeps its own gradients, except the `summed` ranges of the flat array, whole
+    // tensors; the norm of the gradients' sum is estimated from a sketch with this draw (step_sums.h). All ranks pass
+    // the same values, and a new draw before every step. Throws Error unless the settings allow it.
     virtual void stay_local(std::uint32_t draw, std::span<const ElementRange> summed);
     // For gradients that stayed local, after finish(): starts the sum of a range of the flat array over the ranks of
     // `among`, a part of the run's ranks. This rank's shard of the sum goes to `mine`, separate memory. On return: the

@@ -77,11 +77,10 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
     };
     for (const GradientBucket& bucket : whole.all()) {
         const std::int64_t parts = (bucket.flat.size + kMaxBucketElements - 1) / kMaxBucketElements;
-        const std::int64_t units = bucket.flat.size / std::int64_t(kernels::kTensorAlignment);
+        const std::int64_t units = bucket.flat.size / kTensorMultiple;
         for (std::int64_t part = 0; part < parts; ++part) {
             const std::int64_t first = units * part / parts, end = units * (part + 1) / parts;
-            add(bucket.flat.first + first * std::int64_t(kernels::kTensorAlignment),
-                (end - first) * std::int64_t(kernels::kTensorAlignment));
+            add(bucket.flat.first + first * kTensorMultiple, (end - first) * kTensorMultiple);
         }
     }
     return buckets;

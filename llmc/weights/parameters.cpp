@@ -14,7 +14,6 @@
 namespace llmc {
 namespace {
 
-constexpr std::int64_t kAlignment = kernels::kTensorAlignment;
 constexpr float kDeviation = 0.02f;
 
 // Elements 4 * counter .. 4 * counter + 3 of a tensor's stream.
@@ -32,7 +31,9 @@ std::array<double, 4> four_normals(std::uint64_t seed, std::uint32_t stream, std
     return normals;
 }
 
-std::int64_t aligned(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t aligned(std::int64_t elements) {
+    return (elements + kTensorMultiple - 1) / kTensorMultiple * kTensorMultiple;
+}
 
 }  // namespace
 

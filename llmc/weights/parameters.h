@@ -1,7 +1,7 @@
 // parameters.h - the table of a model's tensors, which allocation, initialization, weight decay, checkpoints and export
 // use
 //
-// All tensors are in one flat array in table order, each starting at a multiple of kTensorAlignment elements, so that
+// All tensors are in one flat array in table order, each starting at a multiple of kTensorMultiple elements, so that
 // parameters, master weights, Adam moments and gradients of any type have the same offsets. Gaps between tensors are
 // always 0.
 #pragma once
@@ -15,6 +15,9 @@
 #include "llmc/weights/model_config.h"
 
 namespace llmc {
+
+// Elements, so that a tensor is aligned to kTensorAlignment bytes in any type.
+inline constexpr std::int64_t kTensorMultiple = kernels::kTensorAlignment;
 
 struct ParameterSpec {
     // Hugging Face's name without the leading "transformer.": "wte.weight", "h.0.attn.c_attn.weight", ...
@@ -58,7 +61,7 @@ public:
 
     const ModelConfig& config() const { return config_; }
     const std::vector<ParameterSpec>& tensors() const { return tensors_; }
-    // size of the flat array, including alignment gaps; a multiple of kTensorAlignment
+    // size of the flat array, including the gaps between tensors; a multiple of kTensorMultiple
     std::int64_t elements() const { return elements_; }
     // number of parameters without gaps; counts the tied head once, includes the padding of the vocabulary
     std::int64_t parameters() const;

@@ -75,9 +75,9 @@ TEST_CASE("tensors are aligned, in order and disjoint, and every range of the ar
         const ParameterSpec& spec = table.tensors()[i];
         CAPTURE(spec.name);
         CHECK(spec.offset == end);
-        CHECK(spec.offset % std::int64_t(kernels::kTensorAlignment) == 0);
+        CHECK(spec.offset % kTensorMultiple == 0);
         CHECK(segments[i].end >= spec.offset + spec.size());
-        CHECK(segments[i].end < spec.offset + spec.size() + std::int64_t(kernels::kTensorAlignment));
+        CHECK(segments[i].end < spec.offset + spec.size() + kTensorMultiple);
         CHECK(segments[i].decays == int(spec.decays));
         end = segments[i].end;
     }
