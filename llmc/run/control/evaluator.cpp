@@ -22,9 +22,9 @@ int Evaluator::validate(std::int64_t step) {
     return x.signal;
 }
 
-HellaSwagScore Evaluator::score_hellaswag(std::int64_t step, const OutOfTime& out_of_time) {
+HellaSwagScore Evaluator::score_hellaswag(std::int64_t step, const TimeIsUp& time_is_up) {
     const HellaSwagScore x =
-        hellaswag_score(*inputs_.hellaswag, model_, upload_, context_, received_signal(), out_of_time);
+        hellaswag_score(*inputs_.hellaswag, model_, upload_, context_, received_signal(), time_is_up);
     if (x.signal == 0 && !x.out_of_time) report_.hellaswag(step, x);
     if (x.signal == 0 && x.out_of_time && context_.communicator->rank() == 0)
         print_stderr("note: --max-minutes ended HellaSwag before it was scored; a resumed run starts with it");

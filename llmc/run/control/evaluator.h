@@ -31,7 +31,7 @@ public:
     int validate(std::int64_t step);  // sets unreadable() if a rank cannot read its data
     int sample(std::int64_t step);
     // Also ends early, and prints so, once a rank is out of time: then HellaSwag is still pending.
-    HellaSwagScore score_hellaswag(std::int64_t step, const OutOfTime& out_of_time = [] { return false; });
+    HellaSwagScore score_hellaswag(std::int64_t step, const TimeIsUp& time_is_up = [] { return false; });
 
     // The Error of the last validation; the same on every rank.
     const std::exception_ptr& unreadable() const { return unreadable_; }

@@ -30,11 +30,11 @@ struct HellaSwagScore {
 HellaSwagScore score_of(const HellaSwagFile& file, std::span<const double> nats);
 
 // Whether the time limit has passed by the clock of this rank.
-using OutOfTime = std::function<bool()>;
+using TimeIsUp = std::function<bool()>;
 
 // Every rank calls it and gets the result. Waits for the device. `upload` must have room for a batch's positions. If
 // one rank is out of time, all of them stop.
 HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, BatchUpload& upload, Context& context,
-                               const ReceivedSignal& received_signal, const OutOfTime& out_of_time);
+                               const ReceivedSignal& received_signal, const TimeIsUp& time_is_up);
 
 }  // namespace llmc

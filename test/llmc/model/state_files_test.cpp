@@ -110,10 +110,10 @@ TEST_CASE("elements that no file has are named", "[moments]") {
 
 TEST_CASE("invalid metadata of a state file is quoted on one line", "[moments]") {
     const test::ScratchFolder scratch;
-    const auto fault = [&](const std::string& elements, const std::string& stretches) {
+    const auto fault = [&](const std::string& elements, const std::string& ranges) {
         SafetensorsWriter writer(scratch.path() / state_file_name("optimizer", 0, 1),
                                  {{"first_moments", "F32", {0}}, {"second_moments", "F32", {0}}},
-                                 {{"elements", elements}, {"stretches", stretches}});
+                                 {{"elements", elements}, {"stretches", ranges}});
         writer.finish();
         std::vector<float> values(6);
         const StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .pieces = {{0, values}}}}};
