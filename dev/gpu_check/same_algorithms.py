@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """same_algorithms.py LOG LOG - compares losses and gradient norms of two runs of train_gpt2 in bf16 with different
-algorithms, within the largest tolerances of same_training.py
+algorithms, within the largest tolerances of step_numbers.py
 
 The logs are what the runs print. The last line is PASS or FAIL with the first step that differs. Exit codes: 0 PASS, 1
 FAIL, 2 invalid command line."""
 import re
 import sys
 
-from same_training import LIMITS, Numbers, difference
+from step_numbers import LIMITS, Numbers, difference
 
 STEP = re.compile(r"^step +\d+/\d+ +\| +(\S+) +\S+e[-+]\d+ +(\S+) ", re.M)
 

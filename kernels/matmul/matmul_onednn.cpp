@@ -31,6 +31,7 @@
 #include "kernels/gelu.h"
 #include "kernels/matmul/algorithm_choice.h"
 #include "kernels/matmul/check.h"
+#include "kernels/matmul/onednn_library.h"
 #include "kernels/matmul/onednn_plan.h"
 #include "kernels/matmul/onednn_symmetric.h"
 #include "kernels/matmul/onednn_widen.h"
@@ -63,33 +64,6 @@ public:
 private:
     int before_ = omp_get_max_threads();
 };
-
-#if defined(__x86_64__)
-// Bit sets: newer instruction sets include older ones, and oneDNN 3 has more of them than oneDNN 2.
-bool uses(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
-constexpr const char* kOldest = "instructions before AVX2";
-#else
-// The values of dnnl_cpu_isa_t are those of x86-64. For aarch64 oneDNN returns others, which it does not publish.
-bool uses(dnnl_cpu_isa_t) { return false; }
-constexpr const char* kOldest = "";
-#endif
-
-// With the instruction set that it uses, which environment variables can limit.
-std::string library_name() {
-    const dnnl_version_t* version = dnnl_version();
-    constexpr std::pair<dnnl_cpu_isa_t, const char*> kKnown[] = {
-        {dnnl_cpu_isa_avx512_core_amx, "AMX"},
-        {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
-        {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 VNNI"},
-        {dnnl_cpu_isa_avx512_core, "AVX-512"},
-        {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"},
-        {dnnl_cpu_isa_avx2, "AVX2"},
-    };
-    const auto* const found = std::ranges::find_if(kKnown, [](const auto& known) { return uses(known.first); });
-    const std::string isa = found != std::end(kKnown) ? found->second : kOldest;
-    return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
-           std::to_string(version->patch) + (isa.empty() ? "" : ", ") + isa;
-}
 
 // oneDNN takes inputs as pointers to non-const.
 template <class T> void* address(std::span<const T> input) { return const_cast<T*>(input.data()); }

@@ -48,6 +48,22 @@ struct Plan {
     std::size_t scratch_bytes;
 };
 
+inline Plan plan_of(const Operation::Implementation& implementation, const dnnl::engine& engine,
+                    const memory::desc& source, const memory::desc& weights, const memory::desc& result) {
+    const memory::desc scratch = implementation.scratchpad_desc();
+    Plan plan{.primitive = dnnl::matmul(implementation),
+              .source = memory(source, engine, nullptr),
+              .weights = memory(weights, engine, nullptr),
+              .bias = {},
+              .result = memory(result, engine, nullptr),
+              .scratch = memory(scratch, engine, nullptr),
+              .arguments = {},
+              .scratch_bytes = scratch.get_size()};
+    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result},
+                      {DNNL_ARG_SCRATCHPAD, plan.scratch}};
+    return plan;
+}
+
 inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     using Strides = memory::dims;
     const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
@@ -89,15 +105,7 @@ inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
         } while (other.next_impl());
     }
 
-    Plan plan;
-    plan.primitive = dnnl::matmul(found);
-    plan.source = memory(source, engine, nullptr);
-    plan.weights = memory(weights, engine, nullptr);
-    plan.result = memory(result, engine, nullptr);
-    plan.scratch = memory(found.scratchpad_desc(), engine, nullptr);
-    plan.scratch_bytes = found.scratchpad_desc().get_size();
-    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result},
-                      {DNNL_ARG_SCRATCHPAD, plan.scratch}};
+    Plan plan = plan_of(found, engine, source, weights, result);
     if (shape.biased) {
         plan.bias = memory(bias, engine, nullptr);
         plan.arguments.emplace(DNNL_ARG_BIAS, plan.bias);
@@ -140,17 +148,7 @@ inline Plan make_plan(const ScaledShape& shape, const dnnl::engine& engine) {
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     attributes.set_post_ops(scaling);
     const Operation operation(left, right, memory::desc(), out);
-    const Operation::Implementation found = operation.first(engine, attributes);
-    Plan plan;
-    plan.primitive = dnnl::matmul(found);
-    plan.source = memory(left, engine, nullptr);
-    plan.weights = memory(right, engine, nullptr);
-    plan.result = memory(out, engine, nullptr);
-    plan.scratch = memory(found.scratchpad_desc(), engine, nullptr);
-    plan.scratch_bytes = found.scratchpad_desc().get_size();
-    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result},
-                      {DNNL_ARG_SCRATCHPAD, plan.scratch}};
-    return plan;
+    return plan_of(operation.first(engine, attributes), engine, left, right, out);
 }
 
 }  // namespace kernels::onednn

@@ -20,6 +20,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/sum_ranks.h"
 #include "llmc/base/counted.h"
+#include "llmc/comm/chunks.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/comm/mpi_session.h"
 
@@ -176,64 +177,31 @@ private:
     CommEvent end_group() override { return {stream_->point()}; }
     // Sums first, then copies: the operations are independent of each other. In a round every owner has one chunk.
     void enqueue(std::span<const Collective> operations) override {
-        std::vector<Chunks> sums(static_cast<std::size_t>(size())), copies(sums);
+        Chunks sums(size(), chunk_bytes_), copies(size(), chunk_bytes_);
         for (const Collective& op : operations)
             switch (op.kind) {
                 case Collective::Kind::reduce_scatter:
-                case Collective::Kind::reduce: add_chunks(sums, op); break;
+                case Collective::Kind::reduce: sums.add(op); break;
                 case Collective::Kind::all_gather:
-                case Collective::Kind::broadcast: add_chunks(copies, op); break;
+                case Collective::Kind::broadcast: copies.add(op); break;
                 case Collective::Kind::all_to_all: break;
             }
-        for (std::size_t round = 0, rounds = rounds_of(sums); round < rounds; ++round) sum(sums, round);
-        for (std::size_t round = 0, rounds = rounds_of(copies); round < rounds; ++round) copy(copies, round);
+        for (std::size_t round = 0; round < sums.rounds(); ++round) sum(sums, round);
+        for (std::size_t round = 0; round < copies.rounds(); ++round) copy(copies, round);
         for (const Collective& op : operations)
             if (op.kind == Collective::Kind::all_to_all) all_to_all(op);
     }
 
-    // At most chunk_bytes_ of a collective, which one rank owns: in sums the owner's `out` becomes the sum of all
-    // ranks' `in`, in copies the owner's `in` becomes `out` of every rank.
-    struct Chunk {
-        ElementType element;
-        std::byte *in, *out;
-        std::int64_t bytes;
-    };
-    using Chunks = std::vector<Chunk>;  // of one owner
-
-    // Adds the chunks of every owner: its shard, or the whole array of the root.
-    void add_chunks(std::vector<Chunks>& all, const Collective& op) const {
-        const bool gathers = op.kind == Collective::Kind::all_gather,
-                   scatters = op.kind == Collective::Kind::reduce_scatter;
-        for (int owner = 0; owner < size(); ++owner) {
-            const ElementRange range = gathers || scatters ? shard_of(op.elements, owner, size())
-                                     : owner == op.root  ? ElementRange{.first = 0, .size = op.elements}
-                                                         : ElementRange{};
-            const std::int64_t width = bytes_of(op.element), first = range.first * width, bytes = range.size * width;
-            std::byte* const in = const_cast<std::byte*>(op.in) + (gathers ? 0 : first);
-            for (std::int64_t offset = 0; offset < bytes; offset += chunk_bytes_)
-                all[std::size_t(owner)].push_back({.element = op.element,
-                                                   .in = in + offset,
-                                                   .out = op.out + (scatters ? 0 : first) + offset,
-                                                   .bytes = std::min(chunk_bytes_, bytes - offset)});
-        }
-    }
-    static std::size_t rounds_of(const std::vector<Chunks>& all) {
-        return std::ranges::max_element(all, {}, &Chunks::size)->size();
-    }
-    static const Chunk* chunk_of(const std::vector<Chunks>& all, int owner, std::size_t round) {
-        const Chunks& chunks = all[std::size_t(owner)];
-        return round < chunks.size() ? &chunks[round] : nullptr;
-    }
     // The other ranks, starting with the next one, so that ranks do not all send to the same one first.
     template <class Visit> void for_peers(Visit&& visit) const {
         for (int step = 1; step < size(); ++step) visit((rank() + step) % size());
     }
 
-    void sum(const std::vector<Chunks>& all, std::size_t round) {
-        const Chunk* const mine = chunk_of(all, rank(), round);
+    void sum(const Chunks& all, std::size_t round) {
+        const Chunk* const mine = all.of(rank(), round);
         std::vector<Message> sends, receives;
         for_peers([&](int peer) {
-            if (const Chunk* const theirs = chunk_of(all, peer, round))
+            if (const Chunk* const theirs = all.of(peer, round))
                 sends.push_back({peer, theirs->in, theirs->bytes});
             if (mine) receives.push_back({peer, gathered_.data() + peer * chunk_bytes_, mine->bytes});
         });
@@ -255,12 +223,12 @@ private:
         stream_->enqueue([sum](device::StreamRef stream) { kernels::sum_ranks(sum, stream); });
     }
 
-    void copy(const std::vector<Chunks>& all, std::size_t round) {
-        const Chunk* const mine = chunk_of(all, rank(), round);
+    void copy(const Chunks& all, std::size_t round) {
+        const Chunk* const mine = all.of(rank(), round);
         std::vector<Message> sends, receives;
         for_peers([&](int peer) {
             if (mine) sends.push_back({peer, mine->in, mine->bytes});
-            if (const Chunk* const theirs = chunk_of(all, peer, round))
+            if (const Chunk* const theirs = all.of(peer, round))
                 receives.push_back({peer, theirs->out, theirs->bytes});
         });
         transfer(std::move(sends), std::move(receives));

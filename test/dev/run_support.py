@@ -16,8 +16,10 @@ from tool_main import tool_main  # noqa: E402
 
 
 def program(name):
-    """A program of dev/ as a module; its file may have no extension."""
-    loader = importlib.machinery.SourceFileLoader(name.replace('.py', ''), str(ROOT / 'dev' / name))
+    """A program of dev/ as a module, which finds the modules of its folder; its file may have no extension."""
+    path = ROOT / 'dev' / name
+    sys.path.insert(0, str(path.parent))
+    loader = importlib.machinery.SourceFileLoader(name.replace('.py', ''), str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
