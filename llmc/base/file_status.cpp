@@ -8,7 +8,7 @@ namespace llmc {
 void fail_as_unreadable(const std::string& what, int fault, Blame blame) {
     const std::string unreadable = std::string("unreadable (") + std::strerror(fault) + ')';
     if (means_missing(fault))
-        fail(what, fault == ENOENT ? "missing" : unreadable, "a file", "check the path, and that all files are there");
+        fail(what, fault == ENOENT ? "missing" : unreadable, "a file", "check the spelling of the path");
     throw UnreadableError(what + " is " + unreadable + "; expected one that can be read; " + advice_after(fault),
                           blame);
 }

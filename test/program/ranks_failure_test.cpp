@@ -142,6 +142,29 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
     CHECK(folder.log("out", "end").size() == 1);
 }
 
+TEST_CASE("ranks that write parts of checkpoints must share the output folder", "[run][ranks][mpi]") {
+    skip_without_mpi();
+    const TrainingFolder folder;
+    fs::create_directories(folder.path("other"));
+    write_bytes(folder.path("elsewhere"),
+                "#!/bin/sh\ncd '" + folder.path("other") + "' && exec '" + program("train_gpt2") + "' \"$@\"\n");
+    fs::permissions(folder.path("elsewhere"), fs::perms::owner_all);
+    const auto with = [&](Arguments more) {
+        more.insert(more.begin(), {"-x", "1", "-v", "0", "-o", "own"});
+        return folder.flags(more);
+    };
+    const auto [flags, refused] = GENERATE(table<Arguments, bool>({
+        {Arguments{}, false}, {Arguments{"-z", "1"}, true}, {Arguments{"--optimizer", "muon"}, true}}));
+    Ranks ranks(folder, with(flags), with(flags), {"-wdir", folder.path("")}, folder.path("elsewhere"));
+    const JobResult ended = ranks.end();
+    CAPTURE(ended.output);
+    CHECK(ended.exit_code == (refused ? 2 : 0));
+    CHECK(ended.count("error: rank 1 on ") == int(refused));
+    CHECK(ended.count("--output-dir is \"own\"; expected the folder of rank 0") == int(refused));
+    CHECK(fs::exists(folder.path("own/log.jsonl")) != refused);
+    CHECK(!fs::exists(folder.path("other/own")));
+}
+
 TEST_CASE("an error of one rank during training ends the run on all ranks, and is printed once", "[run][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;

@@ -1,14 +1,20 @@
 // startup.cpp - from the options to the first line of the log, in the order of the output
 #include "llmc/run/start/startup.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <exception>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "kernels/base/error.h"
+#include "llmc/base/clock.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
@@ -82,6 +88,34 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         "all updates after the freeze would be too small: use more than " +
                         std::to_string(2 * onebit->lr_warmup_steps));
     return notes;
+}
+
+// Throws SharedError if a rank that writes parts of checkpoints does not see rank 0's --output-dir: a folder of the same
+// name on another host would make every checkpoint fail.
+void require_shared_output(const RunPlan& plan, const Options& options, Communicator& ranks) {
+    constexpr double kPatience = 5;  // seconds; a network file system may show other hosts a new file later
+    if (options.output_dir.empty() || ranks.size() == 1) return;
+    const bool writes =
+        ranks.rank() > 0 && CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) > 0;
+    const std::filesystem::path file = std::filesystem::path(options.output_dir) /
+                                       (".shared-" + ranks.host_gather(std::to_string(getpid()))[0]);
+    on_first_rank(ranks, [&] { write_whole(file, ""); });
+    std::exception_ptr not_shared;
+    try {
+        std::error_code fault;
+        for (const double began = seconds_now(); writes && !std::filesystem::exists(file, fault);) {
+            require(seconds_now() < began + kPatience, "--output-dir", in_quotes(options.output_dir),
+                    "the folder of rank 0, because with these flags every rank writes a part of each checkpoint",
+                    "put it on a file system that all hosts share");
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+    } catch (const Error&) {
+        not_shared = std::current_exception();
+    }
+    ranks.barrier();
+    std::error_code gone;
+    if (ranks.rank() == 0) std::filesystem::remove(file, gone);
+    share_failure(ranks, not_shared);
 }
 
 void print_notes(const std::vector<std::string>& notes) {
@@ -260,6 +294,7 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     Communicator& ranks = *context.communicator;
     const RunPlan& plan = startup.plan;
     const bool first_rank = ranks.rank() == 0;
+    require_shared_output(plan, options, ranks);
     print_tuning(startup.items, startup.tuning, first_rank);
     startup.items.push_back(compression_item(plan, context));
     if (first_rank) std::cout << startup.items.back().lines << std::flush;
