@@ -1,9 +1,18 @@
 # tool_main.py - options, help, errors and exit codes of the Python programs, the same as tool_main.h for those in C++
 import argparse
 import difflib
+import importlib
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
+
+PACKAGES = Path(__file__).resolve().parents[1] / 'build/python'
+# What pip installs; of other packages the newest version. huggingface_hub from 1.21 on does not resume downloads of a
+# killed run.
+VERSIONS = {'matplotlib': '3.10.3', 'huggingface_hub': '0.36.0'}
+sys.path.append(str(PACKAGES))
 
 
 class ToolError(Exception):
@@ -31,6 +40,30 @@ def fail(what, value, expected, hint='', exit_code=2):
 def why_not(error):
     """The system's message of an OSError, without number and path."""
     return (error.strerror or str(error)).lower()
+
+
+def cannot_write(place, error):
+    """The ToolError for an OSError while writing."""
+    return ToolError(f'{in_quotes(place)} cannot be written: {why_not(error)}; fix that and run this again', 1)
+
+
+def library(module):
+    """The imported module; if python3 has none, pip installs its package in build/python first."""
+    def imported():
+        try:
+            return importlib.import_module(module)
+        except ImportError:
+            return None
+    if found := imported(): return found
+    package = module.partition('.')[0]
+    if package in VERSIONS: package += '==' + VERSIONS[package]
+    print(f'installing {package} in build/python', file=sys.stderr, flush=True)
+    done = subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', '--disable-pip-version-check', '--no-input',
+                           '--only-binary=:all:', '--target', PACKAGES, package], capture_output=True, text=True)
+    importlib.invalidate_caches()
+    why = ' '.join(done.stderr.split())[-200:]
+    return imported() or fail(f"Python's package {package}", f'missing, and pip cannot install it ({why})',
+                              'it to be installed', f'{sys.executable} -m pip install {package}', 1)
 
 
 def did_you_mean(text, known):

@@ -7,8 +7,8 @@
 # header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
 # toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `build`: only what a
 # build without MPI needs: no matplotlib, jq, Python or text either. `tests`: also installs xz, iproute2, procps, clang
-# with libFuzzer, if available, and pyarrow, which reads Parquet, in build/python; without the last two the tests skip
-# the fuzz targets and the Parquet tests.
+# with libFuzzer, if available, and, in build/python, pyarrow and huggingface_hub, which read Parquet and download; the
+# tests skip what is missing.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -182,13 +182,13 @@ if [ $needs = tests ] && ! has_fuzzer; then
     has_fuzzer || echo "note: clang with libFuzzer could not be installed; the tests skip the fuzz targets" >&2
 fi
 
-# python_package MODULE PACKAGE WITHOUT: installs a package for python3 in build/python, if it has none of any version.
+# python_package MODULE WITHOUT: installs a package for python3 in build/python, if it has none of any version.
 python_package() {
-    ! imports "$1" || return 0
-    echo "installing $2 in build/python"
-    python3 -m pip install -q --disable-pip-version-check --only-binary=:all: --target build/python "$2" \
-        >/dev/null 2>&1 || true
-    imports "$1" || echo "note: $2 could not be installed with pip: $3" >&2
+    PYTHONPATH=dev python3 -c "import tool_main; tool_main.library('$1')" 2>/dev/null ||
+        echo "note: $1 could not be installed with pip: $2" >&2
 }
-[ $needs = build ] || python_package matplotlib matplotlib==3.10.3 "dev/plot does not work"
-[ $needs != tests ] || python_package pyarrow.parquet pyarrow "the Parquet tests are skipped"
+[ $needs = build ] || python_package matplotlib "dev/plot does not work"
+if [ $needs = tests ]; then
+    python_package pyarrow.parquet "the Parquet tests are skipped"
+    python_package huggingface_hub "the download tests are skipped"
+fi

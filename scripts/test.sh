@@ -222,8 +222,7 @@ is host && one cpu "make selects the GPU architectures of the machine" test/prog
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
 is host && one cpu "dev/peers/check_transformers.py: which tokens are predicted" python3 \
     test/dev/check_transformers_test.py
-is host && one cpu "dev/data/prepare: documents of each data set" env PYTHONPATH=build/python python3 \
-    test/dev/prepare_sets_test.py
+is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
 all_of host && one cpu "gpu_check.sh: refused arguments, time limits, output files" test/program/gpu_check.sh
 all_of host && one cpu "gpu_check.sh on a bare machine with a GPU" test/program/gpu_machine.sh
 all_of host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
@@ -232,10 +231,8 @@ all_of host && one cpu "install_deps.sh reports libraries that are too old" test
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
 all_of host && one cpu "dev/plot: curves of runs, ranges, pictures" python3 test/dev/plot_test.py
-all_of host && one cpu "dev/export_runs.py: CSV, Parquet, TensorBoard and wandb" env PYTHONPATH=build/python python3 \
-    test/dev/export_runs_test.py
-all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 \
-    test/dev/prepare_test.py
+all_of host && one cpu "dev/export_runs.py: CSV, Parquet, TensorBoard and wandb" python3 test/dev/export_runs_test.py
+all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 test/dev/prepare_test.py
 all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" \
     python3 test/dev/prepare_download_test.py
 all_of host && one cpu "the quickstart takes the predicted time; README's commands to start with work" \

@@ -10,12 +10,10 @@
 # Source    karpathy/llm.c, dev/data/data_common.py, where the header from [4] on is unused.
 import array
 import json
-import struct
 import sys
 
-from shards import HEADER_BYTES, header, tokens_of_shard
+from shards import header, new_file
 from tool_main import fail, in_quotes
-from whole_file import whole_file
 
 MAGIC, VERSION, ENDINGS, START = 20240522, 1, 4, 65535
 
@@ -49,31 +47,16 @@ def examples(path):
     return found
 
 
-def expect_evaluation(place, tokenizer):
-    """Throws ToolError if an existing file has another format than write_evaluation() would write."""
-    with open(place, 'rb') as file: words = struct.unpack('<6i', file.read(24).ljust(24, b'\0'))
-    wanted = (MAGIC, VERSION, tokenizer.vocabulary, tokenizer.end_of_text)
-    if words[:2] + words[4:] != wanted:
-        fail(in_quotes(place), f'an existing file with vocabulary {words[4]}', f'no such file, or {wanted[2]}',
-             'remove it, or pass another folder with -o')
-
-
 def encoded(texts, what, tokenizer, folder):
     """The ids of each text."""
-    count = tokenizer.run(what, texts, folder)
-    ids = array.array('H')
-    for path in sorted(folder.glob('*.bin')):
-        with open(path, 'rb') as file:
-            file.seek(HEADER_BYTES)
-            ids.frombytes(file.read(2 * tokens_of_shard(path)[0]))
+    ids = array.array('H', b''.join(tokenizer.tokens(what, texts, folder)))
     if sys.byteorder == 'big': ids.byteswap()
     begins = [i for i, token in enumerate(ids) if token == tokenizer.end_of_text] + [len(ids)]
-    if len(begins) != count + 1: fail(f'the number of texts of {what}', len(begins) - 1, count, exit_code=1)
     return [ids[begin + 1:end] for begin, end in zip(begins, begins[1:])]
 
 
 def write_evaluation(found, what, tokenizer, folder, place):
-    """Writes these examples() to a file atomically; `folder` is for temporary files."""
+    """Writes these examples() to a file; `folder` is for temporary files."""
     texts = encoded((text for context, endings, _ in found
                      for text in (context, *(' ' + ending for ending in endings))), what, tokenizer, folder)
     stream, longest = array.array('H'), 0
@@ -88,6 +71,6 @@ def write_evaluation(found, what, tokenizer, folder, place):
             stream.append(len(row))
             stream.extend(row)
     if sys.byteorder == 'big': stream.byteswap()
-    with whole_file(place) as file:
+    with new_file(place) as file:
         file.write(header(MAGIC, VERSION, len(found), longest, tokenizer.vocabulary, tokenizer.end_of_text))
         file.write(stream.tobytes())

@@ -1,11 +1,8 @@
-# shards.py - tokenizes documents with dev/tokenize and cuts the tokens of many files into shards
+# shards.py - tokenizes documents with dev/tokenize, cuts the tokens into shards, and publishes complete shards
 #
-# The tokens of each file stay in partial/tokens/FILE/ until the shards contain them. A complete shard gets its name in
-# partial/; when all are complete they move next to prepare.json, which records the tokens of each file. So finished
-# work is never repeated, and an interrupted and resumed run writes the same bytes as an uninterrupted one.
+# Shards are written in partial/; when all are complete they move next to prepare.json, which records the options.
 import contextlib
 import fcntl
-import itertools
 import json
 import os
 import shutil
@@ -14,11 +11,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tool_main import ToolError, fail, in_quotes
-from whole_file import ProgressLine, in_bytes, not_written, remove_hidden, sync_folder, whole_file
+from tool_main import ToolError, cannot_write, fail, in_quotes
 
 TOKENIZE = Path(__file__).resolve().parents[1] / 'tokenize'
 MAGIC, VERSION, HEADER_BYTES = 20240520, 1, 1024  # llmc/data/shard.h
+VOCABULARIES = {'gpt2': (50257, 50256), 'bytes': (257, 256)}  # number of ids, end of text
 MOST_TOKENS = 2 ** 31 - 1
 AT_ONCE = 1 << 20  # characters, or bytes
 
@@ -28,57 +25,75 @@ def header(*words):
 
 
 def tokens_of_shard(path):
-    """(tokens, vocabulary size, end-of-text id) from its header."""
-    with open(path, 'rb') as file: magic, version, tokens, *vocabulary = struct.unpack('<5i', file.read(20))
+    """The number of tokens, from its header."""
+    with open(path, 'rb') as file: magic, version, tokens = struct.unpack('<3i', file.read(12).ljust(12))
     if (magic, version, path.stat().st_size) != (MAGIC, VERSION, HEADER_BYTES + 2 * tokens):
-        fail(in_quotes(path), 'not a complete shard', 'a whole token shard', 'remove it', 1)
-    return tokens, *vocabulary
+        fail(in_quotes(path), 'not a complete shard', 'a whole token shard', 'remove it and run this again', 1)
+    return tokens
 
 
-def publish(hidden, folder, names):
-    """Moves complete shards from `hidden` to `folder`. The first name, of the validation shard, is moved last: before
-    that, no command that names both finds them."""
-    for name in reversed(names):
-        if (hidden / name).exists(): os.replace(hidden / name, folder / name)
-    sync_folder(folder)
+@contextlib.contextmanager
+def new_file(place):
+    """A file to write; an error says that it cannot be written."""
+    try:
+        with open(place, 'wb') as file: yield file
+    except OSError as error:
+        if error.filename and str(error.filename) != str(place): raise
+        raise cannot_write(place, error) from None
+
+
+def progress(texts, what):
+    """The texts, counted on a terminal if tqdm is installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return texts
+    return tqdm(texts, what, unit=' documents', disable=None, leave=False)
 
 
 class Tokenizer:
     """Runs dev/tokenize with one of its tokenizers."""
 
     def __init__(self, name, merges=None, threads=None):
-        self.name = name
+        self.vocabulary, self.end_of_text = VOCABULARIES[name]
         self.options = ['--tokenizer', name]
         if merges: self.options += ['--merges', merges]
         if threads: self.options += ['--threads', threads]
 
     def check(self):
-        """Checks that dev/tokenize exists and finds its merges. Sets vocabulary and end_of_text."""
+        """Checks that dev/tokenize exists and finds its merges."""
         if not TOKENIZE.exists(): fail(in_quotes(TOKENIZE), 'missing', 'the tokenizer', 'build it with make')
-        with tempfile.TemporaryDirectory() as folder:
-            self.run('a text', ['a'], Path(folder))
-            _, self.vocabulary, self.end_of_text = tokens_of_shard(next(Path(folder).glob('*.bin')))
+        with tempfile.TemporaryDirectory() as folder: self.run('a text', ['a'], folder)
+
+    def tokens(self, what, texts, folder):
+        """Yields the tokens of the texts, each after an end-of-text token, as blocks of bytes; `folder` is for
+        temporary files."""
+        # A folder of its own: a tokenizer that outlives a killed run does not write into that of the next one.
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            documents = self.run(what, texts, made)
+            parts = sorted(Path(made).glob('*.bin'))
+            print(f'{what}: {documents} documents, {sum(map(tokens_of_shard, parts))} tokens', flush=True)
+            for part in parts:
+                with open(part, 'rb') as file:
+                    file.seek(HEADER_BYTES)
+                    yield from iter(lambda: file.read(AT_ONCE), b'')
 
     def run(self, what, texts, folder):
-        """Writes the tokens of the texts, each after an end-of-text token, to shards in the folder. Returns the number
-        of texts."""
+        """Writes the tokens of the texts to shards in the folder. Returns the number of texts."""
         command = [TOKENIZE, *self.options, '--format', 'jsonl', '--hold-out', '0', '--shard-tokens', str(MOST_TOKENS),
                    '--name', 'tokens', '-o', folder, '-']
         count = 0
-        with tempfile.TemporaryFile() as errors, ProgressLine() as line, subprocess.Popen(
+        with tempfile.TemporaryFile() as errors, subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors) as program:
             try:
-                size = fed = 0
-                lines = []
-                for text in texts:
+                size, lines = 0, []
+                for text in progress(texts, what):
                     count += 1
                     size += len(text)
                     lines.append(json.dumps({'text': text}, ensure_ascii=False))
                     if size < AT_ONCE: continue
                     self.send(program, lines)
-                    fed += size
                     size, lines = 0, []
-                    line.show(f'{what}: {count} documents, {in_bytes(fed)} of text')
                 if lines: self.send(program, lines)
             except BrokenPipeError:
                 pass  # it has failed and reports why
@@ -98,174 +113,84 @@ class Tokenizer:
     def send(program, lines):
         program.stdin.write('\n'.join(lines).encode('utf-8', 'surrogatepass') + b'\n')
 
+    def cut(self, blocks, names, folder):
+        """Writes the tokens of the blocks to shards, `names`: (name, most tokens) of each. Takes no more blocks than
+        the shards need. Returns the names of the shards."""
+        made, rest = [], b''
+        for name, most in names:
+            rest = rest or next(blocks, b'')
+            if not rest: break
+            left = 2 * most
+            with new_file(folder / name) as out:
+                out.write(bytes(HEADER_BYTES))
+                while rest:
+                    out.write(rest[:left])
+                    left, rest = left - len(rest[:left]), rest[left:]
+                    if left == 0: break
+                    rest = next(blocks, b'')
+                tokens = most - left // 2
+                out.seek(0)
+                out.write(header(MAGIC, VERSION, tokens, self.vocabulary, self.end_of_text))
+            print(f'{name}: {tokens} tokens', flush=True)
+            made.append(name)
+        return made
+
 
 class DataFolder:
-    """The folder of a data set, locked against other programs while the block runs."""
+    """The folder of a data set, locked against other runs of the program while the block runs."""
 
     def __init__(self, folder):
         self.folder = folder
         self.partial = folder / 'partial'
         self.downloads = folder / 'downloads'
         self.record = folder / 'prepare.json'
-        self.lock = folder / '.prepare.lock'
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o666)
+        self.lock = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.path.samestat(os.fstat(self.descriptor), os.stat(self.lock))  # not a removed one
-        except (BlockingIOError, FileNotFoundError):
-            held = False
-        except OSError:
-            held = True  # a file system without locks
-        if not held:
-            os.close(self.descriptor)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.lock)
             fail(in_quotes(self.folder), 'in use', 'a folder that no other dev/data/prepare uses', 'wait until it ends')
-        remove_hidden(self.folder)
-        if self.partial.is_dir():
-            remove_hidden(self.partial)
-            for path in self.partial.glob('tokenizing-*'): shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # a file system without locks
+        shutil.rmtree(self.partial, ignore_errors=True)
+        self.partial.mkdir()
         return self
 
     def __exit__(self, *_):
-        for path in (self.partial / 'tokens', self.partial, self.downloads):
+        shutil.rmtree(self.partial, ignore_errors=True)
+        for path in (self.downloads, self.folder):
             with contextlib.suppress(OSError): path.rmdir()  # only if empty
-        with contextlib.suppress(OSError): self.lock.unlink()
-        os.close(self.descriptor)
-        with contextlib.suppress(OSError): self.folder.rmdir()
+        os.close(self.lock)
 
-    def read_record(self):
-        """The record of an earlier run, {} if there is none."""
-        if not self.record.exists(): return {}
+    def written(self, options):
+        """Names of the files that a complete run with the same options wrote, [] if there was none. Throws ToolError if
+        the folder has files of other options, except for the number of shards."""
+        there = sorted(path.name for path in self.folder.glob('*.bin'))
+        if not self.record.exists():
+            if not there: return []
+            fail(f'{there[0]} in {in_quotes(self.folder)}', 'not written by this program', 'a folder without such '
+                 'files', 'pass another one with -o')
         try:
-            with open(self.record, encoding='utf-8') as file: record = json.load(file)
-            names = [(file['name'], file['bytes'], file['sha256'], file['tokens']) for file in record['files']]
-            if len(names) and record['set'] and record['tokenizer'] and record['shard_tokens']: return record
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
-        return fail(in_quotes(self.record), 'not a record of dev/data/prepare', 'an unchanged file', 'remove the '
-                    'folder, or pass another one with -o')
+            record = json.loads(self.record.read_text())
+            for flag, key in (('SET', 'set'), ('--tokenizer', 'tokenizer'), ('--shard-tokens', 'shard_tokens')):
+                if record[key] != options[key]:
+                    fail(flag, options[key], f'{record[key]}, as in {in_quotes(self.record)}', 'pass another folder '
+                         'with -o')
+            files = record.get('files', []) if record.get('shards') == options['shards'] else []
+            return files if all((self.folder / str(name)).exists() for name in files) else []
+        except (ValueError, KeyError, TypeError):
+            return fail(in_quotes(self.record), 'not a record of dev/data/prepare', 'an unchanged file', 'remove the '
+                        'folder, or pass another one with -o')
 
-    def tokens_folder(self, name):
-        """Folder of a file's tokens."""
-        return self.partial / 'tokens' / name
-
-    def write_record(self, record):
-        with whole_file(self.record) as file: file.write(json.dumps(record, indent=1).encode() + b'\n')
-
-
-class Cutter:
-    """Writes the shards of a data set.
-
-    record    contents of prepare.json; its "files" lists the files of the data set
-    path_of   path_of(file of the record): its path on this machine; downloads it if necessary
-    texts     texts(path): its documents
-    """
-
-    def __init__(self, data, record, tokenizer, path_of, texts, prefix):
-        self.data, self.record, self.tokenizer, self.prefix = data, record, tokenizer, prefix
-        self.path_of, self.texts = path_of, texts
-        self.files = {file['name']: file for file in record['files']}
-
-    def cut(self, streams, most):
-        """Writes all shards, or the first `most`, and moves them to their final folder. Returns [(name, tokens)]."""
-        made = []
-        for stream in streams:
-            position = 0
-            for name, size in self.names(stream):
-                if len(made) == most: break
-                size = min(size, self.tokens_before(stream, position + size) - position)
-                if size == 0: break
-                if not self.exists(name, size): self.write(stream, position, size, name)
-                made.append((name, size))
-                position += size
-                self.forget_tokens(stream, position)
-        if len(made) != most and not any('_train_' in name for name, _ in made):
-            tokens = sum(tokens for _, tokens in made)
-            fail('the number of tokens', tokens, 'more than the validation shard takes',
-                 'pass a lower --shard-tokens, and another folder with -o')
-        publish(self.data.partial, self.data.folder, [name for name, _ in made])
-        shutil.rmtree(self.data.partial, ignore_errors=True)
-        return made
-
-    def names(self, stream):
-        """(name, most tokens) of each shard, without end."""
-        if stream.val_tokens: yield f'{self.prefix}_val_000000.bin', stream.val_tokens
-        for number in itertools.count(stream.first):
-            yield f'{self.prefix}_{stream.split}_{number:06}.bin', self.record['shard_tokens']
-
-    def tokens_before(self, stream, most):
-        """Number of tokens in the stream, at most `most`; tokenizes only as many files as this needs."""
-        total = 0
-        for name in stream.files:
-            if self.files[name]['tokens'] is None: self.tokenize(name)
-            total += self.files[name]['tokens']
-            if total >= most: return most
-        return total
-
-    def exists(self, name, tokens):
-        size = HEADER_BYTES + 2 * tokens
-        return any(path.exists() and path.stat().st_size == size
-                   for path in (self.data.folder / name, self.data.partial / name))
-
-    def tokenize(self, name):
-        folder, file = self.data.tokens_folder(name), self.files[name]
-        if not folder.is_dir():
-            path = self.path_of(file)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix='tokenizing-', dir=self.data.partial) as made:
-                # This process renames the folder: a tokenizer that outlives it would mark partial output as
-                # complete.
-                documents = self.tokenizer.run(name, self.texts(path), Path(made) / 'whole')
-                try:
-                    (Path(made) / 'whole' / 'documents').write_text(str(documents))
-                    os.replace(Path(made) / 'whole', folder)
-                except OSError as error:
-                    raise not_written(folder, error) from None
-            sync_folder(folder.parent)
-        tokens = sum(tokens_of_shard(path)[0] for path in folder.glob('*.bin'))
-        if file['tokens'] not in (None, tokens):
-            fail(f'the number of tokens of {name}', tokens, f'{file["tokens"]}, the same as before', 'remove '
-                 f'{in_quotes(self.data.folder)} and run this again', 1)
-        if file['tokens'] == tokens: return
-        file['tokens'], file['documents'] = tokens, int((folder / 'documents').read_text())
-        self.data.write_record(self.record)
-        print(f'{name}: {file["documents"]} documents, {tokens} tokens', flush=True)
-
-    def forget_tokens(self, stream, position):
-        """Removes the tokens of files that end at or before `position`."""
-        end = 0
-        for name in stream.files:
-            if self.files[name]['tokens'] is None: return
-            end += self.files[name]['tokens']
-            if end <= position and self.data.tokens_folder(name).is_dir():
-                shutil.rmtree(self.data.tokens_folder(name))
-
-    def write(self, stream, position, tokens, name):
-        self.data.partial.mkdir(exist_ok=True)
-        with whole_file(self.data.partial / name) as out:
-            out.write(header(MAGIC, VERSION, tokens, self.tokenizer.vocabulary, self.tokenizer.end_of_text))
-            begin = 0  # start of a file, in tokens of the stream
-            for file in stream.files:
-                end = begin + (self.files[file]['tokens'] or 0)
-                if begin < position + tokens and position < end:
-                    self.tokenize(file)
-                    self.copy(file, max(position - begin, 0), min(position + tokens, end) - begin, out)
-                begin = end
-        print(f'{name}: {tokens} tokens', flush=True)
-
-    def copy(self, name, first, end, out):
-        """Copies tokens [first, end) of a file."""
-        begin = 0  # start of a part, in tokens of the file
-        for path in sorted(self.data.tokens_folder(name).glob('*.bin')):
-            count = tokens_of_shard(path)[0]
-            left = 2 * (min(end - begin, count) - max(first - begin, 0))
-            if left > 0:
-                with open(path, 'rb') as part:
-                    part.seek(HEADER_BYTES + 2 * max(first - begin, 0))
-                    while left > 0:
-                        data = part.read(min(left, AT_ONCE))
-                        out.write(data)
-                        left -= len(data)
-            begin += count
+    def publish(self, options, names, folder=None):
+        """Moves the files of these names from partial/, or `folder`, to their place. The first one, the validation
+        shard, is moved last: before that, no command that names both finds them."""
+        record = self.partial / self.record.name
+        with new_file(record) as file: file.write(json.dumps({**options, 'files': names}, indent=1).encode() + b'\n')
+        os.replace(record, self.record)
+        for name in reversed(names):
+            if ((folder or self.partial) / name).exists():
+                os.replace((folder or self.partial) / name, self.folder / name)

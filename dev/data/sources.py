@@ -13,24 +13,16 @@
 #
 # kjj0/fineweb10B-gpt2 has fineweb_val_000000.bin and fineweb_train_000001.bin to 000103.bin, by the script with which
 # KellerJordan/modded-nanogpt downloads them (data/cached_fineweb10B.py): llm.c's format, with 0 for the vocabulary.
-import importlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from download import read_json
-from tool_main import fail, in_quotes
+from download import Hub, Web
+from tool_main import fail, in_quotes, library
 
-HUB, GITHUB = 'https://huggingface.co', 'https://raw.githubusercontent.com'
+GITHUB = 'https://raw.githubusercontent.com'
 END_OF_STORY = b'<|endoftext|>'
 LONGEST_STORY = 1 << 24
-
-
-@dataclass(frozen=True)
-class PublishedFile:
-    name: str
-    bytes: int = None
-    sha256: str = None
 
 
 @dataclass(frozen=True)
@@ -48,28 +40,16 @@ class Stream:
 
 @dataclass(frozen=True)
 class Source:
-    base: str                                  # base URL
-    folder: str                                # folder of the files below it
-    wanted: str                                # pattern of the files' names
-    texts: object                              # texts(path): the documents of a file
-    streams: object                            # streams(names, tokens per shard): [Stream]
-    prefix: str                                # prefix of the shards' names
-    listing: str = ''                          # path of the hub's list of files
-    known: dict = field(default_factory=dict)  # without a listing: SHA-256 by name
-    needed: tuple = ()                         # required files
+    site: object        # where its files are published: Hub or Web
+    wanted: str         # pattern of the files' names
+    prefix: str         # prefix of the shards' names
+    texts: object       # texts(path): the documents of a file
+    streams: object     # streams(names, tokens per shard): [Stream]
+    needed: tuple = ()  # required files
 
     @property
     def is_parquet(self):
         return self.texts is parquet_texts
-
-
-def library(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        return fail(name.split('.')[0], f'not installed ({error})', 'the package that reads Parquet',
-                    'python3 -m venv ~/venv && ~/venv/bin/pip install pyarrow, then run this again with '
-                    'PATH=~/venv/bin:$PATH')
 
 
 def parquet_texts(path, column='text'):
@@ -128,68 +108,45 @@ def first_shard_held_out(names, shard_tokens):
 
 
 def fineweb(repository, prefix):
-    return Source(HUB, f'datasets/{repository}/resolve/main/sample/10BT', r'[0-9]{3}_[0-9]{5}\.parquet', parquet_texts,
-                  first_shard_held_out, prefix, listing=f'api/datasets/{repository}/tree/main/sample/10BT')
+    return Source(Hub(repository, 'sample/10BT'), r'[0-9]{3}_[0-9]{5}\.parquet', prefix, parquet_texts,
+                  first_shard_held_out)
 
 
 SOURCES = {
     'fineweb': fineweb('HuggingFaceFW/fineweb', 'fineweb'),
     'fineweb-edu': fineweb('HuggingFaceFW/fineweb-edu', 'edu_fineweb'),
     'tinystories': Source(
-        HUB, 'datasets/roneneldan/TinyStories/resolve/main', r'TinyStories-(train|valid)\.txt', stories,
+        Hub('roneneldan/TinyStories'), r'TinyStories-(train|valid)\.txt', 'tinystories', stories,
         lambda names, shard_tokens: [Stream(('TinyStories-valid.txt',), 'val'), Stream(('TinyStories-train.txt',))],
-        'tinystories', listing='api/datasets/roneneldan/TinyStories/tree/main',
-        needed=('TinyStories-train.txt', 'TinyStories-valid.txt')),
+        ('TinyStories-train.txt', 'TinyStories-valid.txt')),
     'tinyshakespeare': Source(
-        GITHUB, 'karpathy/char-rnn/master/data/tinyshakespeare', r'input\.txt', sections,
-        lambda names, shard_tokens: [Stream(tuple(names), val_tokens=32768)], 'tinyshakespeare',
-        known={'input.txt': '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'}, needed=('input.txt',)),
+        Web(f'{GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare',
+            {'input.txt': '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'}),
+        r'input\.txt', 'tinyshakespeare', sections,
+        lambda names, shard_tokens: [Stream(tuple(names), val_tokens=32768)], ('input.txt',)),
     'hellaswag': Source(
-        GITHUB, 'rowanz/hellaswag/master/data', r'hellaswag_val\.jsonl', None, None, 'hellaswag_val',
-        known={'hellaswag_val.jsonl': '0aa3b88843990f3f10a97b9575c94d7b71fb2205240ba04ae4884d9e9c992588'},
-        needed=('hellaswag_val.jsonl',)),
+        Web(f'{GITHUB}/rowanz/hellaswag/master/data',
+            {'hellaswag_val.jsonl': '0aa3b88843990f3f10a97b9575c94d7b71fb2205240ba04ae4884d9e9c992588'}),
+        r'hellaswag_val\.jsonl', 'hellaswag_val', None, None, ('hellaswag_val.jsonl',)),
 }
 
 # Sets that are also published as shards.
 TOKENIZED = {
-    'fineweb': Source(HUB, 'datasets/kjj0/fineweb10B-gpt2/resolve/main', r'fineweb_(val|train)_[0-9]{6}\.bin', None,
-                      None, 'fineweb', listing='api/datasets/kjj0/fineweb10B-gpt2/tree/main',
-                      needed=('fineweb_val_000000.bin', 'fineweb_train_000001.bin')),
+    'fineweb': Source(Hub('kjj0/fineweb10B-gpt2'), r'fineweb_(val|train)_[0-9]{6}\.bin', 'fineweb', None, None,
+                      ('fineweb_val_000000.bin', 'fineweb_train_000001.bin')),
 }
 
 
-def expect_all(source, found, where):
-    """Throws ToolError if a required file is missing."""
+def files_of(source, folder):
+    """{name: SHA-256} of the data set's files, sorted by name: published, or in a local folder, with None."""
+    if folder is None: found = source.site.files(source.wanted)
+    else:
+        if not folder.is_dir(): fail('--from', f'{in_quotes(folder)}, not a folder', 'a folder with the files')
+        wanted = r'.+\.parquet' if source.is_parquet else source.wanted  # a user's own files may have any name
+        found = {name: None for name in sorted(path.name for path in folder.iterdir() if path.is_file())
+                 if re.fullmatch(wanted, name)}
+    where = 'the published data set' if folder is None else in_quotes(folder)
     for name in source.needed:
-        if name not in found: fail(f'{name} in {in_quotes(where)}', 'missing', 'the files of the data set')
-    if not found: fail(f'the number of files in {in_quotes(where)}', 0, 'Parquet files')
-
-
-def files_in(source, folder):
-    """The data set's files in a local folder, sorted by name."""
-    if not folder.is_dir(): fail('--from', f'{in_quotes(folder)}, not a folder', 'a folder with the files')
-    wanted = r'.+\.parquet' if source.is_parquet else source.wanted  # a user's own files may have any name
-    found = sorted(path.name for path in folder.iterdir() if re.fullmatch(wanted, path.name) and path.is_file())
-    expect_all(source, found, folder)
-    return [PublishedFile(name, (folder / name).stat().st_size) for name in found]
-
-
-def files_published(source, base):
-    """The data set's files on the server, sorted by name, with sizes and SHA-256."""
-    if not source.listing: return [PublishedFile(name, sha256=sha256) for name, sha256 in source.known.items()]
-    url = f'{base}/{source.listing}'
-    listed = read_json(url)
-    found = {}
-    try:
-        for entry in listed:
-            name = entry['path'].rpartition('/')[2]
-            if entry['type'] != 'file' or not re.fullmatch(source.wanted, name): continue
-            of = entry.get('lfs') or {}
-            size, sha256 = of.get('size', entry['size']), of.get('oid')
-            if not isinstance(size, int) or not re.fullmatch('[0-9a-f]{64}', sha256 or ''): raise TypeError
-            found[name] = PublishedFile(name, size, sha256)
-    except (AttributeError, KeyError, TypeError):
-        fail(in_quotes(url), 'not a list of files with sizes and SHA-256', 'the format of huggingface.co',
-             'check --base', 1)
-    expect_all(source, found, url)
-    return [found[name] for name in sorted(found)]
+        if name not in found: fail(f'{name} in {where}', 'missing', 'the files of the data set')
+    if not found: fail(f'the number of files in {where}', 0, 'Parquet files')
+    return found

@@ -1,56 +1,85 @@
-# prepare_support.py - runs dev/data/prepare in this process: a data set of text files, a server that interrupts
-# downloads, and the expected shards
+# prepare_support.py - runs dev/data/prepare in this process: a data set of text files, a stand-in for Hugging Face's
+# hub that interrupts downloads, and the expected shards
 import array
+import hashlib
 import http.server
+import importlib.util
+import json
+import os
 import random
 import signal
 import struct
 import threading
+import unittest
+import urllib.parse
 from unittest import mock
 
 from run_support import WithFolder, program
 
 prepare = program('data/prepare')
+import download  # noqa: E402
 import shards  # noqa: E402
 import sources  # noqa: E402
 
 END = 256  # end of text, of the byte tokenizer
 LINES = 'lines'  # a data set of text files with one document per line, split like FineWeb
+needs_hub = unittest.skipUnless(importlib.util.find_spec('huggingface_hub'), 'no huggingface_hub')
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `files` {path: bytes}. Each response consumes one of `faults`: a status code, or the number of bytes after
-    which it is interrupted. `requested` lists (path, Range)."""
+class Hub(http.server.ThreadingHTTPServer):
+    """Serves `files` {path: bytes}, and lists those of a folder with sizes and SHA-256. Each response to a GET
+    of a file consumes one of `faults`: a status code, or the number of bytes after which it is interrupted. `requested`
+    lists the (name, Range) of each."""
 
     def __init__(self):
         super().__init__(('127.0.0.1', 0), Handler)
-        self.files, self.faults, self.requested, self.supports_range = {}, [], [], True
-        self.base = f'http://127.0.0.1:{self.server_port}'
+        self.files, self.faults, self.requested, self.listed = {}, [], [], {}
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def publish(self, repository, folder, files):
+        """Serves {name: bytes} in a folder of a repository."""
+        place = f'{repository}/resolve/main/{folder}'.rstrip('/')
+        self.files.update({f'/datasets/{place}/{name}': data for name, data in files.items()})
+        self.listed[f'/api/datasets/{repository}/tree/main/{folder}'.rstrip('/')] = [
+            {'type': 'file', 'oid': '0', 'path': f'{folder}/{name}'.lstrip('/'), 'size': len(data), 'lfs': {
+                'oid': hashlib.sha256(data).hexdigest(), 'size': len(data), 'pointerSize': 1}}
+            for name, data in files.items()] + [{'type': 'file', 'oid': '1', 'size': 5, 'path': 'README.md'}]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def do_GET(self):
-        server = self.server
-        part = self.headers.get('Range')
-        server.requested.append((self.path, part))
-        fault = server.faults.pop(0) if server.faults else None
-        if isinstance(fault, str) or self.path not in server.files:
-            self.send_error(int(fault or 404))
-            return
-        data = server.files[self.path]
-        first = int(part[len('bytes='):-1]) if part and server.supports_range else 0
-        if first >= len(data):
-            self.send_error(416)
-            return
-        self.send_response(206 if first else 200)
-        if first: self.send_header('Content-Range', f'bytes {first}-{len(data) - 1}/{len(data)}')
-        self.send_header('Content-Length', str(len(data) - first))
+    def missing(self, status=404):
+        self.send_response(status, 'no such file')
+        self.send_header('X-Error-Code', 'EntryNotFound')
+        self.send_header('Content-Length', '0')
         self.end_headers()
-        self.wfile.write(data[first:] if fault is None else data[first:first + fault])
+
+    def answer(self, data, first=0, most=None):
+        self.send_response(206 if first else 200)
+        self.send_header('Content-Length', str(len(data) - first))
+        self.send_header('ETag', hashlib.sha256(data).hexdigest())
+        self.send_header('X-Repo-Commit', 40 * '0')
+        self.end_headers()
+        if self.command == 'GET': self.wfile.write(data[first:][:most])
+
+    def do_GET(self):
+        server, path = self.server, urllib.parse.unquote(self.path.partition('?')[0])
+        if path in server.listed: return self.answer(json.dumps(server.listed[path]).encode())
+        if path not in server.files: return self.missing()
+        if self.command == 'HEAD': return self.answer(server.files[path])
+        part, fault = self.headers.get('Range'), server.faults.pop(0) if server.faults else None
+        server.requested.append((path.rpartition('/')[2], part))
+        if isinstance(fault, str): return self.missing(int(fault))
+        return self.answer(server.files[path], int(part[len('bytes='):-1]) if part else 0, fault)
+
+    do_HEAD = do_GET
+
+
+hub = Hub()
+BASE = f'http://127.0.0.1:{hub.server_port}'
+os.environ.update(HF_ENDPOINT=BASE, HF_HUB_VERBOSITY='error')  # huggingface_hub reads them once
 
 
 def lines_of(path):
@@ -74,24 +103,15 @@ def documents(count, seed):
     return [''.join(maker.choices('abcdefgh äß\t"\\{', k=maker.randint(0, 60))) for _ in range(count)]
 
 
-def without_check():
-    """Skips the check of dev/tokenize and assumes the byte tokenizer."""
-    return mock.patch.object(shards.Tokenizer, 'check', autospec=True,
-                             side_effect=lambda it: vars(it).update(vocabulary=257, end_of_text=END))
-
-
 class Prepares(WithFolder):
     def setUp(self):
         super().setUp()
         self.out = self.folder / 'out'
+        for kept in (hub.files, hub.faults, hub.requested, hub.listed): kept.clear()
         patched = mock.patch.dict(sources.SOURCES, {LINES: sources.Source(
-            'http://127.0.0.1:1', 'files', r'[0-9]+\.txt', lines_of, sources.first_shard_held_out, 'lines', 'list')})
+            sources.Hub('a/lines', 'part'), r'[0-9]+\.txt', 'lines', lines_of, sources.first_shard_held_out)})
         patched.start()
         self.addCleanup(patched.stop)
-        self.slept = []
-        waits = mock.patch('download.time.sleep', self.slept.append)
-        waits.start()
-        self.addCleanup(waits.stop)
 
     def run_set(self, *arguments, tokenizer='bytes'):
         before = signal.getsignal(signal.SIGPIPE)
@@ -121,12 +141,6 @@ class Prepares(WithFolder):
             (folder / f'{number}.txt').write_text(''.join(text + '\n' for text in texts))
             everything += texts
         return folder, everything
-
-    def server(self):
-        server = Server()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        return server
 
     def check_shards(self, prefix, everything, size, first=1, val_tokens=None):
         """Checks that the folder has exactly the expected shards of the documents' tokens."""
