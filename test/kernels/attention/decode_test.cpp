@@ -19,7 +19,7 @@ TEST_CASE("attention to a cache rejects invalid inputs", "[decode][one_order]") 
         change(changed);
         try {
             kernels::decode_attention(changed, nullptr);
-        } catch (const Error& error) {
+        } catch (const base::Error& error) {
             return std::string(error.what());
         }
         return std::string("accepted");
