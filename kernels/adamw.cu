@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kAdamWMultiple = 16;
 
-// A thread loads and stores `kAdamWSize` adjacent elements at a time (on a GPU 16 bytes of each array), and a block
-// processes one tile. The GPU values are not measured yet.
+// A thread loads and stores kAdamWSize adjacent elements at a time (on a GPU 16 bytes of each array), and a block
+// processes one tile of kAdamWTile. The GPU values are not measured yet.
 constexpr int kAdamWThreads = simt::gpu_geometry ? 256 : 1, kAdamWSize = simt::gpu_geometry ? 4 : 16,
               kAdamWTile = simt::gpu_geometry ? 4096 : 16384;
 static_assert(kAdamWMultiple % kAdamWSize == 0 && kAdamWTile % (kAdamWThreads * kAdamWSize) == 0);

@@ -19,9 +19,9 @@ namespace kernels {
 
 struct StepScalars;
 
-// Elements from the previous segment's end up to `end` belong to one tensor.
+// One tensor: the elements from the previous segment's end up to `end`.
 struct DecaySegment {
-    std::int64_t end;   // a multiple of 16
+    std::int64_t end;     // a multiple of 16
     std::int32_t decays;  // 0 or 1
 };
 
@@ -31,7 +31,7 @@ struct DecaySegment {
 struct Rounding {
     bool stochastic = false;
     std::uint64_t seed = 0;
-    std::int64_t first_element = 0;  // index of the slice's first element, a multiple of 16
+    std::int64_t first_element = 0;  // index of `parameter`'s first element, a multiple of 16
 };
 
 template <class T>
@@ -60,6 +60,7 @@ struct RoundParameters {
     std::span<const StepScalars> scalars;  // (1)
     Rounding rounding;
 };
+// Enqueues on `stream`. Throws like adamw.
 void round_parameters(const RoundParameters& op, StreamRef stream);
 
 }  // namespace kernels

@@ -28,11 +28,10 @@ __device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
     }
 }
 
-// exp(logit - maximum), where `maximum` has already been multiplied by log2(e) if Binary (see scaled()).
-//
-// A GPU uses exp2: one FFMA for the exponent and one MUFU.EX2. (fast_exp needs FADD, FMUL and MUFU, plus three
-// instructions for results below 2^-126.) The scaled maximum is rounded; sums, gradients and loss all use the rounded
-// value, so its rounding error cancels.
+// The exponentials of a row, exp(logit - maximum). Binary, on a GPU: by exp2, with maxima in units of ln(2) (scaled()):
+// one FFMA for the exponent and one MUFU.EX2, where fast_exp needs FADD, FMUL and MUFU, plus three instructions for
+// results below 2^-126. The scaled maximum is rounded; sums, gradients and loss all use the rounded value, so its
+// rounding error cancels.
 template <bool Binary>
 struct PowersOf {
     static constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
@@ -155,29 +154,29 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
     const float target_logit = valid ? to_float(row[target]) : NAN;
 
     const int whole_packs = op.vocabulary / Pack::size, rest = op.vocabulary % Pack::size;
-    Online<T, PackBytes> share;
+    Online<T, PackBytes> online;
     if constexpr (simt::gpu_geometry) {
         int i = threadIdx.x;
         for (; i + (RunPacks - 1) * Threads < whole_packs; i += RunPacks * Threads) {
             Pack run[RunPacks];
             for (int j = 0; j < RunPacks; ++j) run[j] = load<PackBytes>(&row[(i + j * Threads) * Pack::size]);
-            share.add_packs(run);
+            online.add_packs(run);
         }
         static_assert(RunPacks == 2, "at most one pack remains");
         if (i < whole_packs) {
             const Pack last[1] = {load<PackBytes>(&row[i * Pack::size])};
-            share.add_packs(last);
+            online.add_packs(last);
         }
     } else {
         for (int first = 0; first < whole_packs; first += RunPacks)
-            share.add_run(whole_packs - first > RunPacks ? RunPacks : whole_packs - first,
+            online.add_run(whole_packs - first > RunPacks ? RunPacks : whole_packs - first,
                           [=](int j) { return load<PackBytes>(&row[(first + j) * Pack::size]); });
     }
     if (rest > 0 && threadIdx.x == 0)
-        share.add_run(1, [=](int) { return load_below<PackBytes>(&row[whole_packs * Pack::size], rest); });
+        online.add_run(1, [=](int) { return load_below<PackBytes>(&row[whole_packs * Pack::size], rest); });
 
-    const float maximum = block_max<Threads>(share.maximum);
-    const float sum = block_sum<Threads>(share.sum.total() * Powers::ratio(share.maximum, maximum));
+    const float maximum = block_max<Threads>(online.maximum);
+    const float sum = block_sum<Threads>(online.sum.total() * Powers::ratio(online.maximum, maximum));
     if (threadIdx.x == 0) op.losses[blockIdx.x] = Powers::log_sum(sum, maximum) - target_logit;
     if (!op.write_dlogits) return;
 

@@ -34,7 +34,7 @@ struct Classifier {
 template <class T>
 void classifier(const Classifier<T>& op, StreamRef stream);
 
-// total[0] += sum of losses, in double and in a fixed order.
+// total[0] += sum of losses, in double and in a fixed order. Enqueues on `stream`. Throws Error if total is empty.
 void accumulate_losses(std::span<double> total, std::span<const float> losses, StreamRef stream);
 
 }  // namespace kernels

@@ -18,21 +18,18 @@ constexpr std::int64_t kNormTile = 16384;
 // in the sum of squares and half of that in the norm.
 constexpr int kRun = 16;
 
-enum class Copy { none, rounded };
-
-// Block i processes tile i.
-template <int Threads, int PackBytes, Copy Kind>
+// Block i processes tile i. Rounds: it also writes `rounded`.
+template <int Threads, int PackBytes, bool Rounds>
 __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op) {
     using Pack = kernels::Pack<float, PackBytes>;
     using RoundedPack = kernels::Pack<bf16, PackBytes / 2>;
-    constexpr bool kRounds = Kind == Copy::rounded;
     // Packs per run: few on a GPU, so that all loads of a thread are in flight at once.
     constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;
     const NormTile tile = op.tiles[blockIdx.x];
     const std::int64_t packs = tile.size / Pack::size;
     const float* data = op.values.data() + tile.first;
-    bf16* copy = kRounds ? op.rounded.data() + tile.first : nullptr;
-    const auto rounded = [](const Pack& x) {
+    bf16* rounded = Rounds ? op.rounded.data() + tile.first : nullptr;
+    const auto round = [](const Pack& x) {
         RoundedPack out;
         for (int k = 0; k < Pack::size; ++k) out[k] = round_to<bf16>(x[k]);
         return out;
@@ -48,20 +45,20 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
             // without it GCC splits the pack into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
             #pragma omp simd
             for (int k = 0; k < Pack::size; ++k) run[k] += x[k] * x[k];
-            if constexpr (kRounds) out[j] = rounded(x);
+            if constexpr (Rounds) out[j] = round(x);
         }
-        for (int j = 0; kRounds && j < kPacks; ++j) store(&copy[(i + j * Threads) * Pack::size], out[j]);
+        for (int j = 0; Rounds && j < kPacks; ++j) store(&rounded[(i + j * Threads) * Pack::size], out[j]);
         #pragma omp simd
         for (int k = 0; k < Pack::size; ++k) sum[k] += run[k];
     }
     for (; i < packs; i += Threads) {
         const Pack x = load<PackBytes>(&data[i * Pack::size]);
         for (int k = 0; k < Pack::size; ++k) sum[k] += x[k] * x[k];
-        if constexpr (kRounds) store(&copy[i * Pack::size], rounded(x));
+        if constexpr (Rounds) store(&rounded[i * Pack::size], round(x));
     }
     for (std::int64_t c = packs * Pack::size + threadIdx.x; c < tile.size; c += Threads) {
         sum[0] += data[c] * data[c];
-        if constexpr (kRounds) copy[c] = round_to<bf16>(data[c]);
+        if constexpr (Rounds) rounded[c] = round_to<bf16>(data[c]);
     }
 
     for (int k = 1; k < Pack::size; ++k) sum[0] += sum[k];
@@ -131,10 +128,10 @@ __global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput 
     const OutlierWindow& window = op.window[0];
     const WindowSpread losses = window_spread<Threads>(window, window.losses),
                        norms = window_spread<Threads>(window, window.norms);
-    const std::size_t row = op.totals.size();
-    for (std::size_t i = threadIdx.x; i < row; i += Threads) {
+    const std::size_t row_size = op.totals.size();
+    for (std::size_t i = threadIdx.x; i < row_size; i += Threads) {
         double sum = 0;
-        for (std::size_t at = i; at < op.rank_sums.size(); at += row) sum += op.rank_sums[at];
+        for (std::size_t at = i; at < op.rank_sums.size(); at += row_size) sum += op.rank_sums[at];
         op.totals[i] = sum;
     }
     __syncthreads();
@@ -166,8 +163,8 @@ void squared_norms(const SquaredNorms& op, StreamRef stream) {
     if (op.tiles.empty()) return;
     constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kNormThreads, .stream = stream};
-    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, Copy::none>>(config, op);
-    else simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, Copy::rounded>>(config, op);
+    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, false>>(config, op);
+    else simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, true>>(config, op);
 }
 
 void module_sums(const ModuleSums& op, StreamRef stream) {
@@ -175,7 +172,7 @@ void module_sums(const ModuleSums& op, StreamRef stream) {
             "the number of modules + 1");
     if (op.sums.empty()) return;
     simt::launch<module_sums_kernel<kNormThreads>>({.grid = unsigned(op.sums.size()), .block = kNormThreads,
-                                                .stream = stream}, op);
+                                                    .stream = stream}, op);
 }
 
 RankSums rank_sums(std::span<double> row, std::size_t modules) { return view<RankSumsHeader>(row, modules); }
@@ -196,7 +193,7 @@ void step_scalars(const StepScalarsInput& op, StreamRef stream) {
             op.rank_sums.size(), "one row per rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
     simt::launch<step_scalars_kernel<kNormThreads>>({.grid = 1, .block = kNormThreads, .stream = stream}, op,
-                                             rank_sums(op.totals, op.modules));
+                                                    rank_sums(op.totals, op.modules));
 }
 
 }  // namespace kernels

@@ -50,10 +50,12 @@ struct ModuleSums {
     double factor = 1;
     bool accumulate = false;
 };
+// Enqueues on `stream`. Throws Error unless module_start has one entry more than sums.
 void module_sums(const ModuleSums& op, StreamRef stream);
 
 // One rank's contribution to a step: a row of doubles, which all ranks exchange. The row starts with this header; the
-// norms follow. The noise scale compares the whole batch with small batches i of T_i tokens and gradient A_i.
+// norms follow. Small batches, which the noise scale compares with the whole one: batch i has T_i tokens and gradient
+// A_i.
 struct RankSumsHeader {
     double loss_sum;
     // Counts are exact: they stay far below 2^53.
@@ -72,7 +74,7 @@ struct RankSumsView {
 using RankSums = RankSumsView<RankSumsHeader, double>;
 using ConstRankSums = RankSumsView<const RankSumsHeader, const double>;
 
-// Doubles per row, a multiple of the communicator's shard granularity.
+// Doubles per row: a multiple of 256 bytes, so that rows are equal shards of their all-gather.
 constexpr std::size_t rank_sums_size(std::size_t modules) {
     return (sizeof(RankSumsHeader) / sizeof(double) + 2 * modules + 31) / 32 * 32;
 }
@@ -91,7 +93,7 @@ void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream)
 // Stays on the device from step to step; copied to the host for the log, one step late.
 struct StepScalars {
     // Written by step_scalars, read by the optimizer.
-    std::int64_t adam_step;       // updates made so far, this one included unless it is skipped
+    std::int64_t adam_step;       // updates so far, with this one unless it is skipped
     float learning_rate;
     float grad_norm;              // of the mean loss over valid targets, before clipping; NaN if there are none
     float clip;                   // coefficient in (0, 1]
@@ -104,7 +106,7 @@ struct StepScalars {
     std::int64_t valid_targets;
     double loss_z, norm_z;            // in the window (outlier_window.h); NaN: unknown
     double max_loss_z, max_norm_z;    // thresholds above which a step is skipped; 0: off
-    float largest_update;             // largest update of an element, without decay; NaN: not a compressed step
+    float largest_update;             // of an element, without decay (onebit_adam.h); NaN: not a compressed step
 };
 enum Skip : std::int32_t { kNoSkip = 0, kSkipNoTargets = 1, kSkipNonFinite = 2, kSkipOutlier = 3 };
 constexpr bool is_loss_outlier(const StepScalars& x) { return x.max_loss_z > 0 && x.loss_z > x.max_loss_z; }

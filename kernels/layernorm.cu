@@ -1,8 +1,8 @@
 // layernorm.cu - the launchers of LayerNorm: with rows in a GPU's registers (layernorm_rows.cuh), and by loops
 // (layernorm_loop.cuh) on a CPU and for wider rows
 //
-// After the backward pass a second kernel adds dweight and dbias over the blocks, and a third launch adds dresidual if
-// requested.
+// After the backward pass layernorm_sums_kernel adds dweight and dbias over the blocks, and layernorm_dresidual_sum()
+// launches it again for the sum of dresidual.
 #include "kernels/layernorm.h"
 
 #include <algorithm>
@@ -123,12 +123,12 @@ __global__ void layernorm_sums_kernel(float* first_sum, float* second_sum, const
                             blocks, [](int i) { return i; }, accumulate);
 }
 
-// Not measured: a GPU uses slices of 32 channels, so that GPT-2's 2 * 768 channels give 48 blocks; the 32 groups of 8
-// threads of a block share the rows. A CPU uses slices of 1 KiB. second_sum may be nullptr. This is a template so that
-// a GPU build instantiates only the GPU geometry.
+// Launches layernorm_sums_kernel; second_sum may be nullptr. Not measured: a GPU uses slices of 32 channels, so that
+// GPT-2's 2 * 768 channels give 48 blocks; the 32 groups of 8 threads of a block share the rows. A CPU uses slices of
+// 1 KiB. This is a template so that a GPU build instantiates only the GPU geometry.
 template <bool GpuGeometry = simt::gpu_geometry>
 void sum_over_blocks(float* first_sum, float* second_sum, const float* block_sums, int blocks, int channels,
-                   bool accumulate, StreamRef stream) {
+                     bool accumulate, StreamRef stream) {
     const auto launch = [&]<class Geometry>(Geometry, int packs_per_slice) {
         const int packs = channels / (Geometry::pack_bytes / int(sizeof(float)));
         simt::launch<layernorm_sums_kernel<Geometry>>(

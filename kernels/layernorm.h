@@ -19,9 +19,9 @@
 //           dresidual: every tensor is read or written once. A GPU holds a row in registers up to 12288 channels in
 //           bf16 and 6144 in fp32, backward 8192 and 4096; wider rows are read again for each sum.
 // Scratch   of the backward pass, written once and read once: 3 * channels floats per block. A CPU has at most 256
-//           blocks. A GPU has three per multiprocessor (3.6 MB on 132 with 768 channels); two above 768 channels in
-//           bf16, in fp32 and where rows are too wide for registers; 16 / (warps per row) where a row takes a block.
-//           L2 should hold the scratch: not measured, like all GPU times.
+//           blocks. A GPU has per multiprocessor three blocks in bf16 up to 768 channels (3.6 MB on 132); otherwise
+//           two; but 16 / (warps per row) where a row takes a block. L2 should hold the scratch: not measured, like
+//           all GPU times.
 // Source    Ba, Kiros, Hinton 2016, arXiv 1607.06450.
 #pragma once
 #include "kernels/device/types.h"

@@ -153,7 +153,7 @@ layernorm_forward_kernel(Op op) {
     }
 }
 
-// The same for the backward pass: at most 168 registers per thread with up to three packs, 128 for a row per block,
+// For the backward pass: at most 168 registers per thread with up to three packs, 128 for a row per block,
 // otherwise 255. A block adds its warps' sums through shared memory, at most 60 KiB.
 template <class Layout>
 inline constexpr int kBackwardWarps = Layout::row_per_block ? kMaxRowWarps : 4;

@@ -36,8 +36,8 @@ struct DecodeGeometry {
 };
 
 // How the keys of a row are divided among blocks.
-struct KeySplit {
-    int splits, keys;  // runs per row; keys per run (the last run may be shorter)
+struct KeySplits {
+    int count, keys;  // splits per row; keys per split (the last one may be shorter)
 };
 
 // A lane's packs of the keys that its team processes at a time: registers on a GPU, references to memory on a CPU.
@@ -120,10 +120,11 @@ struct DecodeRow {
 // With four blocks per multiprocessor there are enough registers for all loads.
 template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 4)
-decode_attention_kernel(DecodeAttention<T> op, KeySplit run, float scale) {
-    const DecodeRow<T> row(op, int(blockIdx.x) / run.splits);
-    const int split = int(blockIdx.x) % run.splits, last_key = op.first + row.position + 1;
-    const int first = split * run.keys, end = first + run.keys < last_key ? first + run.keys : last_key;
+decode_attention_kernel(DecodeAttention<T> op, KeySplits splits, float scale) {
+    const DecodeRow<T> row(op, int(blockIdx.x) / splits.count);
+    const int split = int(blockIdx.x) % splits.count, row_keys = op.first + row.position + 1;
+    const int first_key = split * splits.keys,
+              end_key = first_key + splits.keys < row_keys ? first_key + splits.keys : row_keys;
     const int team = threadIdx.x / G::lanes, lane = threadIdx.x % G::lanes;
     const int lane_packs = op.head_size / G::pack_size;  // packs of a key, over all lanes
     const int packs = G::exact ? G::packs : (G::lanes == 1 ? lane_packs : G::packs);
@@ -141,8 +142,8 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplit run, float scale) {
 
     DecodeState<G> state;
     const std::size_t key_stride = std::size_t(G::teams) * op.head_size;
-    for (int base = first; base < end; base += G::teams * G::keys) {
-        const int left = end - base - team;  // this team processes keys base + team, base + team + teams, ...
+    for (int base = first_key; base < end_key; base += G::teams * G::keys) {
+        const int left = end_key - base - team;  // this team processes keys base + team, base + team + teams, ...
         const T* keys_at = op.keys.data() + cache + std::size_t(base + team) * op.head_size;
         const T* values_at = op.values.data() + cache + std::size_t(base + team) * op.head_size;
         const KeyPacks<T, G> keys(keys_at, key_stride, left, has, lane);
@@ -172,11 +173,11 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplit run, float scale) {
         }
     }
 
-    const std::size_t block = std::size_t(row.row) * run.splits + split;
+    const std::size_t block = std::size_t(row.row) * splits.count + split;
     float* const scratch = op.scratch.data();
     const DecodeResult<T> result{
         &op.out[std::size_t(row.row) * op.head_size], scratch + block * op.head_size,
-        scratch + std::size_t(gridDim.x) * op.head_size + block * kStatistics, run.splits == 1};
+        scratch + std::size_t(gridDim.x) * op.head_size + block * kStatistics, splits.count == 1};
     if constexpr (G::lanes == 1) {
         for (int p = 0; p < packs; ++p)
             for (int k = 0; k < G::pack_size; ++k) result.store(p * G::pack_size + k, state.out[p][k], state.sum);
@@ -207,12 +208,12 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplit run, float scale) {
     }
 }
 
-// A block merges the runs of a row.
+// A block merges the splits of a row; `blocks`: splits of all rows.
 template <class T>
-__global__ void merge_splits_kernel(DecodeAttention<T> op, int splits, std::size_t runs) {
+__global__ void merge_splits_kernel(DecodeAttention<T> op, int splits, std::size_t blocks) {
     const std::size_t first = std::size_t(blockIdx.x) * splits;
     const float* const sums = op.scratch.data() + first * op.head_size;
-    const float* const statistics = op.scratch.data() + runs * op.head_size + first * kStatistics;
+    const float* const statistics = op.scratch.data() + blocks * op.head_size + first * kStatistics;
     float maximum = -FLT_MAX, total = 0.0f;
     for (int split = 0; split < splits; ++split) maximum = fmaxf(maximum, statistics[split * kStatistics]);
     for (int split = 0; split < splits; ++split)
@@ -243,9 +244,9 @@ __global__ void cache_append_kernel(CacheAppend<T> op) {
 
 // ---- launchers
 
-// On a CPU runs have 256 keys on every machine. On a GPU the number of runs gives two blocks per multiprocessor, with
-// at least 128 keys per run, in multiples of 128: not measured.
-KeySplit key_split(std::size_t rows, int length) {
+// On a CPU splits have 256 keys on every machine. On a GPU their number gives two blocks per multiprocessor, with at
+// least 128 keys per split, in multiples of 128: not measured.
+KeySplits key_splits(std::size_t rows, int length) {
     constexpr int kCpuKeys = 256, kMinKeys = 128, kStep = 128, kBlocksPerMultiprocessor = 2;
     int keys = kCpuKeys;
     if (simt::gpu_geometry) {
@@ -279,29 +280,29 @@ void check_cache(const Op& op) {
 }
 
 template <class T, int Lanes, int Packs, int PackBytes, bool Exact>
-void launch_decode(const DecodeAttention<T>& op, const KeySplit& run, unsigned blocks, StreamRef stream) {
+void launch_decode(const DecodeAttention<T>& op, const KeySplits& splits, unsigned blocks, StreamRef stream) {
     constexpr bool kTeams = Lanes > 1;
     using G = DecodeGeometry<T, Lanes, Packs, PackBytes, Exact, kTeams ? 8 : 64, kTeams ? 4 : 1>;
-    simt::launch<decode_attention_kernel<T, G>>({.grid = blocks, .block = G::threads, .stream = stream}, op, run,
+    simt::launch<decode_attention_kernel<T, G>>({.grid = blocks, .block = G::threads, .stream = stream}, op, splits,
                                                 1.0f / std::sqrt(float(op.head_size)));
 }
 
 // A template, so that a build instantiates only its own geometry.
 template <class T, bool GpuGeometry = simt::gpu_geometry>
-void launch_for_head(const DecodeAttention<T>& op, const KeySplit& run, unsigned blocks, StreamRef stream) {
+void launch_for_head(const DecodeAttention<T>& op, const KeySplits& splits, unsigned blocks, StreamRef stream) {
     if constexpr (GpuGeometry) {
         const int packs = op.head_size * int(sizeof(T)) / kGpuPackBytes;
-        if (packs <= 8) launch_decode<T, 8, 1, kGpuPackBytes, false>(op, run, blocks, stream);
-        else if (packs <= 16) launch_decode<T, 16, 1, kGpuPackBytes, false>(op, run, blocks, stream);
-        else if (packs <= 32) launch_decode<T, 32, 1, kGpuPackBytes, false>(op, run, blocks, stream);
+        if (packs <= 8) launch_decode<T, 8, 1, kGpuPackBytes, false>(op, splits, blocks, stream);
+        else if (packs <= 16) launch_decode<T, 16, 1, kGpuPackBytes, false>(op, splits, blocks, stream);
+        else if (packs <= 32) launch_decode<T, 32, 1, kGpuPackBytes, false>(op, splits, blocks, stream);
         else if constexpr (sizeof(T) * kMaxHeadSize > 32 * kGpuPackBytes)
-            launch_decode<T, 32, 2, kGpuPackBytes, false>(op, run, blocks, stream);
+            launch_decode<T, 32, 2, kGpuPackBytes, false>(op, splits, blocks, stream);
     } else {
         constexpr int kElements = 32, kBytes = kElements * sizeof(T);  // a pack: see row_sum.cuh
-        if (op.head_size == 2 * kElements) launch_decode<T, 1, 2, kBytes, true>(op, run, blocks, stream);
+        if (op.head_size == 2 * kElements) launch_decode<T, 1, 2, kBytes, true>(op, splits, blocks, stream);
         else if (op.head_size % kElements == 0)
-            launch_decode<T, 1, kMaxHeadSize / kElements, kBytes, false>(op, run, blocks, stream);
-        else launch_decode<T, 1, kMaxHeadSize / (16 / int(sizeof(T))), 16, false>(op, run, blocks, stream);
+            launch_decode<T, 1, kMaxHeadSize / kElements, kBytes, false>(op, splits, blocks, stream);
+        else launch_decode<T, 1, kMaxHeadSize / (16 / int(sizeof(T))), 16, false>(op, splits, blocks, stream);
     }
 }
 
@@ -316,8 +317,8 @@ void cache_append(const CacheAppend<T>& op, StreamRef stream) {
 
 std::size_t decode_attention_scratch(int batch, int count, int capacity, int heads, int head_size) {
     const std::size_t rows = std::size_t(batch) * count * heads;
-    int splits = 1;  // because of the rounding to multiples of 128 keys a shorter cache may have more runs
-    for (int length = 1; length <= capacity; ++length) splits = std::max(splits, key_split(rows, length).splits);
+    int splits = 1;  // because of the rounding to multiples of 128 keys a shorter cache may have more splits
+    for (int length = 1; length <= capacity; ++length) splits = std::max(splits, key_splits(rows, length).count);
     return splits == 1 ? 0 : rows * splits * (std::size_t(head_size) + kStatistics);
 }
 
@@ -327,15 +328,15 @@ void decode_attention(const DecodeAttention<T>& op, StreamRef stream) {
     const std::size_t rows = std::size_t(op.batch) * op.count * op.heads;
     require(op.out.size() >= rows * op.head_size, "the size of out", op.out.size(),
             "at least batch * count * heads * head_size");
-    const KeySplit run = key_split(rows, op.first + op.count);
-    const std::size_t blocks = rows * run.splits;
+    const KeySplits splits = key_splits(rows, op.first + op.count);
+    const std::size_t blocks = rows * splits.count;
     require(blocks <= 0x7fffffff, "the number of blocks", blocks, "at most 2147483647", "use a smaller batch");
-    require(run.splits == 1 || op.scratch.size() >= blocks * (op.head_size + kStatistics), "the size of scratch",
+    require(splits.count == 1 || op.scratch.size() >= blocks * (op.head_size + kStatistics), "the size of scratch",
             op.scratch.size(), "at least decode_attention_scratch(...)");
-    launch_for_head(op, run, unsigned(blocks), stream);
-    if (run.splits > 1)
+    launch_for_head(op, splits, unsigned(blocks), stream);
+    if (splits.count > 1)
         simt::launch<merge_splits_kernel<T>>({.grid = unsigned(rows), .block = simt::gpu_geometry ? 128u : 1u,
-                                            .stream = stream}, op, run.splits, blocks);
+                                              .stream = stream}, op, splits.count, blocks);
 }
 
 template void cache_append(const CacheAppend<float>&, StreamRef);

@@ -1,6 +1,7 @@
 // decode.h - attention of new positions to a cache of keys and values (KV cache), and appending to the cache
 //
-//   cache:      keys[b, h, first + i], values[b, h, first + i] = key and value of new position i, for 0 <= i < count
+//   cache:      keys[b, h, first + i], values[b, h, first + i] = key and value of new position i, for 0 <= i < count;
+//               `first` positions are in the cache, which has room for `capacity`
 //   attention:  s[i, j] = (q_i . keys_j) / sqrt(head_size) for j <= first + i,  p = softmax_j(s),
 //               out_i = sum_j p[i, j] values_j
 //

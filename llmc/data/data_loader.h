@@ -8,7 +8,7 @@
 // Steps        A step takes the next S rows of the order, S = tokens per step / seq_len. It may start in one epoch and
 //              end in the next, so every row occurs exactly once per epoch. With padding, no step spans two epochs:
 //              the last step of an epoch is filled up with rows without targets, which come last.
-// Batches      Gradient-accumulation step j takes the next ranks * micro_batch_size rows; rank r gets the r-th slice of
+// Batches      Micro-batch j of a step takes the next ranks * micro_batch_size rows; rank r gets the r-th slice of
 //              micro_batch_size rows. So the rows of a step depend only on the data, the order, seq_len and the tokens
 //              per step, not on the number of ranks or the micro-batch size. With padding, a micro-batch may have few
 //              valid targets, or none.
@@ -32,8 +32,7 @@ struct DataLoaderOptions {
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
     bool mask_document_start = false;          // ignore_document_starts()
     bool pad = false;                          // pad the ends of shards and epochs instead of dropping them
-    // prepare the next batch on a thread while this one is used; does not change the batches
-    bool prefetch = true;
+    bool prefetch = true;                      // a thread prepares the next batch, which is the same without it
 };
 
 class DataLoader {
@@ -69,7 +68,7 @@ private:
     RowNumbers rows_;
     std::int64_t rows_per_step_ = 0, targets_ = 0;
     std::int64_t rows_per_epoch_ = 0;  // with padding: rounded up to full steps
-    LoaderPosition next_;              // after the batch returned last
+    LoaderPosition next_;              // position()
 
     struct Prepared {
         Batch batch;

@@ -107,9 +107,10 @@ std::vector<std::int64_t> sizes_for_tails(const TextCorpusOptions& options) {
 }
 
 // The length of the part of `text` before the tail of its file, or npos if that starts later: the tail follows the
-// first line end in the last tenth of the file, or the first space in its last twentieth. `at`: where `text` starts.
+// first line end in the last tenth of the file, or the first space in its last twentieth. `at`: where `text` starts in
+// the file, of `size` bytes.
 std::size_t before_tail(std::string_view text, std::int64_t at, std::int64_t size) {
-    const auto from = [&](std::int64_t twentieths) {
+    const auto from = [&](std::int64_t twentieths) {  // where in `text` these end
         return std::size_t(std::max<std::int64_t>(size / 20 * twentieths + size % 20 * twentieths / 20 - at, 0));
     };
     const std::size_t end = std::min(text.find('\n', from(18)), text.find(' ', from(19)));
@@ -179,16 +180,18 @@ public:
         for (const std::string& path : options.files) {
             std::error_code unknown;
             const auto size = fs::file_size(path, unknown);
-            if (unknown || is_parquet(path)) known_size_ = false;
-            else progress_.bytes_in_all += std::int64_t(size);
+            if (unknown || is_parquet(path)) {
+                progress_.bytes_in_all = 0;
+                break;
+            }
+            progress_.bytes_in_all += std::int64_t(size);
         }
-        if (!known_size_) progress_.bytes_in_all = 0;
     }
 
     TextCorpusSummary write() {
         for (file_ = 0; file_ < options_.files.size(); ++file_) read_file();
-        give();
-        while (!pool_.empty()) take();
+        submit();
+        while (!pool_.empty()) write_oldest();
         require(sizes_.empty() || held_out_documents_ > 0, "the text", "too short to hold out its last tenth",
                 "a line end in the last tenth of a file", "add text, or set --hold-out to a number of documents");
         require(
@@ -213,8 +216,8 @@ private:
         TextSource source(options_.files[file_], [this] { report_progress(); }, options_.field);
         const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
         const bool jsonl = is_jsonl(options_, source.path());
-        const DocumentStream::Take take = [&](std::string_view text, bool begins) { add(text, begins); };
-        std::optional<DocumentStream> documents(std::in_place, options_.documents, take);
+        const DocumentStream::Take add_part = [&](std::string_view text, bool begins) { add(text, begins); };
+        std::optional<DocumentStream> documents(std::in_place, options_.documents, add_part);
         std::int64_t read = 0;  // bytes of text
         in_tail_ = false;
         std::string line;
@@ -241,7 +244,7 @@ private:
                     head != text.npos) {
                     documents->append(text.substr(0, head));
                     documents->end();
-                    documents.emplace(options_.documents, take);
+                    documents.emplace(options_.documents, add_part);
                     in_tail_ = true;
                     text.remove_prefix(head);
                 }
@@ -281,7 +284,7 @@ private:
         batch_.text.resize(before + cut);
         batch_.parts.back().length = cut;
         if (cut == 0) batch_.parts.pop_back();
-        give();
+        submit();
         if (rest.empty()) return;
         batch_.parts.push_back({.length = rest.size(), .held_out = held_out_, .begins = rest_begins, .file = file_});
         batch_.text = rest;
@@ -316,16 +319,18 @@ private:
         batch_.parts.back().json = true;
         batch_.parts.back().line = line_;
         batch_.text += line;
-        if (batch_.text.size() >= kBatchBytes) give();
+        if (batch_.text.size() >= kBatchBytes) submit();
     }
 
-    void give() {
+    // Passes the batch to the pool, which encodes it on other threads.
+    void submit() {
         full_at_ = kBatchBytes;
         if (batch_.parts.empty()) return;
-        if (pool_.full()) take();
+        if (pool_.full()) write_oldest();
         pool_.give(std::exchange(batch_, {}));
     }
-    void take() {
+    // Waits for the ids of the pool's oldest batch and writes them.
+    void write_oldest() {
         const TokenBatch tokens = pool_.take();
         train_.append(tokens.train, tokens.train_bytes);
         val_.append(tokens.val, tokens.val_bytes);
@@ -342,14 +347,13 @@ private:
     SplitWriter train_, val_;
     TextCorpusSummary summary_;
     TextCorpusProgress progress_;
-    bool known_size_ = true;
     std::vector<char> room_ = room_for_text();
     std::size_t file_ = 0;
     std::int64_t documents_ = 0, held_out_documents_ = 0, line_ = 0;
     bool held_out_ = false, in_tail_ = false;  // the current document; the current part of the file
     const std::vector<std::int64_t> sizes_;    // of the texts of files whose tails are held out
     TextBatch batch_;
-    std::size_t full_at_ = kBatchBytes;
+    std::size_t full_at_ = kBatchBytes;        // more if the tokenizer cannot split the batch
     EncodingPool pool_;  // declared last: its threads end before the other members are destroyed
 };
 

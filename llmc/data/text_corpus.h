@@ -1,10 +1,9 @@
 // text_corpus.h - converts text files to training and validation shards of tokens
 //
 // An end-of-text token precedes every document. Documents are numbered through all files in order; every hold_out-th
-// goes to the validation shards; or, if there are few, what follows the first line end in the last tenth of every file.
-// Texts are read in chunks and encoded on several threads: each takes a few megabytes of
-// memory, plus the longest line (if a rule splits documents by lines) and the longest run of text that the tokenizer
-// cannot split.
+// goes to the validation shards. If there are few documents, the tail of every file does: what follows the first line
+// end in its last tenth. Texts are read in chunks and encoded on several threads: each takes a few megabytes of memory,
+// plus the longest line (if a rule splits documents by lines) and the longest text that the tokenizer cannot split.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,7 +22,7 @@ inline constexpr Named<TextFormat> kTextFormats[] = {
     {"auto", TextFormat::automatic}, {"text", TextFormat::text}, {"jsonl", TextFormat::jsonl}};
 
 struct TextCorpusProgress {
-    std::int64_t bytes_read = 0, bytes_in_all = 0;  // of the files on disk; total 0: not known
+    std::int64_t bytes_read = 0, bytes_in_all = 0;  // of the files on disk; bytes_in_all 0: not known
     std::int64_t tokens = 0;
 };
 
@@ -33,13 +32,12 @@ struct TextCorpusOptions {
     std::string name = "text";       // of the shards: NAME_train_000000.bin, NAME_val_000000.bin, ...
     DocumentRule documents = DocumentRule::whole_text();  // for text; in jsonl every line is a document
     std::int64_t hold_out = 20;                           // every N-th document is for validation; 0: none
-    // If there are fewer documents, the last tenth of every file is for validation; 0: never. Not for pipes, which can
-    // be read only once, and lines of JSON.
+    // If there are fewer documents, the tails of files are for validation; 0: never. Not for pipes, which can be read
+    // only once, and lines of JSON.
     std::int64_t tail_below = 0;
     std::int64_t shard_tokens = 100'000'000;
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);
-    TextFormat format =
-        TextFormat::automatic;   // jsonl if the name, without .gz or .zst, ends with .jsonl or .ndjson
+    TextFormat format = TextFormat::automatic;  // jsonl if the name, without .gz or .zst, ends with .jsonl or .ndjson
     std::string field = "text";  // of a line of JSON; column of a Parquet table
     int threads = 0;             // 0: one per hardware thread
     // Called frequently on the caller's thread, also when a signal interrupts a read. If it throws, the work ends and
@@ -53,7 +51,7 @@ struct TextCorpusSplit {
 };
 struct TextCorpusSummary {
     TextCorpusSplit train, val;
-    bool tails = false;           // the last tenth of every file is for validation
+    bool tails = false;           // the tails of files are for validation
     std::int64_t crlf_lines = 0;  // lines of text that end with CR LF, which is not changed; not of binary files
     std::int64_t binary_files = 0;     // files with a NUL near their start
     std::int64_t lone_surrogates = 0;  // escaped in lines of JSON, replaced by U+FFFD

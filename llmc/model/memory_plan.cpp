@@ -29,30 +29,28 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {"parameters, bf16", model.parameters},
         {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
         {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
-         setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
-        {"master weights gathered to save", setup.training ? model.gathered : 0},
-        {"copies for a checkpoint", checkpoint_copies},
-        {"activations and logits", model.activations},
-        {"samples: cache, activations", samples},
-        {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
-        {"matrix library", context.matmul.workspace_bytes()},
-        {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
-        {"libraries, on first use", context.device.library_bytes},
-        {"stacks of threads", context.device.stack_bytes}};
-    if (setup.training) {
-        std::vector<MemoryPlan::Line> state;
+         setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0}};
+    if (setup.training)
         for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, setup.sharding, setup.dtype))
-            state.push_back({array.what, array.bytes});
-        lines.insert(lines.begin() + 3, state.begin(), state.end());  // after the gradients
-    }
+            lines.push_back({array.what, array.bytes});
+    lines.insert(lines.end(),
+                 {{"master weights gathered to save", setup.training ? model.gathered : 0},
+                  {"copies for a checkpoint", checkpoint_copies},
+                  {"activations and logits", model.activations},
+                  {"samples: cache, activations", samples},
+                  {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
+                  {"matrix library", context.matmul.workspace_bytes()},
+                  {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
+                  {"libraries, on first use", context.device.library_bytes},
+                  {"stacks of threads", context.device.stack_bytes}});
     // While weights are loaded, only the model exists, and only its weights are resident. Counts if this is more than
     // the memory needed later.
     const std::size_t at_load = saturating_sum(saturating_sum(model.load, model.parameters),
                                                saturating_sum(model.master_weights, context.device.library_bytes));
     const std::size_t later = total_of(lines);
     lines.push_back({"extra at weight loading", model.load && at_load > later ? at_load - later : 0});
-    // Products are timed when there is the model with its libraries, and neither gradients nor an optimizer yet.
-    // Attention was timed before, on tensors that take less than the activations. Counted with --tune=off, too.
+    // Products are timed when the model and its libraries exist, but neither gradients nor an optimizer. Attention was
+    // timed before, on tensors that take less than the activations. Counted with --tune=off, too.
     const kernels::TunedAlgorithms* const tuned = context.tuned.get();
     const bool times = kernels::Matmul::chooses_by_shape() && tuned && tuned->cache_bytes > 0;
     std::size_t at_timing = 0;
@@ -74,15 +72,14 @@ std::size_t MemoryPlan::total() const { return total_of(lines); }
 std::string MemoryPlan::text() const {
     std::string text = "memory plan\n";
     char row[128];
-    const auto add = [&](const std::string& what, std::size_t bytes) {
-        std::snprintf(row, sizeof row, "  %-28s %14s\n", what.c_str(), mebibytes(bytes).c_str());
+    const auto add = [&](const std::string& what, const std::string& size) {
+        std::snprintf(row, sizeof row, "  %-28s %14s\n", what.c_str(), size.c_str());
         text += row;
     };
     for (const Line& line : lines)
-        if (line.bytes > 0) add(line.what, line.bytes);
-    add("total", total());
-    if (available > 0) add("available", available);
-    else text += "  available                               n/a\n";
+        if (line.bytes > 0) add(line.what, mebibytes(line.bytes));
+    add("total", mebibytes(total()));
+    add("available", available > 0 ? mebibytes(available) : "n/a");
     return text;
 }
 

@@ -122,7 +122,7 @@ void SafetensorsFile::parse() {
     const std::uint64_t most = std::min<std::uint64_t>(size - kLengthBytes, kLongestHeader);
     require(length >= 2 && length <= most, path() + ": the header's length", length,
             "between 2 and " + std::to_string(most) + " bytes", kCopyAgain);
-    data_ = kLengthBytes + length;
+    data_begin_ = kLengthBytes + length;
 
     std::string text(std::size_t(length), '\0');
     file_.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
@@ -146,7 +146,7 @@ void SafetensorsFile::parse() {
 }
 
 void SafetensorsFile::check_extents() const {
-    const std::uint64_t size = file_.size() - data_;
+    const std::uint64_t size = file_.size() - data_begin_;
     const std::string available = std::to_string(size);
     std::uint64_t end = 0;
     for (const TensorInfo& tensor : tensors_) {
@@ -170,7 +170,7 @@ void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::sp
             where + ": the range of elements", std::to_string(out.size()) + " from " + std::to_string(first),
             "a range within its " + std::to_string(tensor.elements()) + " elements");
     const std::uint64_t offset = std::uint64_t(first) * (tensor.dtype == "F32" ? 4 : 2);
-    read_floats(file_, data_ + tensor.begin + offset, tensor.dtype, out);
+    read_floats(file_, data_begin_ + tensor.begin + offset, tensor.dtype, out);
 }
 
 void read_floats(const InputFile& file, std::uint64_t offset, std::string_view dtype, std::span<float> out) {

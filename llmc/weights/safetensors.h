@@ -45,10 +45,10 @@ public:
     const Metadata& metadata() const { return metadata_; }
     // out = the bytes of a tensor from `first`. Throws as InputFile::read().
     void read_bytes(const TensorInfo& tensor, std::uint64_t first, std::span<std::byte> out) const {
-        file_.read(data_ + tensor.begin + first, out);
+        file_.read(data_begin_ + tensor.begin + first, out);
     }
     // out = elements [first, first + out.size()) of a tensor of dtype F32, F16 or BF16, converted exactly. Throws Error
-    // for other dtypes, and as InputFile::read().
+    // for other dtypes or elements, and as InputFile::read().
     void read(const TensorInfo& tensor, std::int64_t first, std::span<float> out) const;
 
 private:
@@ -56,12 +56,12 @@ private:
     void check_extents() const;
 
     InputFile file_;
-    std::uint64_t data_ = 0;  // offset of the data, after the header
+    std::uint64_t data_begin_ = 0;  // in the file, after the header
     std::vector<TensorInfo> tensors_;
     Metadata metadata_;
 };
 
-// out = consecutive values of dtype F32, F16 or BF16, the first at `offset`.
+// out = consecutive values of dtype F32, F16 or BF16, the first at byte `offset`. Throws as InputFile::read().
 void read_floats(const InputFile& file, std::uint64_t offset, std::string_view dtype, std::span<float> out);
 
 struct TensorToWrite {
@@ -69,7 +69,7 @@ struct TensorToWrite {
     std::vector<std::int64_t> shape;
 };
 
-// Writes a file sequentially, so that no copy of the model is needed: first the header, then the tensors' values in its
+// Writes a file sequentially, so that no copy of the model is needed: the header, then the tensors' values in its
 // order. Throws a run-time Error that names the file if the system refuses.
 class SafetensorsWriter {
 public:

@@ -23,7 +23,8 @@ constexpr std::uintmax_t kOtherBytes = 256 << 10;  // small files, headers, and 
 
 bool writes_model(const Sharding& sharding) { return sharding.rank == 0; }
 
-// Checks first, because a full disk would also stop the log: fp32 weights, and the optimizer state of all ranks.
+// For fp32 weights and the optimizer state of all ranks. Called before anything is written, because a full disk would
+// also stop the log.
 void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t state_elements,
                           const TokenizerFiles& tokenizer) {
     auto bytes = std::uintmax_t(table.elements() + state_elements) * sizeof(float) + kOtherBytes;
@@ -37,15 +38,15 @@ void require_room_on_disk(const fs::path& output_dir, const ParameterTable& tabl
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model, const OptimizerStep& step,
-                                   Context& context, Report& report)
+CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model,
+                                   const OptimizerStep& optimizer, Context& context, Report& report)
     : settings_(settings),
       writes_model_(writes_model(settings.sharding)),
       model_(model),
-      step_(step),
+      optimizer_(optimizer),
       context_(context),
       report_(report),
-      threads_(context.communicator->duplicate_control()),
+      writers_(context.communicator->duplicate_control()),
       good_step_(settings.first_step),
       writing_([this] { write_and_publish(); }) {}
 
@@ -83,7 +84,7 @@ void CheckpointWriter::begin(TrainerState state) {
     const auto [rank, ranks] = std::pair(settings_.sharding.rank, settings_.sharding.ranks);
     std::int64_t state_elements = 0;  // of this rank, then of all
     copied_.clear();
-    for (StateFile& file : step_.optimizer().state()) {
+    for (StateFile& file : optimizer_.optimizer().state()) {
         const int files = state.state_files[file.name] = file.every_rank ? ranks : 1;
         if (!file.every_rank && rank != 0) continue;
         state_elements += file.elements();
@@ -125,11 +126,11 @@ void CheckpointWriter::begin(TrainerState state) {
 
 void CheckpointWriter::write_and_publish() {
     omp_set_num_threads(1);  // for loops of this thread: training uses the cores
-    together(*threads_, [&] { write(); });
+    together(*writers_, [&] { write(); });
     Manifest all;
-    for (const std::string& of_rank : threads_->host_gather(text_of(written_))) all.merge(manifest_of(of_rank));
-    on_first_rank(*threads_, [&] { publish(all); });
-    if (threads_->rank() == 0) delete_older();
+    for (const std::string& of_rank : writers_->host_gather(text_of(written_))) all.merge(manifest_of(of_rank));
+    on_first_rank(*writers_, [&] { publish(all); });
+    if (writers_->rank() == 0) delete_older();
 }
 
 void CheckpointWriter::write() {
@@ -187,7 +188,7 @@ void CheckpointWriter::publish(const Manifest& all) {
 }
 
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
-// Checkpoints of a model that may have diverged do not replace those before it, of which as many are kept as well.
+// Suspect checkpoints, whose model may have diverged, are counted apart: they do not replace good ones.
 void CheckpointWriter::delete_older() {
     if (settings_.keep_checkpoints == 0 || begun_->beside) return;
     const TrainerState& state = begun_->state;

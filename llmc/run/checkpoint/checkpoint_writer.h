@@ -4,8 +4,8 @@
 // training continues. Every rank writes the state that only it holds; rank 0 also writes the model and the trainer
 // state. When all ranks have written, rank 0 lists the files in the manifest and renames the hidden folder to its final
 // name. The threads have a control plane of their own for that, so they need no training loop: a checkpoint that has
-// begun is completed however the loop ends, unless the process is killed.
-// A folder with a final name is always complete, whenever the program or the machine stops.
+// begun is completed however the loop ends, unless the process is killed. A folder with a final name is always
+// complete, whenever the program or the machine stops.
 //
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/saved_model.h)
 //                     optimizer-00000-of-00004.safetensors, ...   the optimizer's state (model/state_files.h)
@@ -40,7 +40,7 @@ struct CheckpointSettings {
 class CheckpointWriter {
 public:
     // All arguments must outlive it. Every rank constructs one. The destructor waits for the checkpoint.
-    CheckpointWriter(const CheckpointSettings& settings, const Model& model, const OptimizerStep& step,
+    CheckpointWriter(const CheckpointSettings& settings, const Model& model, const OptimizerStep& optimizer,
                      Context& context, Report& report);
 
     // Host memory in bytes that one rank needs for its copy.
@@ -71,24 +71,24 @@ private:
         std::span<float> values{};  // in memory_
     };
     void allocate();
-    // On the threads; the latter two on rank 0.
+    // On the threads:
     void write_and_publish();
     void write();
-    void publish(const Manifest& all);
-    void delete_older();
+    void publish(const Manifest& all);  // on rank 0
+    void delete_older();                // on rank 0
 
     CheckpointSettings settings_;
     const bool writes_model_;  // this rank
     const Model& model_;
-    const OptimizerStep& step_;
+    const OptimizerStep& optimizer_;
     Context& context_;
     Report& report_;
-    const std::unique_ptr<Communicator> threads_;  // their control plane
+    const std::unique_ptr<Communicator> writers_;  // the control plane of the threads
     device::PinnedMemory memory_;  // allocated by the first checkpoint
     std::size_t memory_elements_ = 0;
     std::span<float> master_weights_;  // in it
     std::vector<Copied> copied_;
-    std::int64_t good_step_;  // of the newest checkpoint of which no loss says that its model may have diverged
+    std::int64_t good_step_;  // of the newest checkpoint that is not suspect (delete_older())
     std::optional<Begun> begun_;
     std::unique_ptr<StagedFolder> staged_;  // rank 0's
     Manifest written_;                      // by this rank
