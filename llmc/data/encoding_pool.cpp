@@ -34,7 +34,7 @@ void EncodingPool::stop() {
     threads_.clear();  // joins
 }
 
-void EncodingPool::give(TextBatch batch) {
+void EncodingPool::submit(TextBatch batch) {
     {
         const std::lock_guard lock(mutex_);
         jobs_.push_back(std::make_unique<Job>(Job{.text = std::move(batch)}));

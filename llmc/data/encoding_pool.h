@@ -42,7 +42,7 @@ public:
                  int threads);
     ~EncodingPool();  // discards batches that were not taken
 
-    void give(TextBatch batch);
+    void submit(TextBatch batch);
     // Whether enough batches are submitted to keep all threads busy.
     bool full() const { return jobs_.size() >= max_jobs_; }
     bool empty() const { return jobs_.empty(); }

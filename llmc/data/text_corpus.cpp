@@ -327,7 +327,7 @@ private:
         full_at_ = kBatchBytes;
         if (batch_.parts.empty()) return;
         if (pool_.full()) write_oldest();
-        pool_.give(std::exchange(batch_, {}));
+        pool_.submit(std::exchange(batch_, {}));
     }
     // Waits for the ids of the pool's oldest batch and writes them.
     void write_oldest() {
