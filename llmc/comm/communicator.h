@@ -5,7 +5,7 @@
 // Every rank makes the same calls in the same order. There are two kinds: device collectives, and the control plane.
 //
 // Device collectives move tensors on the communicator's own stream, overlapped with the compute stream. They are
-//     enqueued in groups:
+// enqueued in groups:
 //     comm.group_begin(compute);
 //     comm.all_reduce(gradients);  ...
 //     const CommEvent reduced = comm.group_end();     // returns immediately
@@ -22,9 +22,9 @@
 //
 // The sum over ranks: all_reduce IS reduce_scatter followed by all_gather, so sharded (ZeRO) and unsharded runs sum in
 // the same order. Over MPI, on threads and with one rank the order is rank 0 + rank 1 + ...; float and bf16 are summed
-// in float, and the sum is rounded once to the element type. Over NCCL it is the order of NCCL's
-// algorithm, which depends on the number of elements and the machines, but is the same for both operations. The result
-// is bit-identical on all ranks.
+// in float, and the sum is rounded once to the element type. Over NCCL it is the order of NCCL's algorithm, which
+// depends on the number of elements and the machines, but is the same for both operations. The result is bit-identical
+// on all ranks.
 //
 // Splitting: split() creates a communicator of some of the ranks (ncclCommSplit), with the same contracts. All
 // communicators of a rank use one stream: groups run in the order of the calls, which is the same on all ranks, so no

@@ -25,12 +25,12 @@ public:
     };
     // Minutes count from here. The communicator must outlive it.
     RunControl(const Settings& settings, Communicator& communicator);
-    // Before the first reach() of a resumed run. The checkpoint it resumes from is not written again,
-    // unless the run branches into another folder.
+    // Before the first reach() of a resumed run. The checkpoint it resumes from is not written again, unless the run
+    // branches into another folder.
     void restore(const TrainerState& state);
 
-    // Collective, once a step: any rank's request applies to all ranks, from the next reach() on; failed() and share()
-    // at once.
+    // Collective, once per step: combines the requests of all ranks. failed() and share() have the result on return,
+    // all else from the next reach() on.
     void agree(const RankRequests& mine);
     // `step` steps have been made. A second call with the same step keeps what has been done.
     void reach(std::int64_t step);

@@ -7,13 +7,7 @@
 //
 // The table fits into 80 columns for up to 9,999,999 steps.
 //
-// {"event":"start", options, versions, device, model, data}   {"event":"step","step":1,"loss":..,...}   "val",
-//     "hellaswag", "sample", "checkpoint", "checkpoint_failed", "skip", "warning", "stage", "stage_speed", "resume",
-//     "end"
-// The number of a step counts from 1, on the terminal and in the log; that of other events is the number of steps made
-// so far. A "resume" event invalidates earlier events with higher numbers than its own: those steps are repeated.
-// Every event has its "time". A number that is unknown or not finite is null; one that the run can never know, such as
-// the MFU without a known peak, is absent.
+// The events and their fields: llmc/RUNS.md, "Output of a run".
 #pragma once
 #include <exception>
 #include <memory>

@@ -37,21 +37,21 @@ public:
     void flush() { report_pending(0); }
 
     static constexpr int kMostFailedSteps = 10;
-    // The size of the outlier window: after that many skipped steps it no longer describes the data or the model. A
-    // limit of ten would end a run at a segment of bad data; outliers, unlike non-finite numbers, end with it.
+    // The size of the outlier window: after that many skipped steps it no longer describes the data or the model. Ten
+    // would end a run at a range of bad data, after which, unlike after a divergence, losses are normal again.
     static constexpr int kMostStepsWithoutUpdate = kernels::OutlierWindow::kSize;
-    // Consecutive steps up to the last one reported: with a loss or norm that was not finite (failed); without an
-    // update, for that reason or as outliers. Steps without targets do not count.
+    // Of the steps reported last, in a row: how many failed (a loss or norm that is not finite), and how many made no
+    // update (failed or outliers). Steps without targets do not count.
     struct InARow {
         int failed = 0, without_update = 0;
         bool operator==(const InARow&) const = default;
     };
     const InARow& in_a_row() const { return in_a_row_; }
     void restore(const InARow& in_a_row) { in_a_row_ = in_a_row; }
-    // The run-time Error after kMostFailedSteps consecutive steps whose loss or norm was not finite, or after
-    // kMostStepsWithoutUpdate skipped ones; after flush() the same on all ranks.
+    // The run-time Error after kMostFailedSteps failed steps in a row, or kMostStepsWithoutUpdate without an update;
+    // after flush() the same on all ranks.
     const std::exception_ptr& failure() const { return failure_; }
-    // The former: do not save the model, even if its weights are finite.
+    // After kMostFailedSteps: the model is not saved, even if its weights are finite.
     bool diverged() const { return in_a_row_.failed >= kMostFailedSteps; }
 
     // The number of steps that phase_speed() compares.
