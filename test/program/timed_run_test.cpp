@@ -37,7 +37,10 @@ extern "C" ssize_t write(int file, const void* bytes, size_t size) {
     const std::string_view text(static_cast<const char*>(bytes), size);
     if (text.find("\"event\":\"step\"") != text.npos) {
         now += ++steps > number("FAST") ? 1'000'000'000 : 125'000'000;
-        if (steps == number("STOP")) kill(getpid(), SIGTERM);
+        if (steps == number("STOP")) {
+            kill(getpid(), SIGTERM);
+            usleep(200'000);  // until the program's thread has received it, also on a busy machine
+        }
     }
     if (text.find("\"event\":\"val\"") != text.npos) now += 500'000'000;
     return syscall(SYS_write, file, bytes, size);
