@@ -90,8 +90,8 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     return notes;
 }
 
-// Throws SharedError if a rank that writes parts of checkpoints does not see rank 0's --output-dir: into a folder of the
-// same name on another host no checkpoint can be written.
+// Throws SharedError if a rank that writes parts of checkpoints does not see rank 0's --output-dir, because no
+// checkpoint can be written to folders of the same name on several hosts.
 void require_shared_output(const RunPlan& plan, const Options& options, Communicator& ranks) {
     constexpr double kPatience = 5;  // seconds; a network file system may show other hosts a new file later
     if (options.output_dir.empty() || ranks.size() == 1) return;
