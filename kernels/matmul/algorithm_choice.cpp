@@ -14,7 +14,7 @@ namespace {
 // fastest one usually is has not been measured.
 constexpr int kCandidates = 32;
 
-std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int max_per_form) {
+std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, ProductLibrary& library, int max_per_form) {
     std::vector<ChosenAlgorithm> all;
     for (const ProductForm& form : forms_of(shape))
         for (AlgorithmBytes& algorithm : library.algorithms(form, max_per_form))
@@ -22,9 +22,8 @@ std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const Product
     return all;
 }
 
-std::optional<ChosenAlgorithm> stored(const ProductShape& shape, const ProductLibrary& library,
-                                      TunedAlgorithms& tuned) {
-    const TunedAlgorithm* const known = tuned.find(library.name, shape.problem());
+std::optional<ChosenAlgorithm> stored(const ProductShape& shape, ProductLibrary& library, TunedAlgorithms& tuned) {
+    const TunedAlgorithm* const known = tuned.find(library.name(), shape.problem());
     if (!known) return std::nullopt;
     for (const ProductForm& form : forms_of(shape))  // a form without an algorithm: an entry to force it
         if (known->taken == name_of(form))
@@ -32,12 +31,12 @@ std::optional<ChosenAlgorithm> stored(const ProductShape& shape, const ProductLi
                 return ChosenAlgorithm{form, std::move(first.front())};
     const auto chosen = parse_algorithm(known->taken, shape);
     if (chosen && library.accepts(*chosen)) return chosen;
-    tuned.reject(library.name, shape.problem());
+    tuned.reject(library.name(), shape.problem());
     return std::nullopt;
 }
 
-std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductLibrary& library,
-                                       TunedAlgorithms& tuned, StreamRef stream) {
+std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, ProductLibrary& library, TunedAlgorithms& tuned,
+                                       StreamRef stream) {
     const std::vector<ChosenAlgorithm> all = candidates(shape, library, kCandidates);
     if (all.empty()) return std::nullopt;
     const auto name = [&](int i) {
@@ -55,7 +54,7 @@ std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductL
     char times[96];
     std::snprintf(times, sizeof times, "%.4f ms; the library's first %.4f ms; %zu candidates", 1e3 * best,
                   1e3 * timing.seconds.front(), all.size());
-    tuned.keep(library.name, shape.problem(), {text_of(all[std::size_t(chosen)]), times + timing.notes, best});
+    tuned.keep(library.name(), shape.problem(), {text_of(all[std::size_t(chosen)]), times + timing.notes, best});
     return all[std::size_t(chosen)];
 }
 
@@ -85,7 +84,7 @@ std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const Pr
     return std::nullopt;
 }
 
-std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
+std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, ProductLibrary& library,
                                                 TunedAlgorithms* tuned, StreamRef stream) {
     if (tuned)
         if (const auto known = stored(shape, library, *tuned)) return known;

@@ -1,7 +1,6 @@
 // algorithm_choice.h - selects the form and algorithm of a library for a product: the stored one, otherwise the fastest
-// if timing is allowed, otherwise the library's first. Host code; the library is behind functions
+// if timing is allowed, otherwise the library's first. Host code; the library is behind an interface
 #pragma once
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,20 +24,22 @@ std::string text_of(const ChosenAlgorithm& chosen);
 std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const ProductShape& shape);
 
 // A library, for one product.
-struct ProductLibrary {
-    std::string name;  // with its version
+class ProductLibrary {
+public:
+    virtual ~ProductLibrary() = default;
+    virtual std::string name() const = 0;  // with its version
     // At most `most` of a form, in the library's order; none if it lacks the form.
-    std::function<std::vector<AlgorithmBytes>(const ProductForm& form, int most)> algorithms;
+    virtual std::vector<AlgorithmBytes> algorithms(const ProductForm& form, int most) = 0;
     // Whether it can run a stored algorithm.
-    std::function<bool(const ChosenAlgorithm&)> accepts;
+    virtual bool accepts(const ChosenAlgorithm& chosen) = 0;
     // Enqueues the product and the other kernels that its form needs. Must not change tensors that it would add to.
-    std::function<void(const ChosenAlgorithm&)> run;
+    virtual void run(const ChosenAlgorithm& chosen) = 0;
     // Whether its results are bit-identical in every run. Called after run() only.
-    std::function<bool(const ChosenAlgorithm&)> repeats;
+    virtual bool repeats(const ChosenAlgorithm& chosen) = 0;
 };
 
 // Empty if the library has no algorithm for any form. tuned may be nullptr.
-std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
+std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, ProductLibrary& library,
                                                 TunedAlgorithms* tuned, StreamRef stream);
 
 }  // namespace kernels

@@ -100,49 +100,55 @@ struct Matmul::State {
                           std::as_writable_bytes(std::span(&plan.algorithm, 1)).begin());
         return plan;
     }
-    // What autotuning needs of cuBLASLt for one call. All timed runs share the memory that the first one allocates.
+    // cuBLASLt for one call, which must outlive it. All timed runs share the memory that the first one allocates.
     template <class Op>
-    ProductLibrary library_for(const ProductShape& shape, const Op& op, StreamRef stream) {
-        const auto rehearsal = std::make_shared<std::optional<Rehearsal<Op, Plan>>>();
-        const auto run = [this, shape, op, stream, rehearsal](const ChosenAlgorithm& chosen) {
-            if (!*rehearsal) rehearsal->emplace(op, stream);
-            auto& plans = (*rehearsal)->plans;
+    class LibraryOfCall final : public ProductLibrary {
+    public:
+        LibraryOfCall(State& state, const ProductShape& shape, const Op& op, StreamRef stream)
+            : state_(state), shape_(shape), op_(op), stream_(stream) {}
+        std::string name() const override { return State::name(); }
+        std::vector<AlgorithmBytes> algorithms(const ProductForm& form, int most) override {
+            std::vector<AlgorithmBytes> all;
+            const Plan plan = cublaslt::describe(shape_, state_.operands_of(op_), form);
+            for (const Algorithm& found :
+                 cublaslt::algorithms(state_.library, state_.workspace.bytes(), plan, shape_, most)) {
+                const auto* const bytes = reinterpret_cast<const unsigned char*>(&found);
+                all.emplace_back(bytes, bytes + sizeof found);
+            }
+            return all;
+        }
+        bool accepts(const ChosenAlgorithm& chosen) override {
+            if (chosen.algorithm.size() != sizeof(Algorithm)) return false;
+            const Plan plan = state_.plan_of(shape_, state_.operands_of(op_), chosen);
+            return cublaslt::accepts(state_.library, state_.workspace.bytes(), plan, shape_, plan.algorithm);
+        }
+        void run(const ChosenAlgorithm& chosen) override {
+            if (!rehearsal_) rehearsal_.emplace(op_, stream_);
+            auto& plans = rehearsal_->plans;
             auto known = std::ranges::find(plans, chosen, [](const auto& entry) { return entry.first; });
             if (known == plans.end())
-                known = plans.emplace(known, chosen, plan_of(shape, operands_of((*rehearsal)->op), chosen));
-            execute(known->second, shape, (*rehearsal)->op, stream);
-        };
-        return {.name = name(),
-                .algorithms =
-                    [this, shape, op](const ProductForm& form, int most) {
-                        std::vector<AlgorithmBytes> all;
-                        const Plan plan = cublaslt::describe(shape, operands_of(op), form);
-                        for (const Algorithm& found : algorithms(library, workspace.bytes(), plan, shape, most)) {
-                            const auto* const bytes = reinterpret_cast<const unsigned char*>(&found);
-                            all.emplace_back(bytes, bytes + sizeof found);
-                        }
-                        return all;
-                    },
-                .accepts =
-                    [this, shape, op](const ChosenAlgorithm& chosen) {
-                        if (chosen.algorithm.size() != sizeof(Algorithm)) return false;
-                        const Plan plan = plan_of(shape, operands_of(op), chosen);
-                        return cublaslt::accepts(library, workspace.bytes(), plan, shape, plan.algorithm);
-                    },
-                .run = run,
-                .repeats =
-                    [run, rehearsal, stream](const ChosenAlgorithm& chosen) {
-                        // The order of a fused bias gradient's sums is not documented to be fixed.
-                        return !chosen.form.bias_gradient ||
-                               (*rehearsal)->repeats_bias_gradient([&] { run(chosen); }, stream);
-                    }};
-    }
+                known = plans.emplace(known, chosen, state_.plan_of(shape_, state_.operands_of(rehearsal_->op), chosen));
+            state_.execute(known->second, shape_, rehearsal_->op, stream_);
+        }
+        // The order of a fused bias gradient's sums is not documented to be fixed.
+        bool repeats(const ChosenAlgorithm& chosen) override {
+            return !chosen.form.bias_gradient || rehearsal_->repeats_bias_gradient([&] { run(chosen); }, stream_);
+        }
+
+    private:
+        State& state_;
+        const ProductShape& shape_;
+        const Op& op_;
+        StreamRef stream_;
+        std::optional<Rehearsal<Op, Plan>> rehearsal_;
+    };
 
     template <class Op>
     const Plan& plan_for(const ProductShape& shape, const Op& op, StreamRef stream) {
         if (const auto known = plans.find(shape); known != plans.end()) return known->second;
         workspace.at_least(workspace_bytes);
-        const auto chosen = choose_algorithm(shape, library_for(shape, op, stream), options.tuned, stream);
+        LibraryOfCall<Op> library_of_call(*this, shape, op, stream);
+        const auto chosen = choose_algorithm(shape, library_of_call, options.tuned, stream);
         Plan plan;
         if (chosen) plan = plan_of(shape, operands_of(op), *chosen);
         else plan.by_library = false;

@@ -19,38 +19,34 @@ const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
 // Algorithms of one byte, their run time in ms; 0 cannot run. They sleep, because on a busy machine a
 // thread that computes may wait for a core for longer than any of them runs. There a sleep takes several ms more, too:
 // times whose order matters differ by 40.
-struct FakeLibrary {
+struct Behaviour {
     AlgorithmBytes fused, bare;
-    std::set<int> unsteady;         // bits differ from run to run
-    int requested = 0, checks = 0;
+    std::set<int> unsteady{};       // bits differ from run to run
     bool has_room = true;
     bool accepts_all = true;
+};
+struct FakeLibrary final : ProductLibrary, Behaviour {
+    int requested = 0, checks = 0;
 
-    ProductLibrary library() {
-        return {.name = "lib 1",
-                .algorithms =
-                    [this](const ProductForm& form, int most) {
-                        std::vector<AlgorithmBytes> all;
-                        for (const unsigned char byte : form.bias_gradient ? fused : bare)
-                            if (int(all.size()) < most) all.push_back({byte});
-                        requested = most;
-                        return all;
-                    },
-                .accepts =
-                    [this](const ChosenAlgorithm&) {
-                        ++checks;
-                        return accepts_all;
-                    },
-                .run =
-                    [this](const ChosenAlgorithm& chosen) {
-                        if (!has_room) throw Error("cannot allocate 9 bytes", Blame::runtime);
-                        if (chosen.algorithm[0] == 0) throw Error("no such kernel", Blame::runtime);
-                        std::this_thread::sleep_for(std::chrono::milliseconds(chosen.algorithm[0]));
-                    },
-                .repeats = [this](const ChosenAlgorithm& chosen) {
-                    return !unsteady.contains(chosen.algorithm[0]);
-                }};
+    explicit FakeLibrary(const Behaviour& behaviour) : Behaviour(behaviour) {}
+    std::string name() const override { return "lib 1"; }
+    std::vector<AlgorithmBytes> algorithms(const ProductForm& form, int most) override {
+        std::vector<AlgorithmBytes> all;
+        for (const unsigned char byte : form.bias_gradient ? fused : bare)
+            if (int(all.size()) < most) all.push_back({byte});
+        requested = most;
+        return all;
     }
+    bool accepts(const ChosenAlgorithm&) override {
+        ++checks;
+        return accepts_all;
+    }
+    void run(const ChosenAlgorithm& chosen) override {
+        if (!has_room) throw Error("cannot allocate 9 bytes", Blame::runtime);
+        if (chosen.algorithm[0] == 0) throw Error("no such kernel", Blame::runtime);
+        std::this_thread::sleep_for(std::chrono::milliseconds(chosen.algorithm[0]));
+    }
+    bool repeats(const ChosenAlgorithm& chosen) override { return !unsteady.contains(chosen.algorithm[0]); }
 };
 
 }  // namespace
@@ -112,27 +108,27 @@ TEST_CASE("an algorithm is stored as text that parses only for shapes with its f
 
 TEST_CASE("without timing the library's first algorithm of its first form is used, and not stored",
           "[matmul][tuning]") {
-    FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
+    FakeLibrary fake({.fused = {9, 1}, .bare = {5, 2}});
     TunedAlgorithms tuned;
     for (TunedAlgorithms* given : {static_cast<TunedAlgorithms*>(nullptr), &tuned}) {
-        CHECK(choose_algorithm(kWeight, fake.library(), given, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
+        CHECK(choose_algorithm(kWeight, fake, given, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
         CHECK(fake.requested == 1);
     }
     fake.fused = {};
-    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kBare, {5}});
+    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {5}});
     fake.bare = {};
-    CHECK(!choose_algorithm(kWeight, fake.library(), &tuned, nullptr));
+    CHECK(!choose_algorithm(kWeight, fake, &tuned, nullptr));
     tuned.timing = true;
-    CHECK(!choose_algorithm(kWeight, fake.library(), &tuned, nullptr));
+    CHECK(!choose_algorithm(kWeight, fake, &tuned, nullptr));
     CHECK(count(tuned.known) == 0);
 }
 
 TEST_CASE("the fastest of all forms is stored, and used again without timing", "[matmul][tuning][host_time]") {
-    FakeLibrary fake{.fused = {50, 60, 0}, .bare = {70, 0, 5, 60}};
+    FakeLibrary fake({.fused = {50, 60, 0}, .bare = {70, 0, 5, 60}});
     TunedAlgorithms tuned;
     tuned.timing = true;
     const ChosenAlgorithm fastest{kBare, {5}};
-    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == fastest);
+    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == fastest);
     const TunedAlgorithm kept = tuned.timed().at("lib 1").at(kWeight.problem());
     CHECK(kept.taken == "bare 05");
     CHECK(kept.seconds >= 0.0005);
@@ -140,20 +136,20 @@ TEST_CASE("the fastest of all forms is stored, and used again without timing", "
                              test::EndsWith("; 7 candidates; 2 failed to run: no such kernel"));
     fake.bare = {1};
     tuned.timing = GENERATE(false, true);
-    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == fastest);
+    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == fastest);
     CHECK(fake.checks == 1);
 
     fake.accepts_all = false;  // such as one stored on another GPU
-    const auto instead = choose_algorithm(kWeight, fake.library(), &tuned, nullptr);
+    const auto instead = choose_algorithm(kWeight, fake, &tuned, nullptr);
     CHECK(instead == (tuned.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {50}}));
 }
 
 TEST_CASE("a stored form without an algorithm selects the library's first of that form", "[matmul][tuning]") {
-    FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
+    FakeLibrary fake({.fused = {9, 1}, .bare = {5, 2}});
     TunedAlgorithms tuned;
     const auto forced = [&](const char* form) {
         tuned.known["lib 1"][kWeight.problem()] = {form, "", 0};
-        return choose_algorithm(kWeight, fake.library(), &tuned, nullptr);
+        return choose_algorithm(kWeight, fake, &tuned, nullptr);
     };
     CHECK(forced("bare") == ChosenAlgorithm{kBare, {5}});
     CHECK(forced("fused-bias") == ChosenAlgorithm{kFusedBias, {9}});
@@ -165,31 +161,32 @@ TEST_CASE("a stored form without an algorithm selects the library's first of tha
 }
 
 TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[matmul][tuning][host_time]") {
-    FakeLibrary fake{.fused = {2, 4}, .bare = {90, 45}, .unsteady = {2, 4}};
+    FakeLibrary fake({.fused = {2, 4}, .bare = {90, 45}, .unsteady = {2, 4}});
     TunedAlgorithms tuned;
     tuned.timing = true;
-    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kBare, {45}});
+    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {45}});
     fake.unsteady = {2};
     TunedAlgorithms others;
     others.timing = true;
-    CHECK(choose_algorithm(kWeight, fake.library(), &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
+    CHECK(choose_algorithm(kWeight, fake, &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     CHECK_THAT(others.timed().at("lib 1").at(kWeight.problem()).why,
                test::EndsWith("; 1 faster, but not bit-identical when repeated"));
 
-    fake = {.fused = {2, 4}, .bare = {30}, .unsteady = {2, 4, 30}};
+    fake.bare = {30};
+    fake.unsteady = {2, 4, 30};
     TunedAlgorithms none;
     none.timing = true;
-    CHECK(choose_algorithm(kWeight, fake.library(), &none, nullptr) == ChosenAlgorithm{kFusedBias, {2}});
+    CHECK(choose_algorithm(kWeight, fake, &none, nullptr) == ChosenAlgorithm{kFusedBias, {2}});
     CHECK(count(none.known) == 0);
     REQUIRE(none.notes().size() == 1);
     CHECK_THAT(none.notes()[0], test::EndsWith("; 3 faster, but not bit-identical when repeated"));
 }
 
 TEST_CASE("without memory for timing the library's first algorithm is used, and a note says why", "[matmul][tuning]") {
-    FakeLibrary fake{.fused = {9, 1}, .bare = {5}, .has_room = false};
+    FakeLibrary fake({.fused = {9, 1}, .bare = {5}, .has_room = false});
     TunedAlgorithms tuned;
     tuned.timing = true;
-    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
+    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
     CHECK(count(tuned.known) == 0);
     CHECK(tuned.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 failed "
                                                                           "to run: cannot allocate 9 bytes"});
