@@ -16,7 +16,7 @@ OMP_NUM_THREADS=1 build/fibers-coverage/tests "[kernels]~[matmul]" | tail -n 3
 
 # FILE reason: code without the GPU's geometry, or code that runs only on failures
 exceptions='
-kernels/attention/choice.cpp        host code; some branches need cuDNN
+kernels/attention/attention.cpp     host code; some branches need cuDNN
 kernels/attention/attention_cudnn_absent.cpp replaces cuDNN where it is missing: never computes
 kernels/rows_by_token.cpp           a closing brace: unwinding when memory runs out
 kernels/matmul/check.h              for library calls: no kernels

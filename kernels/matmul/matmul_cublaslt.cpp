@@ -127,7 +127,8 @@ struct Matmul::State {
             auto& plans = rehearsal_->plans;
             auto known = std::ranges::find(plans, chosen, [](const auto& entry) { return entry.first; });
             if (known == plans.end())
-                known = plans.emplace(known, chosen, state_.plan_of(shape_, state_.operands_of(rehearsal_->op), chosen));
+                known = plans.emplace(known, chosen,
+                                      state_.plan_of(shape_, state_.operands_of(rehearsal_->op), chosen));
             state_.execute(known->second, shape_, rehearsal_->op, stream_);
         }
         // The order of a fused bias gradient's sums is not documented to be fixed.

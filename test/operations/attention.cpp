@@ -3,7 +3,7 @@
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/attention_cudnn.h"
-#include "kernels/attention/build.h"
+#include "kernels/attention/implementations.h"
 #include "test/operations/operation.h"
 
 namespace operations::attention_operation {

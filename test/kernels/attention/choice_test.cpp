@@ -3,7 +3,7 @@
 #include <set>
 
 #include "kernels/attention/attention_cudnn.h"
-#include "kernels/attention/build.h"
+#include "kernels/attention/implementations.h"
 #include "kernels/attention/cudnn_layout.h"
 #include "kernels/tuning/tuned_algorithms.h"
 #include "llmc/base/names.h"

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
-#include "kernels/attention/build.h"
+#include "kernels/attention/implementations.h"
 #include "kernels/device/device.h"
 #include "kernels/device/memory.h"
 #include "test/support/support.h"

@@ -1,5 +1,5 @@
-// build_gpu.cpp - build.h for builds with the GPU geometry (cuda, fibers)
-#include "kernels/attention/build.h"
+// implementations_gpu.cpp - implementations.h for builds with the GPU geometry (cuda, fibers)
+#include "kernels/attention/implementations.h"
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/flash.h"
 

@@ -1,5 +1,5 @@
-// build_cpu.cpp - build.h for CPU builds
-#include "kernels/attention/build.h"
+// implementations_cpu.cpp - implementations.h for CPU builds
+#include "kernels/attention/implementations.h"
 
 namespace kernels {
 

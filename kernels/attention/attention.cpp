@@ -1,4 +1,4 @@
-// choice.cpp - which implementation computes attention: class Attention of attention.h
+// attention.cpp - class Attention: which implementation computes attention
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "kernels/attention/attention_cudnn.h"
-#include "kernels/attention/build.h"
+#include "kernels/attention/implementations.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/probe.h"
 #include "kernels/tuning/tuned_algorithms.h"

@@ -1,4 +1,5 @@
-// build.h - the attention implementations of a build: build_gpu.cpp (cuda, fibers) | build_cpu.cpp
+// implementations.h - the attention implementations of a build: implementations_gpu.cpp (cuda, fibers) |
+// implementations_cpu.cpp
 #pragma once
 #include <vector>
 
