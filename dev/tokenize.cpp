@@ -208,6 +208,10 @@ void run(const cxxopts::ParseResult& given) {
     if (summary.tails)
         std::cout << "note:       fewer than " << kFewDocuments
                   << " documents, so the last tenth of every file is held out (--hold-out)\n";
+    const std::int64_t parts = std::ssize(options.files) * (summary.tails ? 2 : 1);
+    for (const char* const flag : {"document-start", "document-key"})
+        if (given.count(flag) && summary.train.documents + summary.val.documents == parts)
+            std::cout << "note:       every file is one document, because no line matches --" << flag << '\n';
     if (summary.left_over > 0)
         std::cout << "note:       " << llmc::counted(summary.left_over, "file")
                   << " of killed runs found and removed\n";

@@ -197,7 +197,7 @@ public:
         require(
             held_out_documents_ > 0 || options_.hold_out == 0, "number of documents", documents_,
             "at least the " + std::to_string(options_.hold_out) + " of --hold-out, so that one is left for validation",
-            std::string("lower --hold-out, or split the text with --document-key or --document-start") +
+            std::string("lower --hold-out (0: none), or split the text with --document-key or --document-start") +
                 (summary_.crlf_lines > 0 ? "; a line that ends with CR LF is not blank: convert them to LF with sed "
                                            "'s/\\r$//'"
                                          : ""));

@@ -248,7 +248,8 @@ TEST_CASE("the terminal has at most 12 lines before the first step, of at most 8
     check_lines(result.output);
     const auto evaluated = folder.run(folder.flags({"--eval-only", "-v", "3", "--tune=off"}));
     CAPTURE(evaluated.output);
-    CHECK_THAT(evaluated.output, Contains("\nstep 0/0 | validation ") && !Contains("ms/step") && !Contains("noise"));
+    CHECK_THAT(evaluated.output, Contains("\nevaluation | validation ") && Contains(" targets\ndone: evaluated in ") &&
+                                     !Contains("ms/step") && !Contains("noise"));
     check_lines(evaluated.output);
 }
 
@@ -427,6 +428,10 @@ TEST_CASE("text is tokenized to shards that train", "[run]") {
     REQUIRE(shards.exit_code == 0);
     CHECK(folder.run({"-o", folder.path("none"), "--threads", "100000", folder.path("text.txt")}, "tokenize").output ==
           "dev/tokenize: error: --threads is \"100000\"; expected a whole number from 0 to 1024\n");
+    const std::string note = "note:       every file is one document, because no line matches --document-start\n";
+    CHECK_THAT(shards.output, !Contains(note));
+    CHECK_THAT(folder.run({"-o", folder.path("one"), "--document-start", "^x", folder.path("text.txt")},
+                          "tokenize").output, Contains(note));
     auto flags = folder.flags({"-x", "3"});
     flags[1] = folder.path("shards/fox_train_*.bin");
     flags[3] = folder.path("shards/fox_val_*.bin");

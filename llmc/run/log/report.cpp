@@ -174,6 +174,7 @@ void Report::print(const std::string& line) const {
 }
 
 std::string Report::place(std::int64_t step) const {
+    if (only_evaluates()) return "evaluation";
     return "step " + std::to_string(step) + (lines_.max_minutes > 0 ? "" : '/' + std::to_string(total_steps_));
 }
 
@@ -285,7 +286,7 @@ void Report::validation(std::int64_t step, double loss, std::int64_t targets, do
     const RunHealth::Validated health = health_.validation(step, loss);
     print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
                  bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
-                 health.best ? " | best" : ""));
+                 only_evaluates() ? (" | " + counted(targets, "target")).c_str() : health.best ? " | best" : ""));
     write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", health.best}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
     warn(step, health.warning);
@@ -326,7 +327,8 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
     print_last_row();
-    print("done: " + reason + ", " + counted(steps - first_step_, "step") + " in " + clock_text(seconds) +
+    print("done: " + reason + (only_evaluates() ? "" : ", " + counted(steps - first_step_, "step")) + " in " +
+          clock_text(seconds) +
           (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : ""));
     const bool timed = lines_.max_minutes > 0, complete = timed ? reason.starts_with("out of time")
                                                                 : steps == total_steps_;

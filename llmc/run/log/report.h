@@ -115,7 +115,8 @@ public:
     void end(std::int64_t steps, const std::string& reason, double seconds);
 
 private:
-    std::string place(std::int64_t step) const;  // "step 12/500", or "step 12"
+    bool only_evaluates() const { return total_steps_ == 0 && lines_.max_minutes == 0; }
+    std::string place(std::int64_t step) const;  // "step 12/500", "step 12" or "evaluation"
     std::string at(std::int64_t step) const;     // the same, padded to the width of the last step's
     void print(const std::string& line) const;
     void print_row(const std::string& row);      // of the table; with its header every 30 rows
