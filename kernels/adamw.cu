@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/grad_norm.h"
 #include "kernels/rounding.cuh"
 
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kAdamWThreads) round_parameters_kernel(RoundPa
 
 template <auto Kernel, class Op>
 void launch_tiles(const Op& op, StreamRef stream) {
-    simt::launch<Kernel>({.grid = unsigned((op.master.size() + kAdamWTile - 1) / kAdamWTile), .block = kAdamWThreads,
+    simt::launch<Kernel>({.grid = unsigned(ceil_div(op.master.size(), kAdamWTile)), .block = kAdamWThreads,
                           .stream = stream}, op);
 }
 
@@ -94,7 +95,7 @@ void adamw(const AdamW<T>& op, StreamRef stream) {
                 op.parameter.size() >= elements,
             "size of parameter, m, v or grad",
             std::min({op.m.size(), op.v.size(), op.grad.size(), op.parameter.size()}), "at least the size of master");
-    require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
+    require_size("scalars", op.scalars, 1);
     if constexpr (sizeof(T) == sizeof(float)) {
         require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",
                 "none: they are the master weights");
@@ -115,9 +116,8 @@ void adamw(const AdamW<T>& op, StreamRef stream) {
 
 void round_parameters(const RoundParameters& op, StreamRef stream) {
     check_elements(op.master.size(), op.rounding);
-    require(op.parameter.size() >= op.master.size(), "size of parameter", op.parameter.size(),
-            "at least the size of master");
-    require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
+    require_size("parameter", op.parameter, op.master.size(), "the size of master");
+    require_size("scalars", op.scalars, 1);
     if (op.master.empty()) return;
     if (op.rounding.stochastic) launch_tiles<round_parameters_kernel<true>>(op, stream);
     else launch_tiles<round_parameters_kernel<false>>(op, stream);

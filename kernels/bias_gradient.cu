@@ -4,6 +4,7 @@
 #include "kernels/bias_gradient.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/row_sum.cuh"
 
 namespace kernels {
@@ -19,18 +20,17 @@ std::size_t bias_gradient_scratch(int channels) { return std::size_t(kMaxChunks)
 
 template <class T>
 void bias_gradient(const BiasGradient<T>& op, StreamRef stream) {
-    const std::size_t need = std::size_t(op.rows) * op.channels;
     require(op.rows > 0, "rows of a bias gradient", op.rows, "at least 1");
     require(op.channels > 0 && op.channels % (16 / sizeof(T)) == 0, "channels of a bias gradient", op.channels,
             "elements of a multiple of 16 bytes");
-    require(op.dout.size() >= need, "the size of dout", op.dout.size(), "at least rows * channels");
-    require(op.dbias.size() >= std::size_t(op.channels), "the size of dbias", op.dbias.size(), "at least channels");
-    require(op.scratch.size() >= bias_gradient_scratch(op.channels), "the size of a bias gradient's scratch",
-            op.scratch.size(), "at least bias_gradient_scratch(channels)");
+    require_size("dout", op.dout, std::size_t(op.rows) * op.channels, "rows * channels");
+    require_size("dbias", op.dbias, op.channels, "channels");
+    require_size("a bias gradient's scratch", op.scratch, bias_gradient_scratch(op.channels),
+                 "bias_gradient_scratch(channels)");
 
-    const int min_rows = (op.rows + kMaxChunks - 1) / kMaxChunks;
+    const int min_rows = ceil_div(op.rows, kMaxChunks);
     const int rows_per_chunk = min_rows > kMinRowsPerChunk ? min_rows : kMinRowsPerChunk;
-    const int chunks = (op.rows + rows_per_chunk - 1) / rows_per_chunk;
+    const int chunks = ceil_div(op.rows, rows_per_chunk);
     if (chunks == 1)
         return column_sums(op.dbias.data(), op.dout.data(), op.rows, op.channels, op.rows, op.accumulate, stream);
     column_sums(op.scratch.data(), op.dout.data(), op.rows, op.channels, rows_per_chunk, false, stream);

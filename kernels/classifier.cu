@@ -242,10 +242,9 @@ void classifier(const Classifier<T>& op, StreamRef stream) {
             "at least the vocabulary");
     require(op.padded_vocabulary % kMultiple == 0, "padded_vocabulary", op.padded_vocabulary,
             "a multiple of " + std::to_string(kMultiple));
-    require(op.logits.size() >= std::size_t(op.rows) * op.padded_vocabulary, "size of logits", op.logits.size(),
-            "at least rows * padded_vocabulary");
-    require(op.losses.size() >= std::size_t(op.rows), "size of losses", op.losses.size(), "at least one per row");
-    require(op.targets.size() >= std::size_t(op.rows), "size of targets", op.targets.size(), "at least one per row");
+    require_size("logits", op.logits, std::size_t(op.rows) * op.padded_vocabulary, "rows * padded_vocabulary");
+    require_size("losses", op.losses, op.rows, "rows");
+    require_size("targets", op.targets, op.rows, "rows");
     if (op.rows == 0) return;
     // 1024 threads for a row of GPT-2's vocabulary, 128 for a byte vocabulary. Two packs at a time, because more do not
     // fit into the 32 registers per thread that two blocks of 1024 threads leave. Not measured yet.
@@ -258,7 +257,7 @@ void classifier(const Classifier<T>& op, StreamRef stream) {
 }
 
 void accumulate_losses(std::span<double> total, std::span<const float> losses, StreamRef stream) {
-    require(!total.empty(), "size of total", total.size(), "1");
+    require_size("total", total, 1);
     constexpr int kThreads = simt::gpu_geometry ? 512 : 1;
     simt::launch<accumulate_losses_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, total, losses);
 }

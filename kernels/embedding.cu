@@ -5,6 +5,7 @@
 #include "kernels/embedding.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 #include "kernels/row_sum.cuh"
 
@@ -62,7 +63,7 @@ __global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices, in
 template <class Geometry, class T>
 void launch_token_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
     const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
-              slices = (packs + packs_per_slice - 1) / packs_per_slice;
+              slices = ceil_div(packs, packs_per_slice);
     simt::launch<token_gradient_kernel<Geometry, T>>(
         {.grid = unsigned(op.sorted.token.size()) * slices, .block = Geometry::threads,
          .stream = stream}, op, slices, packs_per_slice);
@@ -71,7 +72,7 @@ void launch_token_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, 
 template <class Geometry, class T>
 void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
     const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
-              slices = (packs + packs_per_slice - 1) / packs_per_slice;
+              slices = ceil_div(packs, packs_per_slice);
     // positions from seq_len on get no gradient, so they need no block when accumulating
     const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;
     simt::launch<position_gradient_kernel<Geometry, T>>({.grid = positions * slices, .block = Geometry::threads,
@@ -105,21 +106,19 @@ template <class T>
 void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
     const std::size_t rows = std::size_t(op.batch) * op.seq_len;
-    require(op.tokens.size() >= rows, "the number of tokens", op.tokens.size(), "at least batch * seq_len");
-    require(op.out.size() >= rows * op.channels, "the size of the embedding's output", op.out.size(),
-            "at least batch * seq_len * channels");
-    require(op.position_table.size() >= std::size_t(op.seq_len) * op.channels, "the size of the position table",
-            op.position_table.size(), "at least seq_len * channels", "choose a shorter --seq-len");
-    require(op.token_table.size() >= std::size_t(op.channels), "the size of the token table", op.token_table.size(),
-            "at least channels");
+    require_size("tokens", op.tokens, rows, "batch * seq_len");
+    require_size("the embedding's output", op.out, rows * op.channels, "batch * seq_len * channels");
+    require_size("the position table", op.position_table, std::size_t(op.seq_len) * op.channels, "seq_len * channels",
+                 "choose a shorter --seq-len");
+    require_size("the token table", op.token_table, op.channels, "channels");
 
     if constexpr (simt::gpu_geometry) {
         constexpr int kWarps = 8;
         simt::launch<embedding_forward_kernel<T, 32, kGpuPackBytes>>(
-            {.grid = unsigned((rows + kWarps - 1) / kWarps), .block = 32 * kWarps, .stream = stream}, op, kWarps);
+            {.grid = unsigned(ceil_div(rows, kWarps)), .block = 32 * kWarps, .stream = stream}, op, kWarps);
     } else {
         constexpr int kRows = 16;
-        const simt::LaunchConfig config{.grid = unsigned((rows + kRows - 1) / kRows), .block = 1, .stream = stream};
+        const simt::LaunchConfig config{.grid = unsigned(ceil_div(rows, kRows)), .block = 1, .stream = stream};
         if (op.channels % kCpuPackElements == 0)
             simt::launch<embedding_forward_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, kRows);
         else simt::launch<embedding_forward_kernel<T, 1, 16>>(config, op, kRows);
@@ -132,16 +131,15 @@ void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     const std::size_t rows = std::size_t(op.batch) * op.seq_len, occurring = op.sorted.token.size();
     require(op.seq_len <= op.max_seq_len, "the sequence length of an embedding", op.seq_len, "at most max_seq_len",
             "choose a shorter --seq-len");
-    require(op.dout.size() >= rows * op.channels, "the size of the embedding's dout", op.dout.size(),
-            "at least batch * seq_len * channels");
+    require_size("the embedding's dout", op.dout, rows * op.channels, "batch * seq_len * channels");
     require(op.sorted.start.size() == occurring + 1, "the number of starts of sorted rows", op.sorted.start.size(),
             "the number of tokens that occur + 1");
     require(op.sorted.row.size() == rows, "the number of sorted rows", op.sorted.row.size(), "batch * seq_len");
     require(occurring > 0, "the number of tokens that occur", occurring, "at least 1");
-    require(op.dtoken_table.size() >= occurring * op.channels, "the size of the token table's gradient",
-            op.dtoken_table.size(), "at least channels for every token that occurs");
-    require(op.dposition_table.size() >= std::size_t(op.max_seq_len) * op.channels,
-            "the size of the position table's gradient", op.dposition_table.size(), "at least max_seq_len * channels");
+    require_size("the token table's gradient", op.dtoken_table, occurring * op.channels,
+                 "tokens that occur * channels");
+    require_size("the position table's gradient", op.dposition_table, std::size_t(op.max_seq_len) * op.channels,
+                 "max_seq_len * channels");
 
     if constexpr (simt::gpu_geometry) {
         if (rows < kManyRows * occurring) launch_token_gradient<FewRows>(op, FewRows::lanes, stream);

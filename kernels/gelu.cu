@@ -2,6 +2,7 @@
 #include "kernels/gelu.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 
@@ -60,7 +61,7 @@ void launch_packs(const Op& op, std::size_t bytes, StreamRef stream) {
                   kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / PackBytes;
     const std::size_t packs = bytes / PackBytes;
     if (packs == 0) return;
-    simt::launch<Kernel>({.grid = unsigned((packs + kTilePacks - 1) / kTilePacks), .block = kThreads,
+    simt::launch<Kernel>({.grid = unsigned(ceil_div(packs, kTilePacks)), .block = kThreads,
                           .stream = stream}, op, kTilePacks);
 }
 

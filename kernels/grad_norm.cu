@@ -157,7 +157,7 @@ void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t
 }
 
 void squared_norms(const SquaredNorms& op, StreamRef stream) {
-    require(op.partial.size() >= op.tiles.size(), "size of partial", op.partial.size(), "at least the number of tiles");
+    require_size("partial", op.partial, op.tiles.size(), "the number of tiles");
     require(op.rounded.empty() || op.rounded.size() == op.values.size(), "size of rounded", op.rounded.size(),
             "the size of values, or 0");
     if (op.tiles.empty()) return;
@@ -185,8 +185,8 @@ void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream)
 }
 
 void step_scalars(const StepScalarsInput& op, StreamRef stream) {
-    require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
-    require(!op.window.empty(), "size of window", op.window.size(), "1");
+    require_size("scalars", op.scalars, 1);
+    require_size("window", op.window, 1);
     require(op.totals.size() == rank_sums_size(op.modules), "size of totals", op.totals.size(),
             "rank_sums_size(modules)");
     require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",

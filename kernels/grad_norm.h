@@ -19,6 +19,7 @@
 #pragma once
 #include <vector>
 
+#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 #include "kernels/outlier_window.h"
 
@@ -76,7 +77,7 @@ using ConstRankSums = RankSumsView<const RankSumsHeader, const double>;
 
 // Doubles per row: a multiple of 256 bytes, so that rows are equal shards of their all-gather.
 constexpr std::size_t rank_sums_size(std::size_t modules) {
-    return (sizeof(RankSumsHeader) / sizeof(double) + 2 * modules + 31) / 32 * 32;
+    return round_up(sizeof(RankSumsHeader) / sizeof(double) + 2 * modules, 32);
 }
 // Views of a row. Throw Error unless it has rank_sums_size(modules) doubles.
 RankSums rank_sums(std::span<double> row, std::size_t modules);

@@ -2,6 +2,7 @@
 #include "kernels/gradient_copy.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 
 namespace kernels {
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out
 
 template <class Out, class In, int Threads, int Size, int Tile>
 void launch_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
-    const std::size_t tiles = (op.in.size() + Tile - 1) / Tile;
+    const std::size_t tiles = ceil_div(op.in.size(), Tile);
     simt::launch<gradient_copy_kernel<Out, In, Threads, Size, Tile>>({.grid = unsigned(tiles), .block = Threads,
                                                                       .stream = stream}, op);
 }

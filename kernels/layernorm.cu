@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/integers.h"
 #include "kernels/device/limits.h"
 #include "kernels/layernorm_check.h"
 #include "kernels/layernorm_rows.cuh"
@@ -17,8 +18,6 @@ namespace {
 
 // Rows per block of the loop kernels: four, one warp each, on a GPU; on a CPU 1, 16 and 64 take the same time.
 constexpr int kLoopWarps = 4, kForwardCpuRows = 16;
-
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 template <class T, class Op>
 void launch_forward(const Op& op, StreamRef stream) {

@@ -19,13 +19,13 @@ public:
                 "elements of a multiple of 16 bytes");
     }
     template <class Span> void whole(const char* name, const Span& span) const {
-        check(name, span.size(), rows_ * channels_, "at least rows * channels");
+        check(name, span, rows_ * channels_, "rows * channels");
     }
     template <class Span> void one_per_row(const char* name, const Span& span) const {
-        check(name, span.size(), rows_, "at least rows");
+        check(name, span, rows_, "rows");
     }
     template <class Span> void one_per_channel(const char* name, const Span& span) const {
-        check(name, span.size(), channels_, "at least channels");
+        check(name, span, channels_, "channels");
     }
     // The tensors of both passes.
     template <class Op> void rows_and_weight(const Op& op) const {
@@ -34,8 +34,9 @@ public:
         one_per_row("rstd", op.rstd);
         one_per_channel("weight", op.weight);
     }
-    void check(const char* name, std::size_t size, std::size_t need, const char* expected) const {
-        require(size >= need, "the size of LayerNorm's " + std::string(name), size, expected);
+    template <class Span>
+    void check(const char* name, const Span& span, std::size_t least, const char* formula) const {
+        require_size("LayerNorm's " + std::string(name), span, least, formula);
     }
 
 private:
@@ -55,8 +56,7 @@ void check_layernorm_forward(const Op& op) {
 }
 
 inline void check_scratch(const LayerNormCheck& check, std::span<const float> scratch, int channels) {
-    check.check("scratch", scratch.size(), layernorm_backward_scratch(channels),
-                "at least layernorm_backward_scratch(channels)");
+    check.check("scratch", scratch, layernorm_backward_scratch(channels), "layernorm_backward_scratch(channels)");
 }
 
 template <class T>

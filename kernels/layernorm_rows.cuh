@@ -4,6 +4,7 @@
 // the backward pass each thread also accumulates dweight, dbias and the sum of dresidual of its channels over all its
 // rows. At the end a block adds these sums over its warps; layernorm.cu adds them over the blocks.
 #pragma once
+#include "kernels/base/integers.h"
 #include "kernels/layernorm.h"
 #include "kernels/layernorm_loop.cuh"
 #include "kernels/widen.cuh"
@@ -265,7 +266,7 @@ bool with_row_layout(int channels, Launch&& launch) {
     } else {
         if (fits(6)) return use(RowLayout<T, 6, false>(), 1);
     }
-    const int warps = (packs + kBlockPacks * kWarp - 1) / (kBlockPacks * kWarp);
+    const int warps = ceil_div(packs, kBlockPacks * kWarp);
     return warps <= kMaxRowWarps && use(RowLayout<T, kBlockPacks, true>(), warps);
 }
 

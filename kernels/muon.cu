@@ -95,8 +95,8 @@ void append_muon_tiles(std::vector<MuonTile>& tiles, std::int32_t matrix, std::i
 }
 
 template <class T> void muon_momentum(const MuonMomentum<T>& op, StreamRef stream) {
-    require(op.partial.size() >= op.tiles.size(), "size of partial", op.partial.size(), "at least the number of tiles");
-    require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
+    require_size("partial", op.partial, op.tiles.size(), "the number of tiles");
+    require_size("scalars", op.scalars, 1);
     launch_muon<muon_momentum_kernel<T>>(op, stream);
 }
 
@@ -105,7 +105,7 @@ template <class T> void muon_normalize(const MuonNormalize<T>& op, StreamRef str
 }
 
 template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream) {
-    require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
+    require_size("scalars", op.scalars, 1);
     require(op.rounding.first_element == 0, "first element of the rounding", op.rounding.first_element, "0");
     if constexpr (sizeof(T) == sizeof(float)) {
         require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/onebit_tile.cuh"
 #include "kernels/reduce.cuh"
 
@@ -202,12 +203,8 @@ __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op
     }
 }
 
-void require_size(const char* what, std::size_t size, std::int64_t min_size) {
-    require(std::int64_t(size) >= min_size, std::string("the size of ") + what, size,
-            "at least " + std::to_string(min_size));
-}
 void check_active(std::span<const std::uint32_t> active, std::int64_t elements) {
-    if (!active.empty()) require_size("active", active.size(), (elements + 31) / 32);
+    if (!active.empty()) require_size("active", active, ceil_div(elements, 32));
 }
 // Elements that an array of values must have: masked padding is not stored.
 std::int64_t min_values(const OnebitLayout& layout, std::span<const std::uint32_t> active) {
@@ -250,7 +247,7 @@ OnebitLayout onebit_layout(std::int64_t size, int ranks, int alignment) {
     require(ranks >= 1, "the number of ranks", ranks, "at least 1");
     require(alignment >= 8 && alignment % 8 == 0, "the alignment of chunks", alignment, "a multiple of 8");
     const std::int64_t unit = std::int64_t(alignment) * ranks;
-    return {.size = size, .ranks = ranks, .chunk = (size + unit - 1) / unit * alignment};
+    return {.size = size, .ranks = ranks, .chunk = ceil_div(size, unit) * alignment};
 }
 
 OnebitPlan onebit_plan(const OnebitLayout& layout, std::int64_t group_elements,
@@ -295,12 +292,12 @@ OnebitPlan onebit_plan_of_chunk(const OnebitPlan& plan, int chunk) {
 
 void onebit_compress(const OnebitCompress& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
-    require_size("values", op.values.size(), min_values(layout, op.active));
-    require_size("error", op.error.size(), layout.padded());
-    require_size("messages", op.messages.size(), layout.ranks * layout.message_words());
-    require_size("partial", op.partial.size(), std::int64_t(op.tiles.size()));
-    if (!op.momentum.empty()) require_size("momentum", op.momentum.size(), layout.size);
-    if (!op.second_moment.empty()) require_size("second_moment", op.second_moment.size(), layout.size);
+    require_size("values", op.values, min_values(layout, op.active));
+    require_size("error", op.error, layout.padded());
+    require_size("messages", op.messages, layout.ranks * layout.message_words());
+    require_size("partial", op.partial, op.tiles.size());
+    if (!op.momentum.empty()) require_size("momentum", op.momentum, layout.size);
+    if (!op.second_moment.empty()) require_size("second_moment", op.second_moment, layout.size);
     require(op.second_moment.empty() || !op.momentum.empty(), "momentum", "empty",
             "an array, because second_moment is set");
     check_active(op.active, layout.padded());
@@ -313,7 +310,7 @@ void onebit_compress(const OnebitCompress& op, StreamRef stream) {
 
 void onebit_scales(const OnebitScales& op, StreamRef stream) {
     if (op.groups.empty()) return;
-    require_size("messages", op.messages.size(),
+    require_size("messages", op.messages,
                  (op.one || int(op.groups.size()) > op.layout.scales ? op.layout.ranks : 1) *
                      op.layout.message_words());
     simt::launch<onebit_scales_kernel>({.grid = op.one ? 1 : unsigned(op.groups.size()), .block = kThreads,
@@ -324,28 +321,28 @@ void onebit_serve(const OnebitServe& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
     require(op.chunk >= 0 && op.chunk < layout.ranks, "the chunk to serve", op.chunk,
             "from 0 to the number of ranks - 1");
-    require_size("sums", op.sums.size(), layout.chunk);
-    require_size("error", op.error.size(), layout.chunk);
-    require_size("received", op.received.size(), layout.ranks * layout.message_words());
-    require_size("reply", op.reply.size(), layout.message_words());
-    require_size("partial", op.partial.size(), std::int64_t(op.tiles.size()));
+    require_size("sums", op.sums, layout.chunk);
+    require_size("error", op.error, layout.chunk);
+    require_size("received", op.received, layout.ranks * layout.message_words());
+    require_size("reply", op.reply, layout.message_words());
+    require_size("partial", op.partial, op.tiles.size());
     check_active(op.active, layout.padded());
     if (op.tiles.empty()) return;
     simt::launch<onebit_serve_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
 }
 
 void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream) {
-    require_size("finite", op.finite.size(), 1);
-    require_size("replies", op.replies.size(), op.layout.ranks * op.layout.message_words());
+    require_size("finite", op.finite, 1);
+    require_size("replies", op.replies, op.layout.ranks * op.layout.message_words());
     if (op.groups.empty()) return;
     simt::launch<onebit_check_scales_kernel>({.grid = 1, .block = kThreads, .stream = stream}, op);
 }
 
 void onebit_commit(const OnebitCommit& op, StreamRef stream) {
-    require_size("sums", op.sums.size(), op.layout.chunk);
-    require_size("error", op.error.size(), op.layout.chunk);
-    require_size("reply", op.reply.size(), op.layout.message_words());
-    require_size("finite", op.finite.size(), 1);
+    require_size("sums", op.sums, op.layout.chunk);
+    require_size("error", op.error, op.layout.chunk);
+    require_size("reply", op.reply, op.layout.message_words());
+    require_size("finite", op.finite, 1);
     check_active(op.active, op.layout.padded());
     if (op.tiles.empty()) return;
     simt::launch<onebit_commit_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);

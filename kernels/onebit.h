@@ -31,6 +31,7 @@
 #pragma once
 #include <vector>
 
+#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 
 namespace kernels {
@@ -42,9 +43,9 @@ struct OnebitLayout {
     std::int64_t chunk = 0;   // elements of a chunk: n_pad / ranks, a multiple of 8
     int scales = 1;           // per message: the maximum number of groups in a chunk
     constexpr std::int64_t padded() const { return chunk * ranks; }
-    constexpr std::int64_t header_words() const { return (std::int64_t(scales) + 3) / 4 * 4; }
+    constexpr std::int64_t header_words() const { return round_up(std::int64_t(scales), 4); }
     // a multiple of 128 bytes, as communicators require for equal shards
-    constexpr std::int64_t message_words() const { return (header_words() + (chunk + 31) / 32 + 31) / 32 * 32; }
+    constexpr std::int64_t message_words() const { return round_up(header_words() + ceil_div(chunk, 32), 32); }
 };
 // n_pad is the smallest multiple of alignment * ranks that is at least n; `alignment` is a multiple of 8. With 128 the
 // bits of every chunk start at a multiple of 16 bytes.

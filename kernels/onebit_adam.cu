@@ -2,6 +2,7 @@
 #include "kernels/onebit_adam.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/onebit_tile.cuh"
 #include "kernels/rounding.cuh"
 
@@ -125,25 +126,21 @@ __global__ void __launch_bounds__(kThreads) scale_moment_kernel(std::span<float>
     }
 }
 
-void require_at_least(const char* what, std::size_t size, std::int64_t min_size) {
-    require(std::int64_t(size) >= min_size, std::string("the size of ") + what, size,
-            "at least " + std::to_string(min_size));
-}
 simt::LaunchConfig tiles_of(std::size_t elements, StreamRef stream) {
-    return {.grid = unsigned((elements + kTile - 1) / kTile), .block = kThreads, .stream = stream};
+    return {.grid = unsigned(ceil_div(elements, kTile)), .block = kThreads, .stream = stream};
 }
 
 }  // namespace
 
 void onebit_admit(std::span<std::int32_t> finite, std::span<const StepScalars> scalars, StreamRef stream) {
-    require_at_least("finite", finite.size(), 1);
-    require_at_least("scalars", scalars.size(), 1);
+    require_size("finite", finite, 1);
+    require_size("scalars", scalars, 1);
     simt::launch<onebit_admit_kernel>({.grid = 1, .block = 1, .stream = stream}, finite, scalars);
 }
 
 void onebit_skip_non_finite(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream) {
-    require_at_least("finite", finite.size(), 1);
-    require_at_least("scalars", scalars.size(), 1);
+    require_size("finite", finite, 1);
+    require_size("scalars", scalars, 1);
     simt::launch<onebit_skip_non_finite_kernel>({.grid = 1, .block = 1, .stream = stream}, scalars, finite);
 }
 
@@ -154,17 +151,19 @@ void onebit_adam(const OnebitAdam<T>& op, StreamRef stream) {
             "the elements of a bucket", layout.size,
             "a multiple of 32, and so its first element and the length of its chunks");
     if (!op.compensated.empty() || !op.error.empty() || !op.messages.empty()) {
-        require_at_least("compensated", op.compensated.size(), layout.size);
-        require_at_least("error", op.error.size(), layout.padded());
-        require_at_least("messages", op.messages.size(), layout.ranks * layout.message_words());
+        require_size("compensated", op.compensated, layout.size);
+        require_size("error", op.error, layout.padded());
+        require_size("messages", op.messages, layout.ranks * layout.message_words());
     }
-    require_at_least("replies", op.replies.size(), layout.ranks * layout.message_words());
-    require_at_least("active", op.active.size(), (layout.padded() + 31) / 32);
-    for (const auto size : {op.parameter.size(), op.master.size(), op.m.size(), op.v.size()})
-        require_at_least("parameter, master, m or v", size, layout.size);
-    require_at_least("largest", op.largest.size(), std::int64_t(op.tiles.size()));
-    require_at_least("segments", op.segments.size(), 1);
-    require_at_least("scalars", op.scalars.size(), 1);
+    require_size("replies", op.replies, layout.ranks * layout.message_words());
+    require_size("active", op.active, ceil_div(layout.padded(), 32));
+    require_size("parameter", op.parameter, layout.size);
+    require_size("master", op.master, layout.size);
+    require_size("m", op.m, layout.size);
+    require_size("v", op.v, layout.size);
+    require_size("largest", op.largest, op.tiles.size());
+    require_size("segments", op.segments, 1);
+    require_size("scalars", op.scalars, 1);
     if (op.tiles.empty()) return;
     const auto launch = [&]<bool Stochastic>() {
         const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream};
@@ -178,19 +177,19 @@ void onebit_adam(const OnebitAdam<T>& op, StreamRef stream) {
 }
 
 void onebit_largest(std::span<StepScalars> scalars, std::span<const float> largest, StreamRef stream) {
-    require_at_least("scalars", scalars.size(), 1);
+    require_size("scalars", scalars, 1);
     simt::launch<onebit_largest_kernel>({.grid = 1, .block = kThreads, .stream = stream}, scalars, largest);
 }
 
 void shadow_moment(const ShadowMoment& op, StreamRef stream) {
-    require_at_least("grad", op.grad.size(), std::int64_t(op.shadow.size()));
-    require_at_least("scalars", op.scalars.size(), 1);
+    require_size("grad", op.grad, op.shadow.size());
+    require_size("scalars", op.scalars, 1);
     if (op.shadow.empty()) return;
     simt::launch<shadow_moment_kernel>(tiles_of(op.shadow.size(), stream), op);
 }
 
 void scale_moment(std::span<float> out, std::span<const float> in, float factor, StreamRef stream) {
-    require_at_least("a moment", in.size(), std::int64_t(out.size()));
+    require_size("a moment", in, out.size());
     if (out.empty()) return;
     simt::launch<scale_moment_kernel>(tiles_of(out.size(), stream), out, in, factor);
 }

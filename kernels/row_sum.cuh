@@ -5,6 +5,7 @@
 //
 // Sums in float. Their order depends only on `count` and the geometry, never on the scheduling of blocks or threads.
 #pragma once
+#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 
@@ -134,8 +135,8 @@ template <class Geometry, class T>
 void launch_column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, int packs_per_slice,
                         bool accumulate, StreamRef stream) {
     const int packs = channels / (Geometry::pack_bytes / int(sizeof(T)));
-    const int slices = (packs + packs_per_slice - 1) / packs_per_slice,
-              chunks = (rows + rows_per_chunk - 1) / rows_per_chunk;
+    const int slices = ceil_div(packs, packs_per_slice),
+              chunks = ceil_div(rows, rows_per_chunk);
     simt::launch<column_sums_kernel<Geometry, T>>({.grid = unsigned(slices) * chunks, .block = Geometry::threads,
                                                    .stream = stream},
                                                   ColumnSums<T>{out, in, rows, channels, rows_per_chunk, slices,

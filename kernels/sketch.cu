@@ -5,6 +5,7 @@
 #include "kernels/sketch.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/simt/simt.h"
 
 namespace kernels {
@@ -16,7 +17,7 @@ constexpr int kRuns = 32;
 constexpr int kSketchThreads = simt::gpu_geometry ? 256 : 1;
 // neighbouring columns per thread: one on a GPU, for coalesced loads; a few registers' worth on a CPU
 constexpr int kColumns = simt::gpu_geometry ? 1 : 64;
-constexpr int kBlocksPerRun = (kSketchColumns + kSketchThreads * kColumns - 1) / (kSketchThreads * kColumns);
+constexpr int kBlocksPerRun = ceil_div(kSketchColumns, kSketchThreads * kColumns);
 
 __device__ __forceinline__ std::uint32_t mix(std::uint32_t x) {
     x = (x ^ x >> 16) * 0x85ebca6bu;
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kSketchThreads) sketch_runs_kernel(Sketch op, 
     const int first = first_column();
     if (first >= kSketchColumns) return;
     if constexpr (kColumns == 1) {
-        const std::int64_t rows = (size - first + kSketchColumns - 1) / kSketchColumns;  // that contain this column
+        const std::int64_t rows = ceil_div(size - first, kSketchColumns);  // that contain this column
         const std::int64_t end = (run + 1) * rows_per_run;
         op.scratch[run * kSketchColumns + first] = column_sum(op, run * rows_per_run, end < rows ? end : rows, first);
         return;
@@ -95,13 +96,11 @@ __global__ void __launch_bounds__(kSketchThreads) sketch_sum_kernel(Sketch op) {
 std::size_t sketch_scratch() { return std::size_t(kRuns) * kSketchColumns; }
 
 void sketch(const Sketch& op, StreamRef stream) {
-    require(op.sketch.size() >= std::size_t(kSketchColumns), "the size of a sketch", op.sketch.size(),
-            "at least kSketchColumns");
-    require(op.scratch.size() >= sketch_scratch(), "the size of a sketch's scratch", op.scratch.size(),
-            "at least sketch_scratch()");
-    const std::int64_t rows = (std::int64_t(op.values.size()) + kSketchColumns - 1) / kSketchColumns;
+    require_size("a sketch", op.sketch, kSketchColumns);
+    require_size("a sketch's scratch", op.scratch, sketch_scratch(), "sketch_scratch()");
+    const std::int64_t rows = ceil_div(std::int64_t(op.values.size()), kSketchColumns);
     simt::launch<sketch_runs_kernel>({.grid = kBlocksPerRun * kRuns, .block = kSketchThreads,
-                                      .stream = stream}, op, (rows + kRuns - 1) / kRuns);
+                                      .stream = stream}, op, ceil_div(rows, kRuns));
     simt::launch<sketch_sum_kernel>({.grid = kBlocksPerRun, .block = kSketchThreads, .stream = stream}, op);
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/sum_ranks.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 
 namespace kernels {
@@ -63,7 +64,7 @@ void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
                   kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     constexpr int kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / kPackBytes;
     const std::size_t packs = op.out.size() / (kPackBytes / sizeof(T));
-    const unsigned blocks = packs == 0 ? 1 : unsigned((packs + kTilePacks - 1) / kTilePacks);
+    const unsigned blocks = packs == 0 ? 1 : unsigned(ceil_div(packs, kTilePacks));
     simt::launch<sum_ranks_kernel<T, kPackBytes>>({.grid = blocks, .block = kThreads,
                                                    .stream = stream}, op, kTilePacks);
 }

@@ -20,6 +20,7 @@
 
 #include "dev/bench/bench.h"
 #include "dev/tool_main.h"
+#include "kernels/base/integers.h"
 #include "kernels/gradient_copy.h"
 #include "llmc/base/counted.h"
 #include "llmc/comm/agreement.h"
@@ -133,7 +134,7 @@ public:
         repeat(second_moment_, squares);
         rounded_.zero(context.stream);
         one_.upload(std::vector<float>{1.0f}, context.stream);
-        const std::vector<std::uint32_t> all((gradient_.size() + 31) / 32, ~0u);
+        const std::vector<std::uint32_t> all(ceil_div(gradient_.size(), 32), ~0u);
         for (OnebitMean* const mean : {&mean_, &alone_}) mean->set_active(all);
         context.stream.sync();
     }

@@ -19,6 +19,7 @@
 #include "kernels/attention/check.h"
 #include "kernels/attention/cpu_tile.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 
 namespace kernels {
 namespace {
@@ -33,7 +34,7 @@ constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 // vectors.
 struct Problem {
     int batch, seq_len, heads, head_size;
-    int tiles = (seq_len + kTile - 1) / kTile, padded = round_up(head_size, kLanes), vectors = padded / kLanes;
+    int tiles = ceil_div(seq_len, kTile), padded = round_up(head_size, kLanes), vectors = padded / kLanes;
     std::size_t row = std::size_t(heads) * head_size;  // elements of a position in `out`; three times that in `qkv`
     float scale = 1.0f / std::sqrt(float(head_size));
 
@@ -52,7 +53,7 @@ struct Problem {
 class Scratch {
 public:
     explicit Scratch(std::size_t floats_per_thread)
-        : stride_(round_up_lines(floats_per_thread)),
+        : stride_(round_up(floats_per_thread, 16)),
           data_(static_cast<float*>(std::aligned_alloc(64, stride_ * omp_get_max_threads() * sizeof(float)))) {
         if (!data_)
             fail("an allocation of attention's scratch memory", stride_ * omp_get_max_threads() * sizeof(float),
@@ -62,7 +63,6 @@ public:
 
 private:
     struct Free { void operator()(float* data) const { std::free(data); } };
-    static std::size_t round_up_lines(std::size_t floats) { return (floats + 15) / 16 * 16; }
     std::size_t stride_;
     std::unique_ptr<float, Free> data_;
 };
@@ -72,7 +72,7 @@ private:
 void multiply_keys_queries(Tile to, Tile left, Tile right, int keys, int queries, int channels, bool diagonal) {
     for (int key = 0; key < keys; key += kBlockRows)
         multiply_rows<false, false>(to, left, right, key, 0, channels, diagonal ? key / kLanes : 0,
-                                    (queries + kLanes - 1) / kLanes);
+                                    ceil_div(queries, kLanes));
 }
 // to[query][c] += sum_key left[key][query] * right[key][c]
 void add_over_keys(Tile to, Tile left, Tile right, int keys, int queries, int vectors, bool diagonal) {
@@ -111,7 +111,7 @@ struct OnlineSoftmax {
     }
     // Replaces scores by p relative to the new maximum and multiplies `out` by exp2(old maximum - new).
     void update(Tile scores, Tile out, int keys, int queries, int vectors_of_out, bool diagonal) {
-        const int vectors = (queries + kLanes - 1) / kLanes;
+        const int vectors = ceil_div(queries, kLanes);
         alignas(64) float correction[kTile];
         for (int v = 0; v < vectors; ++v) {
             const int last_key = diagonal ? std::min(keys, (v + 1) * kLanes) : keys,
@@ -149,7 +149,7 @@ void forward_tile(const AttentionForward<T>& op, const Problem& problem, long se
               queries = problem.rows(query_tile);
     const std::size_t stride = 3 * problem.row;
     load_rows(tiles.queries, &op.qkv[problem.at(sequence, first_query, 3, 0)], stride, queries, channels, padded);
-    transpose(tiles.queries_transposed, kTile, tiles.queries, padded, (queries + kLanes - 1) / kLanes, padded,
+    transpose(tiles.queries_transposed, kTile, tiles.queries, padded, ceil_div(queries, kLanes), padded,
               problem.scale * kLog2E);
     const Tile scores{tiles.scores, kTile}, out{tiles.out, padded};
     std::fill_n(tiles.out, kTile * padded, 0.0f);
@@ -206,7 +206,7 @@ template <class T>
 void load_queries(QueryTile& tile, const AttentionBackward<T>& op, const Problem& problem, long sequence, int number) {
     const int padded = problem.padded, first = number * kTile;
     tile.queries = problem.rows(number);
-    const int vectors = (tile.queries + kLanes - 1) / kLanes;
+    const int vectors = ceil_div(tile.queries, kLanes);
     load_rows(tile.q, &op.qkv[problem.at(sequence, first, 3, 0)], 3 * problem.row, tile.queries, problem.head_size,
               padded);
     load_rows(tile.dout, &op.dout[problem.at(sequence, first, 1, 0)], problem.row, tile.queries, problem.head_size,
@@ -355,7 +355,7 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef) {
     compute_delta(op, problem);
     // Tasks per tile compute 7 products, tasks per head 5, so tiles are faster if whole heads would leave more than 2
     // of 7 threads idle on average.
-    const long threads = omp_get_max_threads(), rounds = (problem.sequences() + threads - 1) / threads;
+    const long threads = omp_get_max_threads(), rounds = ceil_div(problem.sequences(), threads);
     if (5 * rounds * threads <= 7 * problem.sequences() || problem.tiles == 1) backward_by_heads(op, problem);
     else backward_by_tiles(op, problem);
 }

@@ -14,12 +14,9 @@ void check_attention_common(const Op<T>& op) {
             op.head_size, sizeof(T) == 2 ? "a multiple of 8, at most 256" : "a multiple of 4, at most 256",
             "choose another number of heads");
     const std::size_t rows = std::size_t(op.batch) * op.heads * op.seq_len, elements = rows * op.head_size;
-    require(op.qkv.size() >= 3 * elements, "the size of attention's qkv", op.qkv.size(),
-            "at least batch * seq_len * 3 * heads * head_size");
-    require(op.out.size() >= elements, "the size of attention's out", op.out.size(),
-            "at least batch * seq_len * heads * head_size");
-    require(op.logsumexp.size() >= rows, "the size of attention's logsumexp", op.logsumexp.size(),
-            "at least batch * heads * seq_len");
+    require_size("attention's qkv", op.qkv, 3 * elements, "batch * seq_len * 3 * heads * head_size");
+    require_size("attention's out", op.out, elements, "batch * seq_len * heads * head_size");
+    require_size("attention's logsumexp", op.logsumexp, rows, "batch * heads * seq_len");
 }
 
 template <class T>
@@ -29,12 +26,9 @@ template <class T>
 void check_attention(const AttentionBackward<T>& op) {
     check_attention_common<T>(op);
     const std::size_t rows = std::size_t(op.batch) * op.heads * op.seq_len, elements = rows * op.head_size;
-    require(op.dqkv.size() >= 3 * elements, "the size of attention's dqkv", op.dqkv.size(),
-            "at least batch * seq_len * 3 * heads * head_size");
-    require(op.dout.size() >= elements, "the size of attention's dout", op.dout.size(),
-            "at least batch * seq_len * heads * head_size");
-    require(op.delta.size() >= rows, "the size of attention's delta", op.delta.size(),
-            "at least batch * heads * seq_len");
+    require_size("attention's dqkv", op.dqkv, 3 * elements, "batch * seq_len * 3 * heads * head_size");
+    require_size("attention's dout", op.dout, elements, "batch * seq_len * heads * head_size");
+    require_size("attention's delta", op.delta, rows, "batch * heads * seq_len");
 }
 
 // The number of blocks of a launch with one block per tile of each sequence.

@@ -21,8 +21,6 @@ typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), may_ali
 typedef std::uint32_t BitsVector __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
 typedef std::int32_t IntVector __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
 
-constexpr int round_up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
-
 inline Vector& vector_at(float* address) { return *reinterpret_cast<Vector*>(address); }
 inline const Vector& vector_at(const float* address) { return *reinterpret_cast<const Vector*>(address); }
 inline Vector broadcast(float x) { return x - Vector{}; }  // x - 0 is x, also for -0

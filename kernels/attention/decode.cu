@@ -14,6 +14,7 @@
 #include <string>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/limits.h"
 #include "kernels/math.cuh"
 #include "kernels/reduce.cuh"
@@ -251,10 +252,10 @@ KeySplits key_splits(std::size_t rows, int length) {
     int keys = kCpuKeys;
     if (simt::gpu_geometry) {
         const std::size_t target_blocks = kBlocksPerMultiprocessor * std::size_t(device::limits().multiprocessors);
-        const int splits = int(std::min((target_blocks + rows - 1) / rows, std::size_t(1 + (length - 1) / kMinKeys)));
-        keys = ((length + splits - 1) / splits + kStep - 1) / kStep * kStep;
+        const int splits = int(std::min(ceil_div(target_blocks, rows), std::size_t(ceil_div(length, kMinKeys))));
+        keys = round_up(ceil_div(length, splits), kStep);
     }
-    return {(length + keys - 1) / keys, keys};
+    return {ceil_div(length, keys), keys};
 }
 
 template <class Op>
@@ -272,11 +273,9 @@ void check_cache(const Op& op) {
             "0 or more, so that all " + std::to_string(op.count) + " new positions fit into " +
                 std::to_string(op.capacity));
     const std::size_t position = std::size_t(op.batch) * op.heads * op.head_size;
-    require(op.qkv.size() >= 3 * position * op.count, "the size of qkv", op.qkv.size(),
-            "at least batch * count * 3 * heads * head_size");
-    for (const std::size_t size : {op.keys.size(), op.values.size()})
-        require(size >= position * op.capacity, "the size of keys or values", size,
-                "at least batch * heads * capacity * head_size");
+    require_size("qkv", op.qkv, 3 * position * op.count, "batch * count * 3 * heads * head_size");
+    for (const auto cache : {op.keys, op.values})
+        require_size("keys or values", cache, position * op.capacity, "batch * heads * capacity * head_size");
 }
 
 template <class T, int Lanes, int Packs, int PackBytes, bool Exact>
@@ -326,13 +325,12 @@ template <class T>
 void decode_attention(const DecodeAttention<T>& op, StreamRef stream) {
     check_cache(op);
     const std::size_t rows = std::size_t(op.batch) * op.count * op.heads;
-    require(op.out.size() >= rows * op.head_size, "the size of out", op.out.size(),
-            "at least batch * count * heads * head_size");
+    require_size("out", op.out, rows * op.head_size, "batch * count * heads * head_size");
     const KeySplits splits = key_splits(rows, op.first + op.count);
     const std::size_t blocks = rows * splits.count;
     require(blocks <= 0x7fffffff, "the number of blocks", blocks, "at most 2147483647", "use a smaller batch");
-    require(splits.count == 1 || op.scratch.size() >= blocks * (op.head_size + kStatistics), "the size of scratch",
-            op.scratch.size(), "at least decode_attention_scratch(...)");
+    if (splits.count > 1)
+        require_size("scratch", op.scratch, blocks * (op.head_size + kStatistics), "decode_attention_scratch(...)");
     launch_for_head(op, splits, unsigned(blocks), stream);
     if (splits.count > 1)
         simt::launch<merge_splits_kernel<T>>({.grid = unsigned(rows), .block = simt::gpu_geometry ? 128u : 1u,

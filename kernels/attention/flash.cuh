@@ -15,6 +15,7 @@
 
 #include "kernels/attention/flash.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/reduce.cuh"
@@ -267,6 +268,6 @@ void with_head_size(int head_size, Launch&& launch) {
     }
 }
 
-inline unsigned tiles_of(int seq_len, Tile tile) { return unsigned((seq_len + tile.rows() - 1) / tile.rows()); }
+inline unsigned tiles_of(int seq_len, Tile tile) { return unsigned(ceil_div(seq_len, tile.rows())); }
 
 }  // namespace kernels::flash

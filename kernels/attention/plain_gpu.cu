@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "kernels/attention/check.h"
+#include "kernels/base/integers.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
@@ -348,7 +349,7 @@ void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     check_attention(op);
     with_packs(op.head_size, [&]<int Packs>() {
         using G = Geometry<Packs, (Packs > 4 ? 32 : 64), (Packs > 4 ? 16 : 32)>;
-        const int tiles = (op.seq_len + G::rows - 1) / G::rows;
+        const int tiles = ceil_div(op.seq_len, G::rows);
         simt::launch<attention_forward_kernel<T, G>>({.grid = attention_blocks(tiles, std::size_t(op.batch) * op.heads),
                                                       .block = G::threads, .shared_bytes = shared_bytes<G>(1, 2, 1),
                                                       .stream = stream},
@@ -364,13 +365,13 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     const std::size_t sequences = std::size_t(op.batch) * op.heads, rows = sequences * op.seq_len;
     const float scale = 1.0f / std::sqrt(float(op.head_size));
     constexpr int kThreads = 256, kRowsPerBlock = kThreads / kLanes;
-    const unsigned delta_blocks = attention_blocks((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1);
+    const unsigned delta_blocks = attention_blocks(ceil_div(rows, kRowsPerBlock), 1);
     simt::launch<attention_delta_kernel<T>>({.grid = delta_blocks, .block = kThreads, .stream = stream}, op, rows);
     with_packs(op.head_size, [&]<int Packs>() {
         using G = Geometry<Packs, (Packs > 4 ? 16 : 32), (Packs > 4 ? 16 : 32)>;
         // for dk and dv: more packs would not fit in registers, so blocks divide the channels
         constexpr int kPacksPerBlock = Packs > 4 ? 4 : Packs;
-        const int tiles = (op.seq_len + G::rows - 1) / G::rows;
+        const int tiles = ceil_div(op.seq_len, G::rows);
         const unsigned grid = attention_blocks(tiles, sequences);
         simt::launch<attention_dq_kernel<T, G>>(
             {.grid = grid, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 1),

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "kernels/base/namespace.h"
+
 namespace base {
 
 // input: the user can fix it before a run starts; exit code 2. runtime: a failure during the run; exit code 1.
@@ -82,13 +84,15 @@ void require(bool holds, std::string_view what, const Value& value, std::string_
     if (!holds) fail(what, value, expected, hint);
 }
 
-}  // namespace base
+// Throws Error unless an array has at least `least` elements. `formula`: where the number comes from, such as "rows *
+// channels".
+template <class Array>
+void require_size(std::string_view what, const Array& array, std::size_t least, std::string_view formula = {},
+                  std::string_view hint = {}) {
+    if (array.size() >= least) return;
+    const std::string number = std::to_string(least);
+    fail("the size of " + std::string(what), array.size(),
+         "at least " + (formula.empty() ? number : std::string(formula) + " = " + number), hint);
+}
 
-// Every layer uses these names unqualified.
-namespace bench { using namespace base; }
-namespace device { using namespace base; }
-namespace kernels { using namespace base; }
-namespace llmc { using namespace base; }
-namespace operations { using namespace base; }
-namespace simt { using namespace base; }
-namespace test { using namespace base; }
+}  // namespace base

@@ -1,4 +1,5 @@
 // memory_host.cpp - memory.h on a CPU
+#include "kernels/base/integers.h"
 #include "kernels/device/memory.h"
 
 #include <sys/mman.h>
@@ -36,10 +37,7 @@ void copy(void* to, const void* from, std::size_t bytes) {
 
 }  // namespace
 
-std::size_t allocation_size(std::size_t bytes) {
-    const std::size_t alignment = alignment_of(bytes);
-    return (bytes + alignment - 1) / alignment * alignment;
-}
+std::size_t allocation_size(std::size_t bytes) { return round_up(bytes, alignment_of(bytes)); }
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;

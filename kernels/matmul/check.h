@@ -18,41 +18,40 @@ void shape(int rows, int in_channels, int out_channels) {
             expected);
 }
 
-inline void room(std::string_view name, std::size_t size, std::size_t rows, std::size_t columns) {
-    if (size < rows * columns)
-        fail("the size of " + std::string(name), size,
-             "at least " + std::to_string(rows) + " * " + std::to_string(columns) + " elements");
+template <class Array> void room(std::string_view name, const Array& array, std::size_t rows, std::size_t columns) {
+    require_size(name, array, rows * columns, std::to_string(rows) + " * " + std::to_string(columns));
 }
-inline void room_if_any(std::string_view name, std::size_t size, std::size_t rows, std::size_t columns) {
-    if (size > 0) room(name, size, rows, columns);
+template <class Array>
+void room_if_any(std::string_view name, const Array& array, std::size_t rows, std::size_t columns) {
+    if (!array.empty()) room(name, array, rows, columns);
 }
 
 template <class T>
 void check(const LinearForward<T>& op) {
     shape<T>(op.rows, op.in_channels, op.out_channels);
-    room("out", op.out.size(), op.rows, op.out_channels);
-    room_if_any("pre", op.pre.size(), op.rows, op.out_channels);
-    room("in", op.in.size(), op.rows, op.in_channels);
-    room("weight", op.weight.size(), op.out_channels, op.in_channels);
-    room_if_any("bias", op.bias.size(), 1, op.out_channels);
+    room("out", op.out, op.rows, op.out_channels);
+    room_if_any("pre", op.pre, op.rows, op.out_channels);
+    room("in", op.in, op.rows, op.in_channels);
+    room("weight", op.weight, op.out_channels, op.in_channels);
+    room_if_any("bias", op.bias, 1, op.out_channels);
 }
 
 template <class T>
 void check(const LinearBackwardInput<T>& op) {
     shape<T>(op.rows, op.in_channels, op.out_channels);
-    room("din", op.din.size(), op.rows, op.in_channels);
-    room("dout", op.dout.size(), op.rows, op.out_channels);
-    room("weight", op.weight.size(), op.out_channels, op.in_channels);
-    room_if_any("pre", op.pre.size(), op.rows, op.in_channels);
+    room("din", op.din, op.rows, op.in_channels);
+    room("dout", op.dout, op.rows, op.out_channels);
+    room("weight", op.weight, op.out_channels, op.in_channels);
+    room_if_any("pre", op.pre, op.rows, op.in_channels);
 }
 
 template <class T>
 void check(const LinearBackwardWeight<T>& op) {
     shape<T>(op.rows, op.in_channels, op.out_channels);
-    room("dweight", op.dweight.size(), op.out_channels, op.in_channels);
-    room_if_any("dbias", op.dbias.size(), 1, op.out_channels);
-    room("dout", op.dout.size(), op.rows, op.out_channels);
-    room("in", op.in.size(), op.rows, op.in_channels);
+    room("dweight", op.dweight, op.out_channels, op.in_channels);
+    room_if_any("dbias", op.dbias, 1, op.out_channels);
+    room("dout", op.dout, op.rows, op.out_channels);
+    room("in", op.in, op.rows, op.in_channels);
 }
 
 template <class T>
@@ -67,10 +66,10 @@ void check(const ScaledProduct<T>& op) {
     extent("n", op.n);
     extent("k", op.k);
     const auto rows = [&](int of_one) { return std::size_t(op.batch) * std::size_t(of_one); };
-    room("out", op.out.size(), rows(op.m), std::size_t(op.n));
-    room("left", op.left.size(), rows(op.m), std::size_t(op.k));
-    room("right", op.right.size(), rows(op.k), std::size_t(op.n));
-    if (op.beta != 0) room("addend", op.addend.size(), rows(op.m), std::size_t(op.n));
+    room("out", op.out, rows(op.m), std::size_t(op.n));
+    room("left", op.left, rows(op.m), std::size_t(op.k));
+    room("right", op.right, rows(op.k), std::size_t(op.n));
+    if (op.beta != 0) room("addend", op.addend, rows(op.m), std::size_t(op.n));
     const auto is_out = [&](std::span<const T> factor) { return factor.data() == op.out.data(); };
     require(!is_out(op.left) && !is_out(op.right), "out of a matrix product", "one of its factors", "other memory");
 }

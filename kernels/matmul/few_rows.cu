@@ -5,6 +5,7 @@
 // processor prefetches. The rows themselves come from the caches.
 #include "kernels/matmul/few_rows.h"
 
+#include "kernels/base/integers.h"
 #include "kernels/gelu.h"
 #include "kernels/matmul/check.h"
 #include "kernels/reduce.cuh"
@@ -91,8 +92,8 @@ void launch_few_rows(const LinearForward<T>& op, StreamRef stream) {
     static_assert(16 / sizeof(T) % G::outputs == 0);
     const int step = G::warps * G::outputs;
     const int bytes = simt::gpu_geometry ? 1 : 65536, step_bytes = step * op.in_channels * int(sizeof(T));
-    const int outputs_per_block = step * ((bytes + step_bytes - 1) / step_bytes);
-    const unsigned blocks = unsigned((op.out_channels + outputs_per_block - 1) / outputs_per_block);
+    const int outputs_per_block = step * ceil_div(bytes, step_bytes);
+    const unsigned blocks = unsigned(ceil_div(op.out_channels, outputs_per_block));
     simt::launch<few_rows_kernel<T, G>>({.grid = blocks, .block = unsigned(G::warps * Lanes), .stream = stream}, op,
                                         outputs_per_block);
 }

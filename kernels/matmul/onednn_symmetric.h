@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/integers.h"
 #include "kernels/matmul/matmul.h"
 
 namespace kernels::symmetric {
@@ -19,13 +20,13 @@ namespace kernels::symmetric {
 inline int rows_of_a_block(int m) {
     constexpr int kLeastRows = 384, kBlocks = 8, kMultiple = 32;
     if (m < kLeastRows) return m;
-    return ((m + kBlocks - 1) / kBlocks + kMultiple - 1) / kMultiple * kMultiple;
+    return round_up(ceil_div(m, kBlocks), kMultiple);
 }
 
 // Copies the lower triangle of each matrix to the upper one, in tiles, so that both stay in the L1 cache.
 template <class T> void mirror(const SymmetricProduct<T>& op) {
     constexpr std::int64_t kTile = 32;
-    const std::int64_t m = op.m, tiles = (m + kTile - 1) / kTile;
+    const std::int64_t m = op.m, tiles = ceil_div(m, kTile);
 #pragma omp parallel for collapse(2) schedule(dynamic)
     for (int item = 0; item < op.batch; ++item)
         for (std::int64_t tile = 0; tile < tiles; ++tile) {

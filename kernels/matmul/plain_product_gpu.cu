@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/matmul/plain_product.h"
 #include "kernels/pack.cuh"
 
@@ -30,8 +31,8 @@ void plain_product(const PlainProduct<T, Out>& op, StreamRef stream) {
     require(op.m > 0 && op.n > 0 && op.k > 0, "the smallest size of a matrix product", std::min({op.m, op.n, op.k}),
             "at least 1");
     const std::size_t elements = std::size_t(op.m) * op.n;
-    require(op.out.size() >= elements, "the size of out", op.out.size(), "at least m * n elements");
-    const std::size_t blocks = (elements + kThreads - 1) / kThreads;
+    require_size("out", op.out, elements, "m * n");
+    const std::size_t blocks = ceil_div(elements, kThreads);
     require(blocks <= 0x7fffffff, "the elements of a matrix product", elements, "at most 2^31 blocks of 256");
     simt::launch<plain_product_kernel<T, Out>>({.grid = unsigned(blocks), .block = kThreads, .stream = stream}, op);
 }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/base/integers.h"
 #include "kernels/matmul/check.h"
 #include "kernels/matmul/symmetric_product.h"
 #include "kernels/pack.cuh"
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(kSymmetricThreads) symmetric_product_kernel(Sy
 template <class T>
 void symmetric_product(const SymmetricProduct<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    const int rows = (op.m + kSymmetricSide - 1) / kSymmetricSide, tiles = rows * (rows + 1) / 2;
+    const int rows = ceil_div(op.m, kSymmetricSide), tiles = rows * (rows + 1) / 2;
     const auto launch = [&]<bool Transposed>(std::bool_constant<Transposed>) {
         simt::launch<symmetric_product_kernel<T, Transposed>>(
             {.grid = unsigned(tiles) * unsigned(op.batch), .block = kSymmetricThreads,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "kernels/base/integers.h"
 #include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_fiber.h"
 #include "kernels/simt/simt_report.h"
@@ -30,7 +31,7 @@ void BlockScheduler::reset(dim3 block) {
         shape_ = block;
         threads_.resize(count);
         ready_.reserve(count);
-        warps_.resize((count + kWarpLanes - 1) / kWarpLanes);
+        warps_.resize(ceil_div(count, kWarpLanes));
         for (unsigned i = 0; i < count; ++i) {
             threads_[i].number = i;
             threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/base/integers.h"
 #include "kernels/simt/simt_block.h"
 
 namespace simt {
@@ -32,7 +33,7 @@ void SharedMemory::mark_zones_of_dynamic() {
 
 void* SharedMemory::declare(const char* declaration, std::size_t bytes, std::size_t alignment) {
     alignment = std::max<std::size_t>(alignment, 16);
-    const std::size_t begin = (used_ + alignment - 1) / alignment * alignment;
+    const std::size_t begin = round_up(used_, alignment);
     if (begin + bytes > limit_)
         fault("shared memory is " + std::to_string(begin + bytes) + " bytes (" + std::to_string(dynamic_bytes_) +
               " of them dynamic); expected at most " + std::to_string(limit_));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/memory.h"
 #include "llmc/base/standard_streams.h"
 
@@ -19,8 +20,7 @@ ElementRange shard_of(std::int64_t elements, int rank, int size) {
     require(elements >= 0, "the number of elements to shard", elements, "at least 0");
     require(size >= 1 && rank >= 0 && rank < size, "the rank of a shard", rank,
             "one from 0 to the number of ranks - 1");
-    const std::int64_t each = (elements / size + (elements % size != 0) + kShardMultiple - 1) / kShardMultiple *
-                              kShardMultiple;
+    const std::int64_t each = round_up(ceil_div(elements, size), kShardMultiple);
     const std::int64_t first = std::min(elements, each * rank);
     return {first, std::min(each, elements - first)};
 }

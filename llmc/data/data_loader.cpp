@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/terminal.h"
 
@@ -38,7 +39,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     if (options_.pad) {
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
-        rows_per_epoch_ = (rows / rows_per_step_ + (rows % rows_per_step_ != 0)) * rows_per_step_;
+        rows_per_epoch_ = round_up(rows, rows_per_step_);
     } else {
         if (rows < rows_per_step_)
             throw Error("one step needs " + with_commas(rows_per_step_, "sequence") + " of " +

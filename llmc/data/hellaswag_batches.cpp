@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 
 namespace llmc {
@@ -27,7 +28,7 @@ HellaSwagBatches::HellaSwagBatches(HellaSwagFile file, int micro_batch, int seq_
                         std::to_string(i), ending, "at most --seq-len = " + std::to_string(seq_len));
             const std::size_t inputs = example.context.size() + ending - 1;
             cut |= inputs > std::size_t(seq_len);
-            const std::size_t rounded = (inputs + kRowLengthStep - 1) / kRowLengthStep * kRowLengthStep;
+            const std::size_t rounded = round_up(inputs, kRowLengthStep);
             length[4 * i + e] = int(std::min<std::size_t>(rounded, std::size_t(seq_len)));
         }
         cut_contexts_ += cut;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/random.h"
 
 namespace llmc {
@@ -24,7 +25,7 @@ Permutation::Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t st
     require(size >= 1, "size of a permutation", size, "at least 1");
     left_base_ = std::uint64_t(std::sqrt(double(size)));
     if (left_base_ * left_base_ < size_) ++left_base_;
-    right_base_ = (size_ + left_base_ - 1) / left_base_;
+    right_base_ = ceil_div(size_, left_base_);
 
     SplitMix64 keys(SplitMix64(seed).next() ^ stream);
     for (std::uint64_t& key : keys_) key = keys.next();

@@ -5,19 +5,16 @@
 #include <string>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 
 namespace llmc {
 namespace {
 
-std::int64_t rounded_up_quotient(std::int64_t number, std::int64_t divisor) {
-    return number / divisor + (number % divisor != 0);
-}
-
 std::vector<std::int64_t> rows_of_shards(const ShardSet& shards, const BatchShape& shape) {
     check(shape);
     std::vector<std::int64_t> rows;
-    for (const Shard& shard : shards.shards()) rows.push_back(rounded_up_quotient(shard.tokens() - 1, shape.seq_len));
+    for (const Shard& shard : shards.shards()) rows.push_back(ceil_div(shard.tokens() - 1, shape.seq_len));
     return rows;
 }
 
@@ -36,7 +33,7 @@ ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens
         const std::int64_t taken = std::min(shard.tokens() - 1, requested_ - taken_);
         if (taken == 0) continue;
         taken_ += taken;
-        const std::int64_t rows = rounded_up_quotient(taken, shape.seq_len);
+        const std::int64_t rows = ceil_div(taken, shape.seq_len);
         rows_used_ += rows;
         last_row_targets_ = taken - (rows - 1) * shape.seq_len;
     }
@@ -47,7 +44,7 @@ ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens
     require(targets_ > 0, "number of validation targets that --mask-document-start leaves of " + std::to_string(taken_),
             targets_, "at least 1", "hold out more text, or validate on more tokens");
     batch_ = Batch(shape);
-    batches_ = rounded_up_quotient(rows_used_, shape_.global_rows());
+    batches_ = ceil_div(rows_used_, shape_.global_rows());
 }
 
 template <class Use> void ValidationBatches::for_targets(Use&& use) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/memory.h"
 #include "kernels/layernorm.h"
 #include "llmc/base/names.h"
@@ -39,9 +40,7 @@ public:
     explicit Arena(std::byte* base) : base_(base) {}
     template <class Element>
     std::span<Element> take(std::size_t count) {
-        using kernels::kTensorAlignment;
-        const std::size_t at = used_, bytes = (count * sizeof(Element) + kTensorAlignment - 1) / kTensorAlignment *
-                                              kTensorAlignment;
+        const std::size_t at = used_, bytes = round_up(count * sizeof(Element), kernels::kTensorAlignment);
         used_ = saturating_sum(used_, bytes);
         return base_ ? std::span<Element>(reinterpret_cast<Element*>(base_ + at), count) : std::span<Element>();
     }
@@ -76,8 +75,7 @@ inline std::size_t classifier_rows(const ActivationSettings& settings, std::size
     if (rows <= most) return rows;
     const std::size_t multiple = most < kTile ? 1 : kTile;
     most = most / multiple * multiple;
-    const std::size_t chunks = (rows + most - 1) / most;
-    return ((rows + chunks - 1) / chunks + multiple - 1) / multiple * multiple;
+    return round_up(ceil_div(rows, ceil_div(rows, most)), multiple);
 }
 
 template <class Element>

@@ -9,6 +9,7 @@
 
 #include "kernels/attention/decode.h"
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/range.h"
 #include "kernels/embedding.h"
 #include "llmc/model/forward_pass.h"
@@ -22,7 +23,7 @@ constexpr int kPromptStep = 64;
 
 // The number of rows for a prompt.
 int padded_length(const ModelConfig& config, int length) {
-    return std::min(config.max_seq_len, (length + kPromptStep - 1) / kPromptStep * kPromptStep);
+    return std::min(config.max_seq_len, round_up(length, kPromptStep));
 }
 
 template <class Element>

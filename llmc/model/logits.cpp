@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/memory.h"
 #include "llmc/model/model.h"
 
@@ -19,7 +20,7 @@ std::vector<float> Model::logits(std::span<const int> tokens, int first_row, int
                                  int(std::min<std::size_t>(setup_.shape.rows(), 1 << 30)));
     require(int(tokens.size()) <= longest && !tokens.empty(), "the length of a sequence", tokens.size(),
             "1 to " + std::to_string(longest) + " tokens");
-    const int seq_len = std::min(longest, (int(tokens.size()) + kSeqLenStep - 1) / kSeqLenStep * kSeqLenStep);
+    const int seq_len = std::min(longest, round_up(int(tokens.size()), kSeqLenStep));
     std::vector<int> padded(tokens.begin(), tokens.end());
     padded.resize(std::size_t(seq_len), 0);
     const device::Array<int> on_device(padded, context_.stream);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/onebit_adam.h"
 #include "llmc/base/json_text.h"
 #include "llmc/model/adamw.h"
@@ -274,7 +275,7 @@ private:
     // Masks elements that never had a gradient, and excluded ones.
     void compress_from_now_on() {
         if (!mean_) return;
-        std::vector<std::uint32_t> active((adamw_.second_moments().size() + 31) / 32);
+        std::vector<std::uint32_t> active(ceil_div(adamw_.second_moments().size(), 32));
         for_each_part(adamw_.second_moments(), context_.stream, [&](std::size_t first, std::span<const float> part) {
             for (std::size_t i = 0; i < part.size(); ++i)
                 active[(first + i) / 32] |= std::uint32_t(part[i] != 0.0f) << (first + i) % 32;

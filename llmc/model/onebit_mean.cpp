@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/range.h"
 #include "llmc/model/context.h"
 
@@ -76,7 +77,7 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
         sizes.reply += std::size_t(layout.message_words());
     };
     for (const GradientBucket& bucket : whole.all()) {
-        const std::int64_t parts = (bucket.flat.size + kMaxBucketElements - 1) / kMaxBucketElements;
+        const std::int64_t parts = ceil_div(bucket.flat.size, kMaxBucketElements);
         const std::int64_t units = bucket.flat.size / kTensorMultiple;
         for (std::int64_t part = 0; part < parts; ++part) {
             const std::int64_t first = units * part / parts, end = units * (part + 1) / parts;
@@ -124,7 +125,7 @@ OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, On
       answered_(segments()),
       shared_(segments()) {
     for (auto* const words : {&messages_, &received_, &replies_, &reply_}) words->zero(context.stream);
-    const std::vector<std::uint32_t> none(std::size_t(elements_ + 31) / 32);
+    const std::vector<std::uint32_t> none(std::size_t(ceil_div(elements_, 32)));
     zero_errors();
     set_active(none);
 }

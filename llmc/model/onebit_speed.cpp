@@ -5,6 +5,7 @@
 #include <chrono>
 #include <limits>
 
+#include "kernels/base/integers.h"
 #include "kernels/onebit_adam.h"
 #include "kernels/sketch.h"
 #include "llmc/model/context.h"
@@ -120,7 +121,7 @@ double measure_compression(std::int64_t elements, int ranks, Context& context) {
     if (elements == 0) return 0;
     const std::int64_t whole = std::int64_t(128) * ranks;  // no padding
     const std::int64_t some = std::clamp<std::int64_t>(elements / 2, 1, std::int64_t(1) << 22);
-    const std::int64_t size = (some + whole - 1) / whole * whole;
+    const std::int64_t size = round_up(some, whole);
     const device::SyncIfThrown guard(context.stream);
     UpdateTrial trial(size, ranks, context.stream);
     double in_full = std::numeric_limits<double>::infinity(), compressed = in_full;

@@ -4,13 +4,14 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/sketch.h"
 #include "llmc/model/context.h"
 
 namespace llmc {
 namespace {
 
-constexpr std::int64_t kSketchSize = (kernels::kSketchColumns + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
+constexpr std::int64_t kSketchSize = round_up(kernels::kSketchColumns, kShardMultiple);
 
 }  // namespace
 

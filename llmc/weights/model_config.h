@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/base/integers.h"
+
 namespace llmc {
 
 struct ModelConfig {
@@ -13,7 +15,7 @@ struct ModelConfig {
     int head_size() const { return channels / heads; }
     int hidden_channels() const { return 4 * channels; }  // of the MLP
     // Rows of the embedding table in memory: a multiple of 128, for the tensor cores. The padding rows are always 0.
-    int padded_vocabulary() const { return (vocabulary + 127) / 128 * 128; }
+    int padded_vocabulary() const { return round_up(vocabulary, 128); }
     bool operator==(const ModelConfig&) const = default;
 };
 

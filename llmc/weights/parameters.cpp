@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/random.h"
 
 namespace llmc {
@@ -31,9 +32,7 @@ std::array<double, 4> four_normals(std::uint64_t seed, std::uint32_t stream, std
     return normals;
 }
 
-std::int64_t aligned(std::int64_t elements) {
-    return (elements + kTensorMultiple - 1) / kTensorMultiple * kTensorMultiple;
-}
+std::int64_t aligned(std::int64_t elements) { return round_up(elements, kTensorMultiple); }
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
@@ -204,7 +205,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
         expected_ = end;
     }
     std::string text = text_of(header);
-    text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts aligned for every dtype
+    text.resize(round_up(text.size(), 8), ' ');  // the data then starts aligned for every dtype
     const std::uint64_t length = text.size();
 
     file_.append(std::as_bytes(std::span(&length, 1)));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/base/integers.h"
 #include "kernels/matmul/matmul.h"
 #include "llmc/base/names.h"
 #include "llmc/comm/placement.h"
@@ -122,10 +123,10 @@ struct Options {
     bool has_warmup() const { return warmup_steps > 0 || warmup_tokens > 0; }
     // Those of tokens are rounded up to whole steps; 0: not set.
     std::int64_t steps(std::int64_t step_tokens) const {
-        return max_tokens > 0 ? (max_tokens - 1) / step_tokens + 1 : max_steps;
+        return max_tokens > 0 ? ceil_div(max_tokens, step_tokens) : max_steps;
     }
     std::int64_t steps_of_warmup(std::int64_t step_tokens) const {
-        return warmup_tokens > 0 ? (warmup_tokens - 1) / step_tokens + 1 : warmup_steps;
+        return warmup_tokens > 0 ? ceil_div(warmup_tokens, step_tokens) : warmup_steps;
     }
     // Over the training data, if the length is neither a number of steps nor a time.
     std::int64_t passes() const { return epochs > 0 ? epochs : 1; }
