@@ -70,28 +70,16 @@ public:
     }
 
     void choose_products(const MicroBatch& batch, bool accumulating) override {
-        forward(batch);
-        const BlockParameters& p = table().block(0);
-        const device::Array<float> dweight(setup_.training ? largest_weight(setup_.config) : 0),
-            dbias(std::size_t(setup_.config.hidden_channels()));
-        for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows) {
-            const Chunk chunk = chunk_at(first);
-            classify(batch, chunk, setup_.training ? Dlogits::in_place : Dlogits::none, 1.0f / float(shape_.rows()));
-            for (const bool added : {false, true})
-                if (setup_.training && (added ? accumulating || first > 0 : first == 0))
-                    head_products(chunk, {dweight.span(), {}, added});
-        }
-        // All blocks have the same shapes. The head's output has the magnitude of gradients.
-        if (setup_.training)
-            device::copy_on_device(act_.dresidual.data(), act_.dnormed.data(), act_.dnormed.size_bytes(), stream());
+        const bool training = setup_.training;
+        const device::Array<float> weight(training ? largest_weight(setup_.config) : 0),
+            bias(std::size_t(setup_.config.hidden_channels()));
+        if (training) forward(batch);
+        else forward_losses(batch);
         for (const bool added : {false, true}) {
-            if (!setup_.training || (added && !accumulating)) break;
-            const LinearGradients whole{dweight.span(), dbias.span(), added}, no_bias{dweight.span(), {}, added};
-            const BlockActivations<Element>& a = act_.block[0];
-            linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), no_bias, a.pre_gelu);
-            linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), whole);
-            linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(), no_bias);
-            linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(), whole);
+            if (!training || (added && !accumulating)) break;
+            const ScratchGradients gradients{table(), weight.span(), bias.span(), added};
+            head_backward(batch, 1.0f / float(shape_.rows()), gradients);
+            backward_block(layers() - 1, gradients);  // all blocks have the same shapes
         }
         context_.stream.sync();  // before the temporaries are freed
     }
@@ -102,6 +90,18 @@ private:
 
     enum class Dlogits { none, in_place };
     enum class Dresidual { overwrite, add };
+    // In place of a GradientExchange: the gradients of any layer, in the same memory.
+    struct ScratchGradients {
+        const ParameterTable& table;
+        std::span<float> weight, bias;
+        bool added;
+        std::span<float> gradient(int tensor) const {
+            const ParameterSpec& spec = table.tensors()[std::size_t(tensor)];
+            return (spec.name.ends_with(".bias") ? bias : weight).first(std::size_t(spec.size()));
+        }
+        bool accumulate() const { return added; }
+        void complete(int) const {}
+    };
     // The memory for the gradients of a linear layer. If bias is empty, another kernel that reads dout sums it.
     struct LinearGradients {
         std::span<float> weight, bias;
@@ -173,7 +173,7 @@ private:
     // The gradients of a block and of the LayerNorm of its output (forward_pass.h), from the end: from that LayerNorm's
     // gradient, in dnormed, and that of its input through later blocks, in dresidual, to those of ln_1 x and of its
     // input through this block's end. Completes the bucket of the next block.
-    void backward_block(int layer, GradientExchange& gradients) {
+    void backward_block(int layer, auto& gradients) {
         const bool last = layer + 1 == layers();
         const LinearGradients mlp_proj = add_layernorm_backward(
             last ? Dresidual::overwrite : Dresidual::add, act_.layernorm_after(layer), act_.residual[layer + 1],
@@ -228,20 +228,16 @@ private:
                                       .write_dlogits = dlogits == Dlogits::in_place}, stream());
     }
     // Losses, the gradient of ln_f(x) and the head's part of the token table's, chunk by chunk.
-    void head_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) {
+    void head_backward(const MicroBatch& batch, float token_weight, auto& gradients) {
         const device::Range range("head");
         for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows) {
             const Chunk chunk = chunk_at(first);
             classify(batch, chunk, Dlogits::in_place, token_weight);
-            head_products(chunk, {gradients.gradient(table().token_table()), {}, gradients.accumulate() || first > 0});
+            linear_backward(rows_of(act_.dnormed, chunk), act_.logits, rows_of(act_.final_ln.normed, chunk),
+                            table().head(), chunk.rows, {gradients.gradient(table().token_table()), {},
+                                                         gradients.accumulate() || first > 0});
         }
     }
-    // From dlogits, which are in the logits' memory.
-    void head_products(const Chunk& chunk, const LinearGradients& gradients) {
-        linear_backward(rows_of(act_.dnormed, chunk), act_.logits, rows_of(act_.final_ln.normed, chunk),
-                        table().head(), chunk.rows, gradients);
-    }
-
     std::vector<float> logits_of_rows(int first_row, int rows) override {
         std::vector<float> result;
         for (int first = first_row; first < first_row + rows; first += int(act_.classifier_rows)) {
@@ -265,13 +261,13 @@ private:
                                                  .pre = pre_gelu, .rows = rows, .in_channels = layer.in_channels,
                                                  .out_channels = layer.out_channels}, stream());
     }
-    static LinearGradients gradients_of(const Linear& layer, GradientExchange& gradients) {
+    static LinearGradients gradients_of(const Linear& layer, auto& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
     }
     // Through a LayerNorm of x and the addition of a branch before it: sums the gradient of the bias of the branch's
     // last layer from the scratch of layernorm_backward(). Returns the gradients that the product must compute.
     LinearGradients add_layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x,
-                                           const LayerNorm& ln, const Linear& branch, GradientExchange& gradients) {
+                                           const LayerNorm& ln, const Linear& branch, auto& gradients) {
         layernorm_backward(dresidual, out, x, ln, gradients);
         LinearGradients result = gradients_of(branch, gradients);
         kernels::layernorm_dresidual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
@@ -282,7 +278,7 @@ private:
     }
     // dresidual (+)= the gradient through a LayerNorm of x, from dnormed
     void layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x, const LayerNorm& ln,
-                            GradientExchange& gradients) {
+                            auto& gradients) {
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
                                               .dweight = gradients.gradient(ln.weight),
                                               .dbias = gradients.gradient(ln.bias),
