@@ -11,6 +11,7 @@
 #include "llmc/data/tokenizer_files.h"
 #include "llmc/run/log/step_log.h"
 #include "llmc/run/log/throughput.h"
+#include "llmc/run/start/onebit_start.h"
 
 namespace llmc {
 namespace {
@@ -40,15 +41,6 @@ void choose_tokenizer(RunPlan& plan, const Options& o, Vocabulary vocabulary, co
     if (o.output_dir.empty() && o.sample_every == 0) plan.tokenizer_note.clear();
     if (!plan.tokenizer_note.empty())
         plan.tokenizer_note = "samples are ids, and checkpoints have no tokenizer: " + plan.tokenizer_note;
-}
-
-OnebitSettings onebit_settings(const Options& o, std::int64_t warmup_steps, std::span<const int> nodes) {
-    OnebitSettings onebit{
-        .freeze_after = freeze_after(o), .lr_warmup_steps = warmup_steps,
-        .scale = o.onebit_scale, .space = o.onebit_space, .exclude = o.onebit_exclude,
-        .frozen_only = o.onebit_bits == 32};
-    if (o.onebit_hierarchical) onebit.ranks_per_node = ranks_per_node(nodes);
-    return onebit;
 }
 
 Schedule schedule_of(const Options& o, std::int64_t step_tokens, std::int64_t total_steps) {
@@ -136,9 +128,7 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
     plan.first_step = resumption.state.step;
     plan.seconds_before = resumption.state.seconds.used;
     plan.control.branches = !appends_to_log(o, &resumption);
-    if (plan.optimizer.onebit)
-        plan.frozen_after = onebit_counts(resumption.state.optimizer.own, resumption.state.optimizer.updates,
-                                          (resumption.folder / "trainer_state.json").string()).frozen_after;
+    if (plan.optimizer.onebit) plan.frozen_after = onebit_frozen_after(resumption);
     require(o.is_timed() || plan.first_step <= plan.total_steps, "the number of steps of the whole run",
             plan.total_steps, "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
             o.max_tokens > 0 ? "increase --max-tokens" : "increase --max-steps");
@@ -189,19 +179,7 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const RunD
         fail("--optimizer", name_of(options.optimizer, kOptimizers),
              before.value("optimizer", "adamw") + ", as in the checkpoint",
              "use that; or start a new run from the checkpoint's model with --init");
-    const std::int64_t frozen_after = plan.frozen_after, updates = resumption.state.optimizer.updates;
-    if (const auto& onebit = plan.optimizer.onebit; onebit && frozen_after == 0 && onebit->freeze_after > 0)
-        require(onebit->freeze_after > updates, "--onebit-freeze-step", onebit->freeze_after,
-                "more than the " + counted(updates, "update") + " of the checkpoint, which is not frozen yet");
-    if (frozen_after > 0 && !same_text("onebit-freeze-step", "auto") &&
-        options.onebit_freeze_step != std::to_string(frozen_after))
-        fail("--onebit-freeze-step", in_quotes(options.onebit_freeze_step),
-             in_quotes(before.value("onebit-freeze-step", "auto")) + ", because the second moment was frozen after " +
-                 counted(frozen_after, "update"), "use that");
-    if (frozen_after > 0 && !same_text("onebit-exclude", ""))
-        fail("--onebit-exclude", in_quotes(options.onebit_exclude),
-             in_quotes(before.value("onebit-exclude", "")) + ", as in the checkpoint, because the second moments are "
-             "frozen", "use that value");
+    check_onebit_resumption(plan, options, resumption);
     // Otherwise every attempt would make one more step, and save it.
     if (resumption.state.without_update >= StepLog::kMostStepsWithoutUpdate && same("skip-loss-z") &&
         same("skip-norm-z"))

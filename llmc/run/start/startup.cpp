@@ -28,6 +28,7 @@
 #include "llmc/model/batch_upload.h"
 #include "llmc/model/muon.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
+#include "llmc/run/start/onebit_start.h"
 #include "llmc/run/start/version.h"
 #include "llmc/weights/model_path.h"
 
@@ -81,12 +82,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back("the checkpoint has completed all " + counted(plan.total_steps, "step") +
                         "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +
                         std::to_string(2 * plan.total_steps));
-    if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
-                                                    onebit->freeze_after <= onebit->lr_warmup_steps)
-        notes.push_back("--onebit-freeze-step " + std::to_string(onebit->freeze_after) +
-                        " is within the learning-rate warm-up, where second moments are larger than later, so that "
-                        "all updates after the freeze would be too small: use more than " +
-                        std::to_string(2 * onebit->lr_warmup_steps));
+    if (const std::string early = note_on_onebit_freeze(plan); !early.empty()) notes.push_back(early);
     return notes;
 }
 
@@ -296,7 +292,7 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     const bool first_rank = ranks.rank() == 0;
     require_shared_output(plan, options, ranks);
     print_tuning(startup.items, startup.tuning, first_rank);
-    startup.items.push_back(compression_item(plan, context));
+    startup.items.push_back(onebit_compression_item(plan, context));
     if (first_rank) std::cout << startup.items.back().lines << std::flush;
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.total_steps, first_rank, startup.appends,

@@ -1,5 +1,5 @@
 // startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once;
-// why 1-bit Adam compresses nothing, or how much a rank sends; the published runs that --dry-run suggests
+// the published runs that --dry-run suggests
 #include "llmc/run/start/startup_report.h"
 
 #include <algorithm>
@@ -17,9 +17,8 @@
 #include "llmc/base/value_text.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/model/muon.h"
-#include "llmc/model/onebit_adam.h"
-#include "llmc/model/onebit_speed.h"
 #include "llmc/run/log/report.h"
+#include "llmc/run/start/onebit_start.h"
 #include "llmc/run/start/version.h"
 
 namespace llmc {
@@ -131,79 +130,6 @@ StartupItem training_item(const RunPlan& plan) {
             plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
 }
 
-// ---- 1-bit Adam
-
-constexpr const char* kExchange = "1-bit exchange: ";
-
-// The smallest number of updates before the freeze.
-std::int64_t earliest_freeze(const OnebitSettings& onebit) {
-    if (onebit.freeze_after > 0) return onebit.freeze_after;
-    const std::int64_t every = onebit.settling_updates;  // the first check has nothing to compare with
-    return std::max(2 * every, (onebit.lr_warmup_steps / every + 1) * every);
-}
-
-// Empty: the run will compress.
-std::string why_not_compressed(const RunPlan& plan, int ranks) {
-    const OnebitSettings& onebit = *plan.optimizer.onebit;
-    if (onebit.frozen_only) return "--onebit-bits 32 compresses nothing, also after the freeze";
-    if (ranks == 1) return "one rank has nothing to send";
-    if (ranks == onebit.ranks_per_node) return "all ranks are on one machine (--onebit-hierarchical)";
-    if (plan.frozen_after > 0 || plan.control.timed || earliest_freeze(onebit) < plan.total_steps) return "";
-    const std::string ends = "the run ends after " + counted(plan.total_steps, "step") + ", ";
-    if (onebit.freeze_after > 0)
-        return ends + "before " + counted(onebit.freeze_after, "update") + " (--onebit-freeze-step)";
-    return ends + "and --onebit-freeze-step auto freezes after " + counted(earliest_freeze(onebit), "update") +
-           " at the earliest; set it to 15 to 25 % of the steps";
-}
-
-std::string megabytes(double bytes) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3g MB", bytes / 1e6);
-    return text;
-}
-
-std::string excluded_text(const RunPlan& plan) {
-    const OnebitSettings& onebit = *plan.optimizer.onebit;
-    if (onebit.exclude.empty()) return "";
-    const std::vector<bool> left_out = tensors_left_out(plan.table, onebit.exclude);
-    std::int64_t tensors = 0, parameters = 0;
-    std::string names;
-    for (std::size_t i = 0; i < left_out.size(); ++i) {
-        if (!left_out[i]) continue;
-        const ParameterSpec& spec = plan.table.tensors()[i];
-        if (tensors < 3) names += (tensors > 0 ? ", " : "") + spec.name;
-        ++tensors;
-        parameters += spec.size();
-    }
-    return std::string(kExchange) + "--onebit-exclude matches " + std::to_string(tensors) + " of " +
-           counted(std::int64_t(left_out.size()), "tensor") + ", " + std::to_string(parameters) +
-           " parameters, whose gradients stay uncompressed: " + names + (tensors > 3 ? ", ..." : "") + '\n';
-}
-
-StartupItem exchange_item(const RunPlan& plan, const Communicator& communicator) {
-    if (!plan.optimizer.onebit) return {"", nlohmann::ordered_json::object()};
-    const OnebitSettings& onebit = *plan.optimizer.onebit;
-    const int ranks = communicator.size();
-    if (const std::string why = why_not_compressed(plan, ranks); !why.empty())
-        return {kExchange + ("none, because " + why) + '\n', nlohmann::ordered_json::object()};
-    const int workers = ranks / onebit.ranks_per_node;
-    const auto sent = [&](double elements, int among, double bits) {
-        return 2.0 * (among - 1) / among * elements * bits / 8;
-    };
-    const auto elements = double(plan.table.elements());
-    const double bits = sent(elements / onebit.ranks_per_node, workers, 1),
-                 full = sent(elements, ranks, plan.reduce_in_bf16 ? 16 : 32);
-    const std::string since =
-        plan.frozen_after > 0
-            ? "resumed: the second moment was frozen after " + counted(plan.frozen_after, "update") + "; "
-        : onebit.freeze_after > 0 ? "after " + counted(onebit.freeze_after, "update") + ' '
-                                  : "once the second moment has settled ";
-    return {kExchange + since + "a rank sends " + megabytes(bits) + " of momentum per step" +
-                (onebit.ranks_per_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
-                megabytes(full) + '\n' + excluded_text(plan),
-            nlohmann::ordered_json::object()};
-}
-
 // ---- suggestions of --dry-run
 
 struct PublishedRun {
@@ -279,7 +205,7 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             data_item(data, options),
             model_item(plan, options),
             training_item(plan),
-            exchange_item(plan, *context.communicator),
+            onebit_exchange_item(plan, *context.communicator),
             {memory.summary(), {{"planned_bytes", memory.total()}}, memory.text()}};
 }
 
@@ -303,25 +229,6 @@ nlohmann::ordered_json start_event(const std::vector<StartupItem>& items) {
         if (item.fields)
             for (const auto& [name, value] : item.fields->items()) event[name] = value;
     return event;
-}
-
-StartupItem compression_item(const RunPlan& plan, Context& context) {
-    const int ranks = context.communicator->size();
-    const auto& onebit = plan.optimizer.onebit;
-    if (!onebit || !why_not_compressed(plan, ranks).empty()) return {"", nlohmann::ordered_json::object()};
-    const int workers = ranks / onebit->ranks_per_node;
-    const std::int64_t elements = plan.table.elements() / onebit->ranks_per_node;
-    const double seconds = measure_compression(elements, workers, context);
-    const double gigabits = break_even_bits_a_second(elements, workers, plan.reduce_in_bf16 ? 2 : 4, seconds) / 1e9;
-    if (seconds == 0)
-        return {std::string(kExchange) + "on this machine compression adds no computation time to a step of AdamW\n",
-                {{"compression_ms", 0}, {"compression_pays_below_gbit_s", nullptr}}};
-    char text[240];
-    std::snprintf(text, sizeof text,
-                  "%son this machine compression adds %.3g ms of computation to a step of AdamW; a compressed step is "
-                  "faster if a rank's share of its machine's link is below %.3g Gbit/s\n",
-                  kExchange, seconds * 1e3, gigabits);
-    return {text, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
 }
 
 std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch,

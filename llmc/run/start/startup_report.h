@@ -26,10 +26,6 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
 // Known once the model has been initialized: how many algorithms were timed.
 StartupItem tuning_item(const Tuning& tuning);
 
-// The measured cost of 1-bit Adam's compression, and the link bandwidth below which it is faster; empty if nothing will
-// be compressed. Every rank calls it.
-StartupItem compression_item(const RunPlan& plan, Context& context);
-
 // For --dry-run: batch, learning rate and number of steps of published runs beside those given, each with its reason,
 // and how often the run reads its data. Empty with --eval-only. `largest_micro_batch`: that fits the memory plan, 0:
 // none.
