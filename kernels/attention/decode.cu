@@ -274,8 +274,8 @@ void check_cache(const Op& op) {
                 std::to_string(op.capacity));
     const std::size_t position = std::size_t(op.batch) * op.heads * op.head_size;
     require_size("qkv", op.qkv, 3 * position * op.count, "batch * count * 3 * heads * head_size");
-    for (const auto cache : {op.keys, op.values})
-        require_size("keys or values", cache, position * op.capacity, "batch * heads * capacity * head_size");
+    require_size("keys", op.keys, position * op.capacity, "batch * heads * capacity * head_size");
+    require_size("values", op.values, position * op.capacity, "batch * heads * capacity * head_size");
 }
 
 template <class T, int Lanes, int Packs, int PackBytes, bool Exact>
