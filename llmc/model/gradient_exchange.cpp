@@ -39,9 +39,17 @@ void GradientExchange::complete(int bucket) {
     const device::Range range("gradient bucket");
     const auto rounded = reduces() && reduces_in_bf16() ? this->rounded(bucket) : std::span<bf16>();
     if (sums_.small_batch_ends()) sums_.add_small_batch(bucket, written(bucket), rounded);
-    else if (!rounded.empty())
-        kernels::gradient_copy<bf16, float>({.out = rounded, .in = written(bucket)}, context_.stream);
+    else if (reduces()) round({offset(bucket), buckets_[bucket].flat.size});
     if (reduces()) reduce(bucket);
+}
+
+void GradientExchange::round(const ElementRange& range) {
+    if (reduces_in_bf16())
+        kernels::gradient_copy<bf16, float>({.out = range.of(rounded()), .in = range.of(written())}, context_.stream);
+}
+void GradientExchange::widen(const ElementRange& range) {
+    if (reduces_in_bf16())
+        kernels::gradient_copy<float, bf16>({.out = range.of(written()), .in = range.of(rounded())}, context_.stream);
 }
 
 // Calls enqueue(communicator, all written gradients in the type of the reduction) in one group.

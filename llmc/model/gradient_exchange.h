@@ -97,6 +97,9 @@ protected:
     std::span<kernels::bf16> rounded() const { return rounded_.span(); }
     std::span<kernels::bf16> rounded(int bucket) const { return bucket_of(rounded_.span(), bucket); }
     bool reduces_in_bf16() const { return rounded_.size() > 0; }
+    // Enqueue copies between the written memory and its bf16 copy, if there is one.
+    void round(const ElementRange& range);
+    void widen(const ElementRange& range);
     // Starts a group that computes the sum over ranks, in the type of the reduction, in ranges of the written memory;
     // or of a bucket, in what this rank owns of it. On return: it is in progress.
     CommEvent all_reduce(std::span<const ElementRange> ranges);

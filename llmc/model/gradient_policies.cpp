@@ -40,12 +40,10 @@ private:
     void reduce(int bucket) final { groups_[std::size_t(bucket)] = reduce_to_owners(bucket); }
     void finish_bucket(int bucket) final {
         context_.communicator->wait(context_.stream, groups_[std::size_t(bucket)]);
-        if (!reduces_in_bf16()) return;
         const bool all_own = !buckets().sharding().shards_state();
         for (const BucketPart& part : buckets()[bucket].parts) {
             const ElementRange& owned = all_own && !part.matrix ? part.whole : part.shard;
-            kernels::gradient_copy<float, bf16>({.out = owned.of(written(bucket)), .in = owned.of(rounded(bucket))},
-                                                context_.stream);
+            widen({offset(bucket) + owned.first, owned.size});
         }
     }
 
@@ -63,9 +61,7 @@ public:
         summed_.assign(summed.begin(), summed.end());
     }
     CommEvent begin_sum(Communicator& among, const ElementRange& range, std::span<float> mine) override {
-        if (reduces_in_bf16())
-            kernels::gradient_copy<bf16, float>({.out = range.of(rounded()), .in = range.of(written())},
-                                                context_.stream);
+        round(range);
         among.group_begin(context_.stream);
         if (reduces_in_bf16()) among.reduce_scatter<bf16>(rounded_shard(among, range), range.of(rounded()));
         else among.reduce_scatter<float>(mine, range.of(written()));
@@ -84,15 +80,9 @@ private:
         if (!local_) return GradientExchange::take_norms();
         add_sketched(written(), draw_);
         if (summed_.empty()) return;
-        if (reduces_in_bf16())
-            for (const ElementRange& range : summed_)
-                kernels::gradient_copy<bf16, float>({.out = range.of(rounded()), .in = range.of(written())},
-                                                    context_.stream);
+        for (const ElementRange& range : summed_) round(range);
         context_.communicator->wait(context_.stream, all_reduce(summed_));
-        if (reduces_in_bf16())
-            for (const ElementRange& range : summed_)
-                kernels::gradient_copy<float, bf16>({.out = range.of(written()), .in = range.of(rounded())},
-                                                    context_.stream);
+        for (const ElementRange& range : summed_) widen(range);
     }
 
     std::span<bf16> rounded_shard(const Communicator& among, const ElementRange& range) const {
