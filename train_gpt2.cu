@@ -74,8 +74,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     StepBatches batches(*data.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.control,
                                {.ranks = ranks, .interrupt = interrupt, .report = report, .evaluator = evaluator,
-                                .checkpoints = checkpoints, .step_log = step_log, .optimizer = optimizer,
-                                .noise = noise, .batches = batches, .identity = plan.identity},
+                                .checkpoints = checkpoints, .step_log = step_log, .noise = noise, .batches = batches},
                                resumption ? &resumption->state : nullptr);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // weight of each token in the gradient
     try {
@@ -117,7 +116,7 @@ Outcome Trainer::train() {
                                   .end_of_text = data.vocabulary().end_of_text,
                                   .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
-                                  .first_step = plan.first_step},
+                                  .first_step = plan.first_step, .run = plan.identity},
                                  *model, optimizer, context, report);
     try {
         return {.exit_code = run_steps(*gradients, optimizer, checkpoints)};

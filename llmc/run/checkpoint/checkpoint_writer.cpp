@@ -82,6 +82,9 @@ void CheckpointWriter::begin(TrainerState state) {
     const double began = seconds_now();
     if (begun_) end(false);
     const auto [rank, ranks] = std::pair(settings_.sharding.rank, settings_.sharding.ranks);
+    state.run = settings_.run;
+    state.optimizer = optimizer_.counts();
+    state.health = report_.health().state();
     std::int64_t state_elements = 0;  // of this rank, then of all
     copied_.clear();
     for (StateFile& file : optimizer_.optimizer().state()) {

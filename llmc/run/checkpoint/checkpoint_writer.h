@@ -35,6 +35,7 @@ struct CheckpointSettings {
     TokenizerFiles tokenizer{};                          // of the data; empty: not saved
     std::int64_t keep_checkpoints = 0, major_every = 0;  // the flags
     std::int64_t first_step = 0;                         // completed by the checkpoint that is resumed
+    RunIdentity run{};
 };
 
 class CheckpointWriter {
@@ -48,8 +49,8 @@ public:
                                   const OptimizerSettings& optimizer = {});
 
     // Collective, between the same two steps on all ranks. Waits for the checkpoint before, and returns when this one's
-    // copies are made. Sets the state's number of files. When the folder has its name, the checkpoints that
-    // --keep-checkpoints does not keep are deleted.
+    // copies are made. Sets the state's run, optimizer, health and number of files. When the folder has its name, the
+    // checkpoints that --keep-checkpoints does not keep are deleted.
     void begin(TrainerState state);
     bool is_writing() const { return begun_ && !writing_.done(); }
     // Waits for the checkpoint, if one has begun, and reports it. A failure is reported, and training continues; with

@@ -89,12 +89,11 @@ std::optional<Report::Progress> BetweenSteps::progress() const {
 void BetweenSteps::save() {
     const double began = seconds_now();
     const StepLog::InARow in_a_row = loop_.step_log.in_a_row();
-    loop_.checkpoints.begin({.step = step_, .optimizer = loop_.optimizer.counts(),
-                             .failed_in_a_row = in_a_row.failed, .without_update = in_a_row.without_update,
-                             .validated = !control_.validation_pending(), .scored = !control_.hellaswag_pending(),
-                             .sampled = !control_.samples_pending(), .data = next_position_,
-                             .noise = loop_.noise.averages(), .health = loop_.report.health().state(),
-                             .seconds = control_.run_seconds(), .run = loop_.identity});
+    loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
+                             .without_update = in_a_row.without_update, .validated = !control_.validation_pending(),
+                             .scored = !control_.hellaswag_pending(), .sampled = !control_.samples_pending(),
+                             .data = next_position_, .noise = loop_.noise.averages(),
+                             .seconds = control_.run_seconds()});
     // A checkpoint that was still being written is complete: begin() has waited for it.
     if (save_began_ > 0) control_.checkpoint_took(seconds_now() - save_began_);
     save_began_ = began;

@@ -19,10 +19,8 @@ public:
         Evaluator& evaluator;
         CheckpointWriter& checkpoints;
         StepLog& step_log;
-        const OptimizerStep& optimizer;
         const ModuleNoise& noise;
         const StepBatches& batches;
-        const RunIdentity& identity;
     };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,
     // or null.

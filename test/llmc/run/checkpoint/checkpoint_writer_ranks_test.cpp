@@ -90,7 +90,7 @@ TEST_CASE("a checkpoint's copy takes the bytes of the plan", "[ranks][checkpoint
                                     trainer.optimizer(), context, report);
             for (unsigned t = 0; t < kWarmup + 1; ++t) {
                 trainer.step(short_batch(t), 1, 1e-2f);
-                writer.begin({.step = t + 1, .optimizer = trainer.optimizer().counts()});
+                writer.begin({.step = t + 1});
                 writer.end(true);
             }
             return copied_elements(writer) * sizeof(float);
