@@ -182,15 +182,19 @@ struct Matmul::State {
             return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)
                                               : run_plain<float>(shape, operands, stream);
         set_addresses(plan, shape, operands);
-        const float alpha = 1.0f, beta = shape.accumulate ? 1.0f : 0.0f;
+        run_by_library(plan, operands, 1.0f, shape.accumulate ? 1.0f : 0.0f, operands.d, stream,
+                       [&] { return shape.call(); });
+    }
+    // D = alpha op(A) op(B) + beta addend. `what` names the product in an error.
+    template <class What>
+    void run_by_library(const Plan& plan, const Operands& operands, float alpha, float beta, const void* addend,
+                        StreamRef stream, What&& what) {
         const cublasStatus_t status = cublasLtMatmul(library.get(), plan.description.get(), &alpha, operands.a,
-                                                     plan.a.get(), operands.b, plan.b.get(), &beta, operands.d,
+                                                     plan.a.get(), operands.b, plan.b.get(), &beta, addend,
                                                      plan.d.get(), operands.d, plan.d.get(), &plan.algorithm,
                                                      workspace.data(), workspace.bytes(), stream);
         if (status != CUBLAS_STATUS_SUCCESS)
-            throw Error("cublasLtMatmul failed for " + shape.call() + ": " + cublasLtGetStatusName(status) + ", " +
-                            cublasLtGetStatusString(status),
-                        Blame::runtime);
+            throw Error("cublasLtMatmul failed for " + what() + ": " + fault_of(status), Blame::runtime);
     }
 
     template <class T>
@@ -241,15 +245,10 @@ struct Matmul::State {
         const Plan& plan = plan_for({dtype_of<T>, op.m, op.n, op.k, op.batch, op.left_transposed, op.right_transposed,
                                      tf32(dtype_of<T>), operands.alignment()});
         if (!plan.by_library) return multiply_plainly(op, stream);
-        const void* const addend = op.beta != 0 ? static_cast<const void*>(op.addend.data()) : op.out.data();
-        const cublasStatus_t status = cublasLtMatmul(library.get(), plan.description.get(), &op.alpha, operands.a,
-                                                     plan.a.get(), operands.b, plan.b.get(), &op.beta, addend,
-                                                     plan.d.get(), operands.d, plan.d.get(), &plan.algorithm,
-                                                     workspace.data(), workspace.bytes(), stream);
-        if (status != CUBLAS_STATUS_SUCCESS)
-            throw Error("cublasLtMatmul failed for " + std::to_string(op.batch) + " products of " +
-                            std::to_string(op.m) + " x " + std::to_string(op.k) + " x " + std::to_string(op.n) + ": " +
-                            fault_of(status), Blame::runtime);
+        run_by_library(plan, operands, op.alpha, op.beta, op.beta != 0 ? op.addend.data() : op.out.data(), stream, [&] {
+            return std::to_string(op.batch) + " products of " + std::to_string(op.m) + " x " + std::to_string(op.k) +
+                   " x " + std::to_string(op.n);
+        });
     }
 
     // By the library, or by half of its products, whichever was faster for this shape in any batch.

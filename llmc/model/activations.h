@@ -2,8 +2,8 @@
 //
 // They share one allocation: the same code counts the bytes for the memory plan and assigns the spans.
 //
-// Shapes: B sequences of T positions, C channels, NH heads, V the padded vocabulary. A block stores 16 B T C elements;
-// with recomputation fewer:
+// Shapes: B sequences of T positions, C channels, H = 4C hidden channels of the MLP, NH heads, V the padded vocabulary.
+// A block stores 16 B T C elements; with recomputation fewer:
 //   none            16
 //   gelu            12   without gelu's output
 //   gelu+layernorm  10   also without the normalized rows
@@ -86,20 +86,20 @@ struct LayerNormActivations {
 
 template <class Element>
 struct BlockActivations {
-    LayerNormActivations<Element> ln1;         // of the block's input
+    LayerNormActivations<Element> ln1;    // of the block's input
     std::span<Element> qkv;               // (B, T, 3C)
     std::span<Element> attention;         // (B, T, C)
     std::span<float> logsumexp;           // (B, NH, T)
     std::span<Element> residual_mid;      // (B, T, C): input + proj(attention)
-    LayerNormActivations<Element> ln2;         // of residual_mid
-    std::span<Element> pre_gelu, gelu;    // (B, T, 4C)
+    LayerNormActivations<Element> ln2;    // of residual_mid
+    std::span<Element> pre_gelu, gelu;    // (B, T, H)
 };
 
 template <class Element>
 struct ActivationSpans {
     std::vector<std::span<Element>> residual;          // (B, T, C) each: every block's input, then the last output
     std::vector<BlockActivations<Element>> block;
-    LayerNormActivations<Element> final_ln;                 // of the last block's output
+    LayerNormActivations<Element> final_ln;            // of the last block's output
     const LayerNormActivations<Element>& layernorm_after(int layer) const {
         return std::size_t(layer) + 1 < block.size() ? block[std::size_t(layer) + 1].ln1 : final_ln;
     }
@@ -109,7 +109,7 @@ struct ActivationSpans {
     std::size_t classifier_rows = 0;
     // Gradients; empty in a model that is only evaluated.
     std::span<Element> dresidual, dnormed;             // (B, T, C)
-    std::span<Element> dwide;                          // (B, T, 4C), or (B, T, 3C) for qkv
+    std::span<Element> dwide;                          // (B, T, H), or (B, T, 3C) for qkv
     std::span<float> delta;                            // (B, NH, T)
     std::span<float> layernorm_scratch;                // layernorm_backward_scratch(C)
 };

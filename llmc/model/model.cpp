@@ -1,7 +1,7 @@
 // model.cpp - GPT-2's forward and backward pass, in fp32 and bf16
 //
-// Shapes in comments: B sequences of T positions, C channels, V the padded vocabulary; r rows of one chunk of the head.
-// x is the residual stream, (B, T, C).
+// Shapes in comments: B sequences of T positions, C channels, H hidden channels of the MLP, V the padded vocabulary; r
+// rows of one chunk of the head. x is the residual stream, (B, T, C).
 #include "llmc/model/model.h"
 
 #include <algorithm>
@@ -183,7 +183,7 @@ private:
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
         linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), mlp_proj,
-                        a.pre_gelu);                                                             // to (B, T, 4C)
+                        a.pre_gelu);                                                             // to (B, T, H)
         linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(),
                         gradients_of(p.fc, gradients));                                          // to (B, T, C)
         const LinearGradients attn_proj =
