@@ -34,8 +34,8 @@ TEST_CASE("attention to a cache rejects invalid inputs", "[decode][one_order]") 
     CHECK_THAT(refusal([](auto& x) { x.head_size = 260; }), Contains("at most 256"));
     CHECK_THAT(refusal([](auto& x) { x.out = x.out.first(95); }), Contains("size of out is 95"));
     CHECK_THAT(refusal([](auto& x) { x.qkv = x.qkv.first(287); }), Contains("size of qkv is 287"));
-    CHECK_THAT(refusal([](auto& x) { x.keys = x.keys.first(959); }), Contains("size of keys or values is 959"));
-    CHECK_THAT(refusal([](auto& x) { x.values = x.values.first(959); }), Contains("size of keys or values is 959"));
+    CHECK_THAT(refusal([](auto& x) { x.keys = x.keys.first(959); }), Contains("size of keys is 959"));
+    CHECK_THAT(refusal([](auto& x) { x.values = x.values.first(959); }), Contains("size of values is 959"));
     const auto longer = test::poisoned<float>(2 * 3 * 4096 * 16);
     CHECK_THAT(refusal([&](auto& x) {
                    x.keys = x.values = longer.span();
