@@ -6,10 +6,10 @@
 
 namespace base {
 
-// Numbers are at least 0, divisors at least 1; sums near the largest integer do not overflow.
+// Divisors are at least 1. A negative number gives 0 or less; sums near the largest integer do not overflow.
 template <std::integral Number, std::integral Divisor>
 constexpr auto ceil_div(Number number, Divisor divisor) {
-    return number / divisor + (number % divisor != 0);
+    return number / divisor + (number % divisor > 0);
 }
 template <std::integral Number, std::integral Multiple>
 constexpr auto round_up(Number number, Multiple multiple) {
