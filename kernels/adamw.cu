@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/grad_norm.h"
 #include "kernels/rounding.cuh"
 

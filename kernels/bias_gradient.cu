@@ -4,7 +4,6 @@
 #include "kernels/bias_gradient.h"
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/row_sum.cuh"
 
 namespace kernels {

@@ -5,7 +5,6 @@
 #include "kernels/embedding.h"
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 #include "kernels/row_sum.cuh"
 

@@ -2,7 +2,6 @@
 #include "kernels/gelu.h"
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 

@@ -19,7 +19,6 @@
 #pragma once
 #include <vector>
 
-#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 #include "kernels/outlier_window.h"
 

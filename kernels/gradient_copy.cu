@@ -2,7 +2,6 @@
 #include "kernels/gradient_copy.h"
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 
 namespace kernels {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "kernels/base/integers.h"
 #include "kernels/device/limits.h"
 #include "kernels/layernorm_check.h"
 #include "kernels/layernorm_rows.cuh"

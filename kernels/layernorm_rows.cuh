@@ -4,7 +4,6 @@
 // the backward pass each thread also accumulates dweight, dbias and the sum of dresidual of its channels over all its
 // rows. At the end a block adds these sums over its warps; layernorm.cu adds them over the blocks.
 #pragma once
-#include "kernels/base/integers.h"
 #include "kernels/layernorm.h"
 #include "kernels/layernorm_loop.cuh"
 #include "kernels/widen.cuh"

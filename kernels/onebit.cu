@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/onebit_tile.cuh"
 #include "kernels/reduce.cuh"
 

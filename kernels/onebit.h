@@ -31,7 +31,6 @@
 #pragma once
 #include <vector>
 
-#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 
 namespace kernels {

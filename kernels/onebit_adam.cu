@@ -2,7 +2,6 @@
 #include "kernels/onebit_adam.h"
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/onebit_tile.cuh"
 #include "kernels/rounding.cuh"
 

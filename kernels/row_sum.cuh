@@ -5,7 +5,6 @@
 //
 // Sums in float. Their order depends only on `count` and the geometry, never on the scheduling of blocks or threads.
 #pragma once
-#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 

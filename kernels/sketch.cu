@@ -5,7 +5,6 @@
 #include "kernels/sketch.h"
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/simt/simt.h"
 
 namespace kernels {

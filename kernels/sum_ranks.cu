@@ -2,7 +2,6 @@
 #include "kernels/sum_ranks.h"
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 
 namespace kernels {

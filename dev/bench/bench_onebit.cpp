@@ -20,7 +20,6 @@
 
 #include "dev/bench/bench.h"
 #include "dev/tool_main.h"
-#include "kernels/base/integers.h"
 #include "kernels/gradient_copy.h"
 #include "llmc/base/counted.h"
 #include "llmc/comm/agreement.h"

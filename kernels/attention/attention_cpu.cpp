@@ -19,7 +19,6 @@
 #include "kernels/attention/check.h"
 #include "kernels/attention/cpu_tile.h"
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 
 namespace kernels {
 namespace {

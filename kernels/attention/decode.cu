@@ -14,7 +14,6 @@
 #include <string>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/limits.h"
 #include "kernels/math.cuh"
 #include "kernels/reduce.cuh"

@@ -15,7 +15,6 @@
 
 #include "kernels/attention/flash.h"
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/reduce.cuh"

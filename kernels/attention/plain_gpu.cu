@@ -11,7 +11,6 @@
 #include <cmath>
 
 #include "kernels/attention/check.h"
-#include "kernels/base/integers.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"

@@ -1,5 +1,4 @@
 // memory_host.cpp - memory.h on a CPU
-#include "kernels/base/integers.h"
 #include "kernels/device/memory.h"
 
 #include <sys/mman.h>

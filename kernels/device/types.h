@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/base/integers.h"
+
 struct CUstream_st;  // the CUDA runtime's cudaStream_t is a pointer to this
 
 namespace device {

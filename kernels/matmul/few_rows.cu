@@ -5,7 +5,6 @@
 // processor prefetches. The rows themselves come from the caches.
 #include "kernels/matmul/few_rows.h"
 
-#include "kernels/base/integers.h"
 #include "kernels/gelu.h"
 #include "kernels/matmul/check.h"
 #include "kernels/reduce.cuh"

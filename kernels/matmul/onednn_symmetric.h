@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/base/integers.h"
 #include "kernels/matmul/matmul.h"
 
 namespace kernels::symmetric {

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/matmul/plain_product.h"
 #include "kernels/pack.cuh"
 

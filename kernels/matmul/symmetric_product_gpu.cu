@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/base/integers.h"
 #include "kernels/matmul/check.h"
 #include "kernels/matmul/symmetric_product.h"
 #include "kernels/pack.cuh"

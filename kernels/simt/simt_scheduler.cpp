@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "kernels/base/integers.h"
 #include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_fiber.h"
 #include "kernels/simt/simt_report.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/base/integers.h"
 #include "kernels/simt/simt_block.h"
 
 namespace simt {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/memory.h"
 #include "llmc/base/standard_streams.h"
 

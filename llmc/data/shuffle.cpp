@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/random.h"
 
 namespace llmc {

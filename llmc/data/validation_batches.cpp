@@ -5,7 +5,6 @@
 #include <string>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 
 namespace llmc {

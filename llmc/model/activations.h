@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/memory.h"
 #include "kernels/layernorm.h"
 #include "llmc/base/names.h"

@@ -9,7 +9,6 @@
 
 #include "kernels/attention/decode.h"
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/range.h"
 #include "kernels/embedding.h"
 #include "llmc/model/forward_pass.h"

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/onebit_adam.h"
 #include "llmc/base/json_text.h"
 #include "llmc/model/adamw.h"

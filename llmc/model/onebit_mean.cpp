@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/range.h"
 #include "llmc/model/context.h"
 

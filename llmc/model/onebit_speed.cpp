@@ -5,7 +5,6 @@
 #include <chrono>
 #include <limits>
 
-#include "kernels/base/integers.h"
 #include "kernels/onebit_adam.h"
 #include "kernels/sketch.h"
 #include "llmc/model/context.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/sketch.h"
 #include "llmc/model/context.h"
 

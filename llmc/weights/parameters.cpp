@@ -9,7 +9,6 @@
 #include <numbers>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/random.h"
 
 namespace llmc {

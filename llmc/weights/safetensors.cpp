@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/base/integers.h"
 #include "kernels/device/types.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"

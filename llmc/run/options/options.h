@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
-#include "kernels/base/integers.h"
 #include "kernels/matmul/matmul.h"
 #include "llmc/base/names.h"
 #include "llmc/comm/placement.h"
