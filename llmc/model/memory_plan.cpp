@@ -21,23 +21,23 @@ std::size_t total_of(const std::vector<MemoryPlan::Line>& lines) {
     return sum;
 }
 
-std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                                          bool reduce_in_bf16, std::size_t checkpoint_copies,
-                                          const OptimizerSettings& optimizer, std::size_t samples) {
+std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const ParameterTable& table, const Context& context) {
+    const ModelSetup& setup = uses.setup;
     const ModelBytes model = model_bytes(setup, table, context.device);
     std::vector<MemoryPlan::Line> lines{
         {"parameters, bf16", model.parameters},
         {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
-        {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
-         setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0}};
+        {uses.reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
+         setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = uses.reduce_in_bf16})
+                        : 0}};
     if (setup.training)
-        for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, setup.sharding, setup.dtype))
+        for (const OptimizerBytes& array : optimizer_bytes(uses.optimizer, table, setup.sharding, setup.dtype))
             lines.push_back({array.what, array.bytes});
     lines.insert(lines.end(),
                  {{"master weights gathered to save", setup.training ? model.gathered : 0},
-                  {"copies for a checkpoint", checkpoint_copies},
+                  {"copies for a checkpoint", uses.checkpoint_copies},
                   {"activations and logits", model.activations},
-                  {"samples: cache, activations", samples},
+                  {"samples: cache, activations", uses.samples},
                   {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
                   {"matrix library", context.matmul.workspace_bytes()},
                   {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
@@ -88,21 +88,19 @@ std::string MemoryPlan::summary() const {
            " available\n";
 }
 
-MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                       bool reduce_in_bf16, std::size_t checkpoint_copies,
-                       const OptimizerSettings& optimizer, std::size_t samples) {
+MemoryPlan plan_memory(const MemoryUses& uses, const ParameterTable& table, const Context& context) {
+    const int requested = uses.setup.shape.batch;
     const auto plan_for = [&](int micro_batch) {
-        ModelSetup other = setup;
-        other.shape.batch = micro_batch;
-        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies, optimizer,
-                                               samples),
-                          .available = context.device.memory_free, .ranks = context.communicator->size(),
-                          .micro_batch = micro_batch, .largest_micro_batch = micro_batch};
+        MemoryUses other = uses;
+        other.setup.shape.batch = micro_batch;
+        return MemoryPlan{.lines = count_bytes(other, table, context), .available = context.device.memory_free,
+                          .ranks = context.communicator->size(), .micro_batch = micro_batch,
+                          .largest_micro_batch = micro_batch};
     };
-    MemoryPlan plan = plan_for(setup.shape.batch);
+    MemoryPlan plan = plan_for(requested);
     if (plan.fits()) return plan;
     plan.largest_micro_batch = 0;  // binary search, as the plan grows with the batch
-    for (int low = 0, high = setup.shape.batch; high - low > 1;) {
+    for (int low = 0, high = requested; high - low > 1;) {
         const int middle = low + (high - low) / 2;
         if (plan_for(middle).fits()) plan.largest_micro_batch = low = middle;
         else high = middle;

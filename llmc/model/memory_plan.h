@@ -24,12 +24,15 @@ struct MemoryPlan {
     std::string text() const;     // one line each, in MiB, then the total and the available memory
     std::string summary() const;  // these two in one line
 };
-// `table` is that of setup.config. reduce_in_bf16: gradients are reduced in bf16, which takes a copy.
-// checkpoint_copies: bytes of the copies that checkpoints are written from, if they are in device memory.
-// samples: bytes for drawing samples, if any.
-MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                       bool reduce_in_bf16, std::size_t checkpoint_copies = 0,
-                       const OptimizerSettings& optimizer = {}, std::size_t samples = 0);
+struct MemoryUses {
+    ModelSetup setup;
+    OptimizerSettings optimizer{};
+    bool reduce_in_bf16 = false;        // gradients are reduced in bf16, which takes a copy
+    std::size_t checkpoint_copies = 0;  // bytes that checkpoints are written from, if they are in device memory
+    std::size_t samples = 0;            // bytes for drawing samples
+};
+// `table` is that of setup.config.
+MemoryPlan plan_memory(const MemoryUses& uses, const ParameterTable& table, const Context& context);
 
 // Throws Error if the plan exceeds the available memory; the message has the largest micro-batch that fits, if any.
 void require_room(const MemoryPlan& plan);

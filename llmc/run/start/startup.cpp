@@ -37,11 +37,12 @@ namespace {
 
 MemoryPlan memory_of(const RunPlan& plan, const Options& options, const Context& context) {
     const bool copies = device::memory_is_host_memory() && plan.setup.training && !options.output_dir.empty();
-    return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16,
-                       copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) : 0,
-                       plan.optimizer,
-                       plan.sampler && context.communicator->rank() == 0
-                           ? plan.sampler->bytes(plan.setup.config, plan.setup.dtype) : 0);
+    const bool samples = plan.sampler && context.communicator->rank() == 0;
+    return plan_memory(
+        {.setup = plan.setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduce_in_bf16,
+         .checkpoint_copies =
+             copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) : 0,
+         .samples = samples ? plan.sampler->bytes(plan.setup.config, plan.setup.dtype) : 0}, plan.table, context);
 }
 
 // How to resume this run, which knows its other options. With several ranks, mpirun's own flags are not known.

@@ -15,7 +15,7 @@ const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max
                         .shape = {16, 64}};
 
 MemoryPlan planned(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false) {
-    return plan_memory(setup, ParameterTable(setup.config), context, reduce_in_bf16);
+    return plan_memory({.setup = setup, .reduce_in_bf16 = reduce_in_bf16}, ParameterTable(setup.config), context);
 }
 
 ModelBytes bytes_of(const ModelSetup& setup, const Context& context) {
@@ -56,8 +56,8 @@ TEST_CASE("the plan counts the later allocations", "[memory_plan]") {
 TEST_CASE("samples drawn during training are a line of the plan", "[memory_plan]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
-    const MemoryPlan without = plan_memory(kSmall, table, context, false);
-    const MemoryPlan with = plan_memory(kSmall, table, context, false, 0, {}, std::size_t(3) << 20);
+    const MemoryPlan without = planned(kSmall, context);
+    const MemoryPlan with = plan_memory({.setup = kSmall, .samples = std::size_t(3) << 20}, table, context);
     CHECK(without.text().find("samples") == std::string::npos);
     CHECK(with.text().find("samples: cache, activations         3.0 MiB") != std::string::npos);
     // The extra line for loading weights may shrink by the same amount.
@@ -115,7 +115,7 @@ TEST_CASE("Muon's momentum is at the owners, and AdamW's moments are of the rest
             moments += bytes[0].bytes;
             momentum += bytes[1].bytes;
             CHECK(bytes[1].copied == bytes[1].bytes);
-            CHECK_THAT(plan_memory(setup, table, context, false, 0, settings).text(),
+            CHECK_THAT(plan_memory({.setup = setup, .optimizer = settings}, table, context).text(),
                        Contains("Muon's momentum, fp32") && Contains("Muon's orthogonalization"));
         }
         CHECK(momentum == matrices * sizeof(float));
@@ -146,7 +146,7 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
     const bool shared = device::memory_is_host_memory();
     const ParameterTable table(kSmall.config);
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
-    const auto with_copies = plan_memory(kSmall, table, context, false, 5 << 20);
+    const auto with_copies = plan_memory({.setup = kSmall, .checkpoint_copies = 5 << 20}, table, context);
     CHECK(with_copies.total() == planned(kSmall, context).total() + (5 << 20));
     CHECK_THAT(with_copies.text(), test::Contains("copies for a checkpoint"));
     // A model that is only evaluated needs less than loading it: the fp32 array and its bf16 copy.
@@ -167,8 +167,8 @@ TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan
     for (const int ranks : {1, 2, 8}) {
         ModelSetup setup = kSmall;
         setup.sharding = {.stage = 0, .rank = 0, .ranks = ranks};
-        const auto plan = plan_memory(setup, table, context, false, 0, settings);
-        const std::size_t more = plan.total() - plan_memory(setup, table, context, false).total();
+        const auto plan = plan_memory({.setup = setup, .optimizer = settings}, table, context);
+        const std::size_t more = plan.total() - planned(setup, context).total();
         CHECK(more == optimizer_bytes(settings, table, setup.sharding, setup.dtype).at(1).bytes);
         // One float per element; server error and sum of this rank's part; three messages and a mask with one bit per
         // element; padding of buckets to 128 elements per rank and of messages to 128 bytes. At the freeze, if host
