@@ -30,7 +30,7 @@ void EncodingPool::stop() {
         const std::lock_guard lock(mutex_);
         stop_ = true;
     }
-    given_.notify_all();
+    submitted_.notify_all();
     threads_.clear();  // joins
 }
 
@@ -40,7 +40,7 @@ void EncodingPool::submit(TextBatch batch) {
         jobs_.push_back(std::make_unique<Job>(Job{.text = std::move(batch)}));
         waiting_.push_back(jobs_.back().get());
     }
-    given_.notify_one();
+    submitted_.notify_one();
 }
 
 TokenBatch EncodingPool::take() {
@@ -55,7 +55,7 @@ TokenBatch EncodingPool::take() {
 void EncodingPool::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        given_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+        submitted_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
         if (stop_) return;
         Job& job = *waiting_.front();
         waiting_.pop_front();

@@ -67,7 +67,7 @@ private:
     const std::string& field_;
     std::size_t max_jobs_;
     std::mutex mutex_;
-    std::condition_variable given_, done_;
+    std::condition_variable submitted_, done_;
     std::deque<std::unique_ptr<Job>> jobs_;  // in order
     std::deque<Job*> waiting_;               // jobs that no thread has started
     bool stop_ = false;
