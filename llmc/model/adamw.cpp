@@ -38,15 +38,15 @@ template <class T> void AdamW::update_as(Model& model, std::span<const kernels::
 }
 
 std::vector<StateFile> AdamW::state() const {
-    StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .pieces = {}},
-                                                    {.name = "second_moments", .pieces = {}, .non_negative = true}}};
+    StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .shards = {}},
+                                                    {.name = "second_moments", .shards = {}, .non_negative = true}}};
     std::vector<OwnedShard> owned = gradients_.buckets().owned();
     std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
     file.every_rank = gradients_.buckets().sharding().shards_state();
     for (const OwnedShard& shard : owned) {
         if (shard.matrix) continue;
-        file.tensors[0].pieces.push_back({shard.flat.first, shard.owned.of(first_.span())});
-        file.tensors[1].pieces.push_back({shard.flat.first, shard.owned.of(second_.span())});
+        file.tensors[0].shards.push_back({shard.flat.first, shard.owned.of(first_.span())});
+        file.tensors[1].shards.push_back({shard.flat.first, shard.owned.of(second_.span())});
     }
     return {file};
 }

@@ -105,10 +105,10 @@ public:
     std::vector<StateFile> state() const override {
         std::vector<StateFile> files = adamw_.state();
         StateFile& file = files.emplace_back(StateFile{.name = "muon", .every_rank = context_.communicator->size() > 1,
-                                                       .tensors = {{.name = "momentum", .pieces = {}}}});
+                                                       .tensors = {{.name = "momentum", .shards = {}}}});
         for (const MuonBatch& batch : batches_)
             for (int matrix = 0; matrix < batch.count; ++matrix)
-                file.tensors[0].pieces.push_back(
+                file.tensors[0].shards.push_back(
                     {batch.flat[std::size_t(matrix)],
                      ElementRange{batch.first + matrix * batch.each(), batch.each()}.of(momentum_.span())});
         return files;

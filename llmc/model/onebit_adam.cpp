@@ -152,14 +152,14 @@ public:
         std::vector<StateFile> files = adamw_.state();
         StateFile file{.name = "onebit", .optional = true, .tensors = {}};
         if (!is_frozen() && shadows_) {
-            file.tensors = {{.name = "shadow_moment", .pieces = {{0, shadow()}}, .non_negative = true, .whole = true}};
+            file.tensors = {{.name = "shadow_moment", .shards = {{0, shadow()}}, .non_negative = true, .whole = true}};
             files.push_back(file);
         } else if (is_frozen() && mean_) {
             file.every_rank = true;
-            file.tensors = {{.name = "worker_error", .pieces = mean_->worker_errors(),
+            file.tensors = {{.name = "worker_error", .shards = mean_->worker_errors(),
                              .reshard = StateTensor::Reshard::mean, .ranges_key = "worker_stretches",
                              .whole = nodes_.empty()},
-                            {.name = "server_error", .pieces = mean_->server_errors()}};
+                            {.name = "server_error", .shards = mean_->server_errors()}};
             file.version = "1";
             file.layout = "--onebit-scale " + name_of(onebit_.scale, kOnebitScales) + ", --onebit-space " +
                           name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : "");

@@ -291,15 +291,15 @@ std::vector<std::size_t> OnebitMean::ascending() const {
     return order;
 }
 
-std::vector<StateTensor::Piece> OnebitMean::worker_errors() const {
-    std::vector<StateTensor::Piece> all;
+std::vector<StateTensor::Shard> OnebitMean::worker_errors() const {
+    std::vector<StateTensor::Shard> all;
     for (const std::size_t i : ascending())
         all.push_back({own(i).flat.first, errors_.span().subspan(own(i).error, std::size_t(own(i).flat.size))});
     return all;
 }
 
-std::vector<StateTensor::Piece> OnebitMean::server_errors() const {
-    std::vector<StateTensor::Piece> all;
+std::vector<StateTensor::Shard> OnebitMean::server_errors() const {
+    std::vector<StateTensor::Shard> all;
     for (std::size_t i = 0; i < segments(); ++i) {
         const Bucket& bucket = own(i);
         const std::int64_t first = std::min(bucket.flat.size, rank_ * bucket.layout.chunk),

@@ -51,7 +51,7 @@ public:
     virtual JsonValue counts() const { return {}; }
     // Sets the counters, after `updates` updates and `skipped` skipped steps. Allocates what state() then lists.
     virtual void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped);
-    // Called when the pieces of state() are filled. May wait.
+    // Called when the shards of state() are filled. May wait.
     virtual void restored() {}
     // The phase of the last step, `stage` in the log, such as "warm-up"; empty: the optimizer has no phases.
     virtual const char* phase() const { return ""; }

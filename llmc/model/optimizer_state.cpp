@@ -5,13 +5,13 @@ namespace llmc {
 
 std::vector<ElementRange> StateTensor::ranges() const {
     std::vector<ElementRange> all;
-    for (const Piece& piece : pieces) all.push_back({.first = piece.first, .size = std::ssize(piece.values)});
+    for (const Shard& shard : shards) all.push_back({.first = shard.first, .size = std::ssize(shard.values)});
     return all;
 }
 
 std::int64_t StateTensor::elements() const {
     std::int64_t sum = 0;
-    for (const Piece& piece : pieces) sum += std::ssize(piece.values);
+    for (const Shard& shard : shards) sum += std::ssize(shard.values);
     return sum;
 }
 

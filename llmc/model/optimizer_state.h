@@ -12,7 +12,7 @@ namespace llmc {
 
 // A tensor of the state, as far as this rank holds it.
 struct StateTensor {
-    struct Piece {
+    struct Shard {
         std::int64_t first;       // in the flat array
         std::span<float> values;  // device memory
     };
@@ -22,7 +22,7 @@ struct StateTensor {
         mean,        // every rank has a value of its own: the same ranks get theirs, others the mean over ranks
     };
     std::string name;           // in the files
-    std::vector<Piece> pieces;  // in the order of the file
+    std::vector<Shard> shards;  // in the order of the file
     Reshard reshard = Reshard::by_element;
     bool non_negative = false;
     // Where the file's metadata has the ranges. A file without this key has the whole flat array.

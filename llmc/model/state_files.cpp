@@ -192,12 +192,12 @@ std::string read_state(const StateFile& file, const StateSource& source,
         const TensorFiles values(tensor, averages ? tensor.reshard : StateTensor::Reshard::by_element, from, kind,
                                  source.elements);
         std::vector<float> part;
-        for (const StateTensor::Piece& piece : tensor.pieces)
-            for (std::size_t first = 0; first < piece.values.size(); first += kStateReadAtOnce) {
-                part.resize(std::min(kStateReadAtOnce, piece.values.size() - first));
-                const std::int64_t in_flat = piece.first + std::int64_t(first);
+        for (const StateTensor::Shard& shard : tensor.shards)
+            for (std::size_t first = 0; first < shard.values.size(); first += kStateReadAtOnce) {
+                part.resize(std::min(kStateReadAtOnce, shard.values.size() - first));
+                const std::int64_t in_flat = shard.first + std::int64_t(first);
                 averages ? values.read_mean(in_flat, part) : values.read(in_flat, part);
-                store(piece.values.subspan(first, part.size()), part);
+                store(shard.values.subspan(first, part.size()), part);
             }
         if (averages)
             note = about + counted(source.ranks, "rank") +

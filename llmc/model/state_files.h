@@ -20,7 +20,7 @@ namespace llmc {
 // "optimizer-00000-of-00004.safetensors"
 std::string state_file_name(const std::string& name, int number, int files);
 
-// `values`: the pieces of all tensors, in their order; `elements`: of the flat array. Throws a run-time Error if the
+// `values`: the shards of all tensors, in their order; `elements`: of the flat array. Throws a run-time Error if the
 // system refuses.
 FileFingerprint write_state(const std::filesystem::path& path, const StateFile& file, std::int64_t elements,
                             std::span<const float> values);
@@ -32,7 +32,7 @@ struct StateSource {
     std::int64_t elements = 0;     // of the flat array
     int rank = 0, ranks = 1;
 };
-// Reads the elements of all pieces, and calls store(part of a piece, its values), which must have used the values when
+// Reads the elements of all shards, and calls store(part of a shard, its values), which must have used the values when
 // it returns. Returns what differs from the checkpoint, for rank 0 to print; empty: nothing. Throws Error that names
 // the file if files are missing or damaged, lack an element of this rank or have it twice, or have a value that is not
 // finite or, where it should not be, negative.

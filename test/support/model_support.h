@@ -112,13 +112,13 @@ public:
             write_state(file, std::vector<float>(std::size_t(file.elements())));
         });
     }
-    // The values of all tensors, piece after piece. Empty file or tensor: the optimizer has none of this name.
+    // The values of all tensors, shard after shard. Empty file or tensor: the optimizer has none of this name.
     std::vector<float> read_state(const llmc::StateFile& file, const std::string& tensor = "") const {
         std::vector<float> values;
         for (const llmc::StateTensor& of : file.tensors) {
             if (!tensor.empty() && of.name != tensor) continue;
-            for (const llmc::StateTensor::Piece& piece : of.pieces) {
-                const std::vector<float> some = read(piece.values);
+            for (const llmc::StateTensor::Shard& shard : of.shards) {
+                const std::vector<float> some = read(shard.values);
                 values.insert(values.end(), some.begin(), some.end());
             }
         }
@@ -127,9 +127,9 @@ public:
     void write_state(const llmc::StateFile& file, const std::vector<float>& values) {
         const float* from = values.data();
         for (const llmc::StateTensor& tensor : file.tensors)
-            for (const llmc::StateTensor::Piece& piece : tensor.pieces) {
-                device::copy_to_device(piece.values.data(), from, piece.values.size_bytes(), context_.stream);
-                from += piece.values.size();
+            for (const llmc::StateTensor::Shard& shard : tensor.shards) {
+                device::copy_to_device(shard.values.data(), from, shard.values.size_bytes(), context_.stream);
+                from += shard.values.size();
             }
         context_.stream.sync();
     }

@@ -117,9 +117,9 @@ void CheckpointWriter::begin(TrainerState state) {
     for (const Copied& copied : copied_) {
         float* to = copied.values.data();
         for (const StateTensor& tensor : copied.file.tensors)
-            for (const StateTensor::Piece& piece : tensor.pieces) {
-                device::copy_to_host(to, piece.values.data(), piece.values.size_bytes(), context_.stream);
-                to += piece.values.size();
+            for (const StateTensor::Shard& shard : tensor.shards) {
+                device::copy_to_host(to, shard.values.data(), shard.values.size_bytes(), context_.stream);
+                to += shard.values.size();
             }
     }
     model_.copy_master_weights_to_host(master_weights_);  // waits

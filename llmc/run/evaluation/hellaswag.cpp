@@ -52,7 +52,7 @@ HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, Ba
     std::vector<double> mine;  // nats of the rows of this rank's batches
     for (std::int64_t first = 0; first < batches.size(); first += ranks.size()) {
         progress.show_share("HellaSwag", double(first) / double(batches.size()));
-        const auto answer = poll.before_piece(first / ranks.size(), time_is_up());
+        const auto answer = poll.before_batch(first / ranks.size(), time_is_up());
         if (answer.signal != 0 || answer.stops) return {.signal = answer.signal, .out_of_time = answer.stops};
         if (first + ranks.rank() >= batches.size()) continue;
         const auto batch = batches[first + ranks.rank()];

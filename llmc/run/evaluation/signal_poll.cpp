@@ -1,4 +1,4 @@
-// signal_poll.cpp - the number of pieces between two polls
+// signal_poll.cpp - the number of batches between two polls
 #include "llmc/run/evaluation/signal_poll.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace llmc {
 SignalPoll::SignalPoll(Communicator& communicator, const ReceivedSignal& received_signal)
     : communicator_(communicator), received_signal_(received_signal), polled_at_(seconds_now()) {}
 
-SignalPoll::Answer SignalPoll::before_piece(std::int64_t i, bool stops) {
+SignalPoll::Answer SignalPoll::before_batch(std::int64_t i, bool stops) {
     if (i != next_) return {};
     std::int64_t values[] = {received_signal_(), std::int64_t((seconds_now() - polled_at_) * 1e6), stops};
     communicator_.host_reduce(values, HostReduction::max);

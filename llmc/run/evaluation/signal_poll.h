@@ -15,7 +15,7 @@ using ReceivedSignal = std::function<int()>;
 // noise (148k instead of 151k, medians of 8 pairs).
 inline constexpr double kSecondsBetweenPolls = 0.2;
 
-// For work in pieces; every rank has the same number of pieces.
+// For work in batches, of which every rank has the same number.
 class SignalPoll {
 public:
     SignalPoll(Communicator& communicator, const ReceivedSignal& received_signal);
@@ -24,13 +24,13 @@ public:
         int signal = 0;      // the largest of all ranks
         bool stops = false;  // at least one rank passed `stops`
     };
-    // Every rank calls it before piece i. Most calls return without communication.
-    Answer before_piece(std::int64_t i, bool stops);
+    // Every rank calls it before batch i. Most calls return without communication.
+    Answer before_batch(std::int64_t i, bool stops);
 
 private:
     Communicator& communicator_;
     const ReceivedSignal& received_signal_;
-    // All ranks poll before the same pieces: the interval follows from values that all ranks have.
+    // All ranks poll before the same batches: the interval follows from values that all ranks have.
     std::int64_t next_ = 0, interval_ = 1;
     double polled_at_;
 };

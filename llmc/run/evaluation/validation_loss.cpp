@@ -36,7 +36,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     ProgressLine progress(context.communicator->rank() == 0);
     for (std::int64_t i = 0; i < batches.size(); ++i) {
         progress.show_share("validation", double(i) / double(batches.size()));
-        const auto answer = poll.before_piece(i, mine != nullptr);
+        const auto answer = poll.before_batch(i, mine != nullptr);
         if (answer.signal != 0) {
             context.stream.sync();  // kernels may still add to loss_sum
             return {.signal = answer.signal};

@@ -15,12 +15,12 @@ const fuzz::Target moment_files("moment_files", [](std::string_view bytes) {
     const auto read = [&](std::size_t first, std::size_t size, float before) {
         std::array<std::array<float, kElements>, 2> moments;
         for (auto& values : moments) values.fill(before);
-        const auto piece = [&](std::size_t i) {
-            return std::vector<llmc::StateTensor::Piece>{{std::int64_t(first), std::span(moments[i]).first(size)}};
+        const auto shard = [&](std::size_t i) {
+            return std::vector<llmc::StateTensor::Shard>{{std::int64_t(first), std::span(moments[i]).first(size)}};
         };
         const llmc::StateFile file{.name = "optimizer",
-                                   .tensors = {{.name = "first_moments", .pieces = piece(0)},
-                                               {.name = "second_moments", .pieces = piece(1), .non_negative = true}}};
+                                   .tensors = {{.name = "first_moments", .shards = shard(0)},
+                                               {.name = "second_moments", .shards = shard(1), .non_negative = true}}};
         read_state(file, {.folder = fuzz::scratch_folder(), .files = 1, .elements = kElements},
                    [](std::span<float> to, std::span<const float> values) {
             std::ranges::copy(values, to.begin());

@@ -16,10 +16,10 @@ const fuzz::Target onebit_files("onebit_files", [](std::string_view bytes) {
         std::array<float, kElements> worker{}, server{};
         const llmc::StateFile file{
             .name = "onebit", .every_rank = true, .optional = true,
-            .tensors = {{.name = "worker_error", .pieces = {{0, worker}}, .reshard = llmc::StateTensor::Reshard::mean,
+            .tensors = {{.name = "worker_error", .shards = {{0, worker}}, .reshard = llmc::StateTensor::Reshard::mean,
                          .ranges_key = "worker_stretches"},
                         {.name = "server_error",
-                         .pieces = {{std::int64_t(first_served), std::span(server).subspan(first_served)}}}},
+                         .shards = {{std::int64_t(first_served), std::span(server).subspan(first_served)}}}},
             .version = "1", .layout = "bucket", .placement_key = "nodes"};
         std::size_t stored = 0;
         const std::string note =

@@ -22,12 +22,12 @@ struct Moments {
         : values(2, std::vector<float>(std::size_t(buckets.owned_elements()))) {
         std::vector<OwnedShard> owned = buckets.owned();
         std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
-        file = {.name = "optimizer", .every_rank = true, .tensors = {{.name = "first_moments", .pieces = {}},
-                                                                     {.name = "second_moments", .pieces = {},
+        file = {.name = "optimizer", .every_rank = true, .tensors = {{.name = "first_moments", .shards = {}},
+                                                                     {.name = "second_moments", .shards = {},
                                                                       .non_negative = true}}};
         for (std::size_t moment : {0, 1})
             for (const OwnedShard& shard : owned)
-                file.tensors[moment].pieces.push_back({shard.flat.first, shard.owned.of(std::span(values[moment]))});
+                file.tensors[moment].shards.push_back({shard.flat.first, shard.owned.of(std::span(values[moment]))});
     }
     FileFingerprint write(const std::filesystem::path& folder, int rank, int ranks, std::int64_t elements) const {
         std::vector<float> all = values[0];
@@ -116,7 +116,7 @@ TEST_CASE("invalid metadata of a state file is quoted on one line", "[moments]")
                                  {{"elements", elements}, {"stretches", ranges}});
         writer.finish();
         std::vector<float> values(6);
-        const StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .pieces = {{0, values}}}}};
+        const StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .shards = {{0, values}}}}};
         return error_of([&] { read_to_host(file, {.folder = scratch.path(), .files = 1, .elements = 6}); });
     };
     CHECK_THAT(fault("6\n7", ""), Contains(R"(is "6\x0a7"; expected 6)"));
