@@ -124,11 +124,13 @@ class Run:
         model = self.start.get('model')
         return model.get('vocabulary') if isinstance(model, dict) and is_count(model.get('vocabulary')) else None
 
+    def steps_at(self):
+        return {event['step']: event['step'] for event in self.events if is_count(event.get('step'))}
+
     def seconds_at(self):
         """{completed steps: seconds of steps, validation and waiting for checkpoints until then}, without the time
         between a stop and a resume; {} if the log has no times."""
-        steps = self.of('step')
-        if steps and all(number(event.get('ms')) is None for event in steps): return {}
+        if all(number(event.get('ms')) is None for event in self.of('step') or self.of('val')): return {}
         seconds, at = 0.0, {}
         for event in self.events:
             if event['event'] == 'checkpoint': seconds += (number(event.get('waited_ms')) or 0) / 1e3
@@ -147,7 +149,7 @@ class Run:
             if so_far is None: continue
             if tokens is not None: at.setdefault(event['step'] - 1, so_far - tokens)
             at[event['step']] = so_far
-        if not steps: at[0] = 0
+        if not steps: at = {step: step * (self.tokens_per_step() or 0) for step in self.steps_at()}
         return at
 
 

@@ -79,6 +79,12 @@ def one_of(flag, text, names):
     return fail(flag, in_quotes(text), listed, did_you_mean(text, names))
 
 
+def whole_number(flag, text, least):
+    """The number; throws ToolError if it is less than `least`."""
+    if text.isascii() and text.isdigit() and least <= int(text[:11]) < 2 ** 31: return int(text)
+    return fail(flag, in_quotes(text), f'a whole number from {least} to {2 ** 31 - 1}')
+
+
 class Parser(argparse.ArgumentParser):
     """Options of a tool; --help prints the examples first. Unknown arguments are errors."""
 

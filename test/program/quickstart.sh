@@ -33,7 +33,7 @@ said=$(cd "$scratch" && PROGRESS_SECONDS=1 build_with_progress log make)
 tree=$scratch/tree
 mkdir -p "$tree/dev" "$tree/build"
 cp -r scripts "$tree"
-cp dev/{plot,plot_references.py,run_curves.py,run_log.py,tool_main.py} "$tree/dev"
+cp dev/{plot,run_plot.py,run_log.py,tool_main.py} "$tree/dev"
 ln -s "$PWD"/{kernels,llmc} "$tree"
 for folder in deps python; do [ ! -e build/$folder ] || ln -s "$PWD/build/$folder" "$tree/build"; done
 seq 40 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"  # the last tenth, held out, starts with line 38

@@ -1,0 +1,195 @@
+# run_plot.py - the figure that dev/plot draws: runs overlaid, a panel for each measurement; unknown values leave a gap
+import math
+from collections import defaultdict
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
+
+from run_log import amount, number
+from tool_main import fail, in_quotes
+
+AXES = ('steps', 'tokens', 'hours')
+MEASURES = {'loss': 'loss (nats per token)', 'perplexity': 'perplexity', 'bits-per-byte': 'bits per byte'}
+# Okabe and Ito: distinguishable with colour blindness.
+COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000')
+GREY, DARK = '#767676', '#404040'
+STYLE = {'font.size': 10, 'text.parse_math': False, 'axes.grid': True, 'grid.color': '#e4e4e4', 'axes.edgecolor': GREY,
+         'axes.spines.top': False, 'axes.spines.right': False, 'axes.titlelocation': 'left', 'axes.titlesize': 11,
+         'axes.titleweight': 'bold', 'legend.frameon': False, 'legend.fontsize': 9.5, 'lines.linewidth': 1.6}
+# Title, event, its field, factor, and the y axis: from 0, or logarithmic if values differ by more than a factor of 4.
+PANELS = {
+    'hellaswag': ('HellaSwag acc_norm (%)', 'hellaswag', 'acc_norm', 100, 'from 0'),
+    'lr': ('learning rate', 'step', 'lr', 1, 'from 0'),  # logarithmic for several runs
+    'norm': ('gradient norm, before clipping', 'step', 'grad_norm', 1, 'log'),
+    'noise': ('noise scale (tokens)', 'step', 'noise_scale_tokens', 1, 'log'),
+    'speed': ('tokens per second', 'step', 'tokens_per_s', 1, 'from 0'),
+    'mfu': ('MFU (%)', 'step', 'mfu', 100, 'from 0'),
+}
+
+
+def clocks_of(runs, axis):
+    """The unit of the x axis, and each run's {completed steps: x}."""
+    clocks, unit, scale = [], axis, 1
+    for run in runs:
+        clocks.append({'steps': run.steps_at, 'tokens': run.tokens_at, 'hours': run.seconds_at}[axis]())
+        if not clocks[-1] and axis != 'steps':
+            fail('--x', axis, 'steps', f'{in_quotes(run.log)} does not have the {axis} of its steps')
+    if axis == 'hours':
+        longest = max(x for clock in clocks for x in clock.values())
+        unit, scale = ('hours', 3600) if longest >= 5400 else ('minutes', 60) if longest >= 90 else ('seconds', 1)
+    return unit, [{steps: x / scale for steps, x in clock.items()} for clock in clocks]
+
+
+def points(run, clock, kind, *keys):
+    """xs of a run's events whose x is known, and the numbers of each key."""
+    events = [event for event in run.of(kind) if event['step'] in clock]
+    rows = [(clock[event['step']], *(number(event.get(key)) for key in keys)) for event in events]
+    return np.array(rows, float).reshape(len(rows), 1 + len(keys)).T
+
+
+def recent(ys, steps, of):
+    """The mean or median (`of`) of the known values among the last `steps` at each known one."""
+    padded = np.concatenate((np.full(steps, math.nan), ys))
+    return np.where(np.isnan(ys), ys, of(np.lib.stride_tricks.sliding_window_view(padded, steps)[1:], axis=1))
+
+
+def measured(run, ys, measure):
+    """Losses in another measure."""
+    if measure == 'loss': return ys
+    if measure == 'perplexity': return np.exp(ys)
+    for event in reversed(run.of('val')):  # the validation's bytes per token also for training
+        loss, bits = number(event.get('loss')), number(event.get('bits_per_byte'))
+        if loss and bits is not None: return ys * (bits / loss)
+    return fail('--y', 'bits-per-byte', 'loss or perplexity',
+                f'{in_quotes(run.log)} has no validation with "bits_per_byte"')
+
+
+class Plot:
+    """The figure of runs that were read; summaries: a line of text for each run; references: runs in grey that do not
+    extend the x axis."""
+
+    def __init__(self, runs, axis='steps', smooth=20, references=(), measure='loss'):
+        self.smooth, self.measure, self.several = smooth, measure, len(runs) > 1
+        self.summaries, self.labels, self.kinds, self.drawn = [], {}, {}, defaultdict(list)
+        unit, clocks = clocks_of([*runs, *references], axis)
+        keys = [key for key, (_, kind, field, *_) in PANELS.items()
+                if any(np.isfinite(points(run, clock, kind, field)[1]).any() for run, clock in zip(runs, clocks))]
+        rows = [['loss', 'loss'], *map(list, zip(keys[::2], keys[1::2] + keys[-1:]))]  # an odd one is as wide as two
+        self.figure = Figure(figsize=(12, 3.1 + 2.4 * len(rows) + 0.1 * len(runs)), layout='constrained')
+        self.panels = self.figure.subplot_mosaic(rows, height_ratios=[2] + (len(rows) - 1) * [1])
+        self.figure.suptitle(MEASURES[measure], x=0.01, ha='left', weight='bold', size=12)
+        self.panels['loss'].set_xlabel(unit + ' of training and validation' * (axis == 'hours'))
+        for i, (run, clock) in enumerate(zip(runs, clocks)):
+            self.draw(run, clock, {'color': COLOURS[i % len(COLOURS)],
+                                   'linestyle': ('-', '--', ':', '-.')[i // len(COLOURS) % 4]})
+        xs = np.concatenate([xs for lines in self.drawn.values() for xs, _ in lines])
+        low, high = xs.min(), xs.max()
+        low = 0 if low < high / 2 or low == high else low  # a branched run starts at its resume
+        self.x_range = low, high if high > low else low + 1
+        for run, clock in zip(references, clocks[len(runs):]): self.draw(run, clock, {'color': DARK, 'linestyle': '-'})
+        for key, panel in self.panels.items():
+            panel.set_xlim(*self.x_range)
+            self.set_y_range(panel, key)
+            for which in (panel.xaxis, panel.yaxis):
+                which.set_major_formatter(lambda value, _: amount(float(f'{value:.10g}'), 4))
+            panel.yaxis.set_minor_formatter(lambda value, _: '')
+        entries = {**self.labels, **self.kinds}
+        columns = max(1, min(4, 150 // max(len(label) + 8 for label in entries)))
+        legend = self.panels['loss'].legend(entries.values(), entries, loc='lower left', bbox_to_anchor=(0, 1),
+                                            ncol=columns, borderaxespad=0.2)
+        for line in legend.get_lines()[len(self.labels):] if self.several else (): line.set_color(DARK)
+
+    def line(self, key, xs, ys, style, faint=False, **more):
+        few = {'marker': 'o', 'markersize': 3} if np.isfinite(ys).sum() < 40 else {}
+        width = {'alpha': 0.32, 'linewidth': 0.8} if faint else {'zorder': 3}
+        self.drawn[key, faint].append((xs, ys))
+        return self.panels[key].plot(xs, ys, **{**style, **few, **width, **more})[0]
+
+    def draw(self, run, clock, style):
+        """Draws a run in all panels."""
+        for key in self.panels.keys() - {'loss'}: self.draw_panel(key, run, clock, style)
+        panel, words = self.panels['loss'], []
+        xs, ys = points(run, clock, 'step', 'loss')
+        mean, ys = (measured(run, losses, self.measure) for losses in (recent(ys, self.smooth, np.nanmean), ys))
+        if np.isfinite(ys).any():
+            kind = f'training, mean of {self.smooth} steps' if self.smooth > 1 else 'training'
+            self.kinds[kind] = self.line('loss', xs, mean, style)
+            if self.smooth > 1: self.kinds['every step'] = self.line('loss', xs, ys, style, True)
+            words.append(f'training {mean[np.isfinite(mean)][-1]:.4f}')
+        xs, ys = points(run, clock, 'val', 'loss')
+        ys = measured(run, ys, self.measure)
+        xs, ys = xs[np.isfinite(ys)], ys[np.isfinite(ys)]
+        if len(ys):
+            colour = COLOURS[1] if style['color'] == COLOURS[0] and not self.several else style['color']
+            best = np.flatnonzero(ys == ys.min())[-1]
+            dots = {'color': colour, 'marker': 'o', 'linestyle': '', 'zorder': 4}
+            self.kinds['validation'] = self.line('loss', xs, ys, dots, markersize=4)
+            panel.plot(xs[best], ys[best], markersize=9, fillstyle='none', **dots)
+            # Nothing was measured between validations, and most of the loss falls before the second one.
+            panel.plot(xs[xs > 0], ys[xs > 0], '--', color=colour, linewidth=0.9, zorder=4)
+            words.append(f'validation {ys[-1]:.4f}, best {ys[best]:.4f} at {amount(xs[best])}')
+        if not words: fail(in_quotes(run.log), 'a log without a loss', 'the log of a run with at least one step')
+        self.summaries.append(f'{run.name}: ' + ', '.join([f'{len(run.of("step"))} steps', *words]))
+        label = ' ' * run.name.startswith('_') + f'{run.name}: ' + ', '.join(words)  # "_" would hide it
+        self.labels[label] = Line2D([], [], linewidth=3, **style)
+        for x in (clock[steps] for steps in run.resumes if steps in clock):
+            for panel in self.panels.values():
+                self.kinds['resumed'] = panel.axvline(x, linestyle=':', linewidth=1.2, color=style['color'])
+
+    def draw_panel(self, key, run, clock, style):
+        title, kind, field, factor, _ = PANELS[key]
+        xs, ys = points(run, clock, kind, field)
+        if key == 'noise': self.draw_noise(run, clock, style)
+        elif key in ('hellaswag', 'lr') or self.smooth == 1: self.line(key, xs, ys * factor, style)
+        else:
+            if key == 'norm': title += f': median of {self.smooth} steps'  # rare ones far above would raise a mean
+            self.line(key, xs, ys * factor, style, True)
+            self.line(key, xs, recent(ys, self.smooth, np.nanmedian if key == 'norm' else np.nanmean) * factor, style)
+        self.panels[key].set_title(title)
+
+    def draw_noise(self, run, clock, style):
+        """The noise scale, one standard deviation around it, and only the lower bound where the estimate is weak."""
+        xs, scale, deviation, least = points(run, clock, 'step', 'noise_scale_tokens', 'noise_relative_deviation',
+                                             'noise_at_least_tokens')
+        weak = np.array([e.get('noise_state') == 'weak' for e in run.of('step') if e['step'] in clock], bool)
+        scale = np.where(~weak & (scale > 0), scale, math.nan)
+        deviation = np.where(deviation < 1, deviation, math.nan)
+        panel, batch = self.panels['noise'], np.full(len(xs), run.tokens_per_step() or math.nan)
+        panel.fill_between(xs, scale * (1 - deviation), scale * (1 + deviation), color=style['color'], alpha=0.25,
+                           linewidth=0)
+        self.line('noise', xs, scale, style)
+        self.line('noise', xs, np.where(weak & (least > 0), least, math.nan), style, linestyle=':')
+        self.line('noise', xs, batch, style, linestyle='--', linewidth=1, marker='')
+        panel.set_title('band: ±1 std. dev.; dotted: at least; dashed: batch', loc='right', color=GREY, size=9,
+                        weight='normal')
+
+    def known(self, key, faint):
+        """All xs and ys of the lines drawn in a panel."""
+        xs, ys = (np.concatenate([[], *parts]) for parts in list(zip(*self.drawn[key, faint])) or [[], []])
+        inside = np.isfinite(ys) & (xs >= self.x_range[0]) & (xs <= self.x_range[1])
+        return xs[inside], ys[inside]
+
+    def set_y_range(self, panel, key):
+        """Cuts off rare peaks of single steps, and of losses a beginning far above the rest."""
+        (xs, ys), (raw_xs, raw), scale = self.known(key, False), self.known(key, True), PANELS.get(key, [''])[-1]
+        if not len(ys): return
+        begin = min(xs.max(), self.x_range[0] + (0.05 * np.ptp(self.x_range) if key == 'loss' else 0))
+        most = np.concatenate((ys[xs >= begin], np.quantile([*raw[raw_xs >= begin], *ys[-1:]], (0.005, 0.995))))
+        low, high, top = min(most.min(), ys.min()), most.max(), max(ys.max(), raw.max(initial=-math.inf))
+        if top - low <= 1.4 * (high - low): high = top
+        if key == 'lr' and self.several and high > 0:  # many schedules end at 0
+            scale, peaks = 'log', [np.nanmax(each, initial=0) for _, each in self.drawn[key, False] if len(each)]
+            low = max(min(peaks) / 100, ys[ys > 0].min())
+        if scale == 'from 0': low = min(low, 0)
+        if scale == 'log' and low > 1e-99 and high / low > 4:
+            panel.set_yscale('log')
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 100 else (1, 3)))
+            panel.set_ylim(low / (high / low) ** 0.05, high * (high / low) ** 0.05)
+        else:
+            margin = 0.04 * (high - low) or 0.1 * abs(high) or 1
+            panel.set_ylim(low - margin * (low != 0), high + margin)
+        if top > panel.get_ylim()[1]:
+            panel.text(0.995, 0.98, f'up to {amount(top, 4)}, cut off', transform=panel.transAxes, color=GREY,
+                       ha='right', va='top')
