@@ -1,4 +1,5 @@
 // symmetric_product_test.cpp - symmetric products against fp64: whole and by half, symmetry, rejected inputs
+#include "kernels/device/device.h"
 #include "kernels/matmul/matmul.h"
 #include "test/support/support.h"
 
