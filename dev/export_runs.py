@@ -5,7 +5,6 @@
 # --to wandb --follow.
 import csv
 import errno
-import importlib
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ from time import sleep, time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from run_log import is_count, number, open_runs  # noqa: E402
-from tool_main import Parser, ToolError, fail, in_quotes, one_of, tool_main, why_not  # noqa: E402
+from tool_main import Parser, ToolError, fail, in_quotes, library, one_of, tool_main, why_not  # noqa: E402
 
 SAYS = """Exports runs from their logs to CSV or Parquet tables, TensorBoard event files or wandb. Every number of a log
 is exported once, at the number of completed steps: train/loss, val/loss, ..."""
@@ -32,9 +31,9 @@ WITHOUT_NUMBERS = ('start', 'resume', 'end', 'sample')
 
 def command_line():
     parser = Parser('dev/export_runs.py', SAYS, EXAMPLES)
-    parser.add_argument('runs', nargs='*', metavar='RUN', help="a run's folder or its log.jsonl")
-    parser.add_argument('--to', metavar='FORMAT', help='csv, parquet, tensorboard or wandb; all but csv need their '
-                        'packages (parquet: pyarrow)')
+    parser.add_argument('runs', nargs='+', metavar='RUN', help="a run's folder or its log.jsonl")
+    parser.add_argument('--to', metavar='FORMAT', help='csv, parquet, tensorboard or wandb; packages that these '
+                        'need are installed in build/python')
     parser.add_argument('--follow', action='store_true', help='write new steps to TensorBoard or wandb until the runs '
                         'end, or Ctrl-C. wandb then uploads, as WANDB_MODE says')
     parser.add_argument('-o', '--output', metavar='DIR', help='output folder, created if missing; keeps existing files')
@@ -62,15 +61,6 @@ def rows_of(run):
     for steps, row in rows.items():
         if steps in seconds: row['train/seconds'] = seconds[steps]
     return sorted(rows.items())
-
-
-def library(module, package):
-    """The imported module; throws ToolError with the command to install it if it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        return fail(f"Python's package {package}", f'not usable by {sys.executable} ({error})', 'it to be installed',
-                    f'python3 -m pip install {package}, in a virtual environment')
 
 
 def wall_times(run):
@@ -173,7 +163,7 @@ def to_csv(runs, folder, _):
 
 
 def to_parquet(runs, folder, _):
-    arrow, parquet = library('pyarrow', 'pyarrow'), library('pyarrow.parquet', 'pyarrow')
+    arrow, parquet = library('pyarrow'), library('pyarrow.parquet')
 
     def write(path, names, rows):
         columns = {name: arrow.array([row.get(name) for _, row in rows], arrow.float64(), from_pandas=False)
@@ -187,10 +177,10 @@ class Board:
     """Writes a run as an event file of TensorBoard."""
 
     def __init__(self, run, folder):
-        self.messages = library('tensorboard.compat.proto.event_pb2', 'tensorboard')
-        self.summaries = library('tensorboard.compat.proto.summary_pb2', 'tensorboard')
+        self.messages = library('tensorboard.compat.proto.event_pb2')
+        self.summaries = library('tensorboard.compat.proto.summary_pb2')
         self.run, self.steps = run, 0
-        self.file = library('tensorboard.summary.writer.event_file_writer', 'tensorboard').EventFileWriter(str(folder))
+        self.file = library('tensorboard.summary.writer.event_file_writer').EventFileWriter(str(folder))
 
     def write(self, rows):
         times = wall_times(self.run)
@@ -211,7 +201,7 @@ class Board:
 
 
 def to_tensorboard(runs, folder, options):
-    library('tensorboard.summary.writer.event_file_writer', 'tensorboard')
+    library('tensorboard')
     paths = [new_path(folder, run) for run in runs]
     if options.follow: print(f'view with: tensorboard --logdir {folder}', flush=True)
     places = paths if options.follow else [partial_path(path) for path in paths]
@@ -250,7 +240,7 @@ class Upload:
 
 def to_wandb(runs, folder, options):
     # Keeps wandb from collecting data about machine, code and packages: the log already has what the run needs.
-    wandb = library('wandb', 'wandb')
+    wandb = library('wandb')
     wanted = {'console': 'off', 'silent': True, 'disable_git': True, 'save_code': False, 'x_disable_stats': True,
               'x_disable_meta': True, 'x_save_requirements': False}
     known = getattr(wandb.Settings, 'model_fields', wanted)
@@ -274,7 +264,6 @@ def run(options):
     if options.follow and options.to not in ('tensorboard', 'wandb'):
         fail('--follow', f'set with --to {options.to}', '--to tensorboard or wandb', 'a table is made of a whole log')
     if options.output is None: fail('-o', 'not given', 'the folder to write to')
-    if not options.runs: fail('RUN', 'not given', "a run's folder or its log.jsonl")
     runs, folder = open_runs(options.runs, keys=None), Path(options.output)
     for one in runs:
         if options.follow or rows_of(one): continue

@@ -134,18 +134,19 @@ class Exports(WithFolder):
         for words, said in (((run, '-o', out), '--to is not given; expected csv, parquet, tensorboard or wandb'),
                             (('--to', 'tensorbord', run, '-o', out), 'did you mean tensorboard?'),
                             (('--to', 'csv', '--follow', run, '-o', out), '--follow is set with --to csv; expected'),
-                            (('--to', 'csv', run), '-o is not given'), (('--to', 'csv', '-o', out), 'RUN is not given'),
+                            (('--to', 'csv', run), '-o is not given'), (('--to', 'csv', '-o', out), 'arguments are required: RUN'),
                             (('--too', 'csv', run), 'did you mean --to?'),
                             (('--to', 'csv', self.log('new', start()), '-o', out), 'a log without numbers')):
             self.assertIn(said, self.refused(export_runs, *words))
         (self.folder / 'file').write_text('')
         said = self.refused(export_runs, '--to', 'csv', run, '-o', self.folder / 'file/x', code=1)
         self.assertIn('expected a folder that can be written to; not a directory', said)
-        with mock.patch.dict('sys.modules', {'tensorboard': None, 'wandb': None}):
+        with mock.patch.dict('sys.modules', {'tensorboard': None, 'wandb': None}), \
+                mock.patch.dict(os.environ, PIP_NO_INDEX='1'):
             for package in ('tensorboard', 'wandb'):
-                with mock.patch('importlib.import_module', side_effect=ImportError('none')):
-                    self.assertIn(f'python3 -m pip install {package}',
-                                  self.refused(export_runs, '--to', package, run, '-o', out))
+                code, _, err = self.run_tool(export_runs, '--to', package, run, '-o', out)
+                self.assertEqual(code, 1)
+                self.assertIn(f'-m pip install {package}\n', err)
         self.assertFalse(out.exists())
 
     @unittest.skipUnless(has('tensorboard'), 'no tensorboard')
