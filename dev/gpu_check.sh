@@ -19,10 +19,7 @@
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
-usage() {
-    echo "error: $1; expected gpu_check.sh 1|2|3 [--rehearse] [--list] [FOLDER]" >&2
-    exit 2
-}
+usage() { refuse "$1; expected gpu_check.sh 1|2|3 [--rehearse] [--list] [FOLDER]"; }
 rehearse=false list=false part='' folder=''
 for argument in "$@"; do
     case $argument in
@@ -37,11 +34,8 @@ done
 folder=$(realpath -m "${folder:-$(dirname "$0")/../build/gpu_check}")/part$part
 cd "$(dirname "$0")/.." || exit 1
 work=$PWD/build/gpu_check_work memory=$work
-if ! $rehearse && ! $list && ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
-    echo "error: nvidia-smi finds no GPU; expected one of compute capability 8.0 or later;" \
-        "--rehearse runs the steps without one" >&2
-    exit 2
-fi
+$rehearse || $list || nvidia-smi -L 2>/dev/null | grep -q GPU || refuse "nvidia-smi finds no GPU; expected one of" \
+    "compute capability 8.0 or later; --rehearse runs the steps without one"
 # shellcheck source=dev/gpu_check/steps.sh
 . dev/gpu_check/steps.sh
 # shellcheck source=dev/gpu_check/report.sh

@@ -17,19 +17,16 @@
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
-refuse() {
-    echo "error: $*; see $(basename "$0") --help" >&2
-    exit 2
-}
+see="see $(basename "$0") --help"
 out='' seeds='1 2 3' jobs=$(nproc) plotted=6 varied=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    case $1 in -o | --vary | --seeds | --jobs | --plotted) ;; *) refuse "unexpected argument \"$1\"" ;; esac
-    [ $# -ge 2 ] && [ "$2" != -- ] || refuse "$1 has no value"
+    case $1 in -o | --vary | --seeds | --jobs | --plotted) ;; *) refuse "unexpected argument \"$1\"; $see" ;; esac
+    [ $# -ge 2 ] && [ "$2" != -- ] || refuse "$1 has no value; $see"
     case $1 in
         -o) out=$2 ;;
         --vary)
             read -ra words <<<"$2"
-            [ ${#words[@]} -ge 2 ] && [[ ${words[0]} = -* ]] || refuse "--vary is \"$2\"; expected a flag and values"
+            [ ${#words[@]} -ge 2 ] && [[ ${words[0]} = -* ]] || refuse "--vary is \"$2\"; expected a flag and values; $see"
             varied+=("$2")
             ;;
         --seeds) seeds=$2 ;;
@@ -38,13 +35,13 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
     shift 2
 done
-[ -n "$out" ] || refuse "-o is not given; expected the folder of the sweep"
-[ ${#varied[@]} -gt 0 ] || refuse "--vary is not given; expected a flag and its values"
-[ $# -ge 2 ] || refuse "expected -- and the program with its flags, after the options"
+[ -n "$out" ] || refuse "-o is not given; expected the folder of the sweep; $see"
+[ ${#varied[@]} -gt 0 ] || refuse "--vary is not given; expected a flag and its values; $see"
+[ $# -ge 2 ] || refuse "expected -- and the program with its flags, after the options; $see"
 # shellcheck disable=SC2086
 whole_numbers "$jobs" "$plotted" $seeds
 shift
-command -v "$1" >/dev/null || refuse "\"$1\" is not a program"
+command -v "$1" >/dev/null || refuse "\"$1\" is not a program; $see"
 mkdir -p "$out"
 threads=()
 [[ " $* " = *" --threads"[\ =]* ]] || threads=(--threads $(($(nproc) > jobs ? $(nproc) / jobs : 1)))

@@ -37,12 +37,10 @@ if files_of catch2/catch_all.hpp >/dev/null 2>&1; then
 else
     headers+=(catch2/catch.hpp)
 fi
-files=$(included) || {
-    echo "error: some of these headers are missing: ${headers[*]};" \
+files=$(included) ||
+    refuse "some of these headers are missing: ${headers[*]};" \
         "expected the packages libcxxopts-dev, nlohmann-json3-dev, libxxhash-dev, libpcre2-dev, zlib1g-dev," \
-        "libzstd-dev and catch2" >&2
-    exit 2
-}
+        "libzstd-dev and catch2"
 
 # Files outside the libraries' own folders belong to the compiler and are not copied.
 gathered=$(mktemp -d)
@@ -61,8 +59,8 @@ done
 mkdir -p "$gathered/licences" "$gathered/bin" "$gathered/lib"
 for library in "${libraries[@]}"; do
     path=$("${CXX:-g++}" -print-file-name=$library)
-    [ -f "$path" ] || { echo "error: the compiler does not find $library; expected it from libpcre2-dev, zlib1g-dev," \
-        "libzstd-dev and catch2" >&2; exit 2; }
+    [ -f "$path" ] || refuse "the compiler does not find $library; expected it from libpcre2-dev, zlib1g-dev," \
+        "libzstd-dev and catch2"
     cp "$path" "$gathered/lib/"
 done
 scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include "$gathered/include"

@@ -8,7 +8,7 @@ set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
 most_words 1 "$@"
-case ${1:-} in -*) echo "error: \"$1\" is not a folder; expected one; see --help" >&2; exit 2 ;; esac
+[[ ${1:-} != -* ]] || refuse "\"$1\" is not a folder; expected one; see --help"
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-$here/../data/gpt2}
 readonly sha256=1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5

@@ -1,5 +1,6 @@
 # help.sh - sourced first by scripts: -h and --help print the comment at the beginning of the script
 #
+#   refuse MESSAGE...         prints the error and exits with 2
 #   most_words COUNT "$@"     refuses more than COUNT arguments
 #   whole_numbers "$@"        refuses arguments that are not positive integers
 # shellcheck shell=bash
@@ -10,19 +11,20 @@ case ${1:-} in
         ;;
 esac
 
+refuse() {
+    echo "error: $*" >&2
+    exit 2
+}
+
 most_words() {
     local most=$1
     shift
-    [ $# -gt "$most" ] || return 0
-    shift "$most"
-    echo "error: unexpected argument \"$1\"; see $(basename "$0") --help" >&2
-    exit 2
+    [ $# -le "$most" ] || refuse "unexpected argument \"${*:most + 1:1}\"; see $(basename "$0") --help"
 }
 
 whole_numbers() {
     local word
     for word; do
-        [[ $word =~ ^[1-9][0-9]{0,8}$ ]] ||
-            { echo "error: \"$word\" is not a positive integer; see $(basename "$0") --help" >&2; exit 2; }
+        [[ $word =~ ^[1-9][0-9]{0,8}$ ]] || refuse "\"$word\" is not a positive integer; see $(basename "$0") --help"
     done
 }

@@ -133,14 +133,12 @@ name_lacking() {
 if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         name_lacking
-        echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get;" \
-            "install them with the package manager of this system and run this again" >&2
-        exit 2
+        refuse "these are missing: ${missing[*]} (Debian's names); this system has no apt-get;" \
+            "install them with the package manager of this system and run this again"
     fi
     [ ${#as_root[@]} -eq 0 ] || command -v sudo >/dev/null || {
         name_lacking
-        echo "error: these are missing: ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2
-        exit 2
+        refuse "these are missing: ${missing[*]}; run as root: apt-get install ${missing[*]}"
     }
     echo "installing: ${missing[*]}"
     apt_get update
@@ -151,10 +149,8 @@ if [ ${#missing[@]} -gt 0 ]; then
         exit 2
     fi
     mapfile -t missing < <(missing_commands)
-    if [ ${#missing[@]} -gt 0 ]; then
-        echo "error: these are still missing after apt-get installed them: ${missing[*]}; check PATH" >&2
-        exit 2
-    fi
+    [ ${#missing[@]} -eq 0 ] ||
+        refuse "these are still missing after apt-get installed them: ${missing[*]}; check PATH"
 fi
 
 if [ -n "$nvcc" ] && [ ! -e build/deps/include/cudnn_frontend.h ]; then

@@ -7,16 +7,10 @@ mpirun_flags=(--bind-to none)
 # Allows more ranks than cores in Open MPI 4 and 5. MPICH always allows it and has no flag --oversubscribe.
 oversubscribe() { export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe; }
 
-refuse() {
-    echo "error: $*" >&2
-    exit 2
-}
-
 # The program to start, ${PROGRAM:-train_gpt2}, as a path.
 program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")
-if ! [ -f "$program" ] || ! [ -x "$program" ]; then
+[ -f "$program" ] && [ -x "$program" ] ||
     refuse "PROGRAM is $program; expected an executable program; build it with make"
-fi
 [[ ${RANKS:-1} =~ ^[1-9][0-9]*$ ]] || refuse "RANKS is $RANKS; expected a positive integer"
 
 # mpirun refuses to run as root, the usual user in a container, unless both variables are set.

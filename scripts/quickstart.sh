@@ -15,10 +15,7 @@ set -euo pipefail
 . "$(dirname "$(realpath "$0")")/progress.sh"
 texts=()
 for text in "$@"; do
-    [ -f "$text" ] || {
-        echo "error: \"$text\" is not a file; expected text files, or no argument for the King James Bible" >&2
-        exit 2
-    }
+    [ -f "$text" ] || refuse "\"$text\" is not a file; expected text files, or no argument for the King James Bible"
     texts+=("$(realpath -- "$text")")
 done
 cd "$(dirname "$(realpath "$0")")/.."
@@ -26,18 +23,17 @@ minutes=${QUICKSTART_MINUTES:-3}
 dtype=${QUICKSTART_DTYPE:-fp32}
 [[ $minutes =~ ^[0-9]{0,4}\.?[0-9]+$ ]] &&
     awk -v minutes="$minutes" 'BEGIN { exit !(minutes > 0 && minutes < 10000) }' ||
-    { echo "error: QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5" >&2; exit 2; }
+    refuse "QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5"
 [[ $dtype =~ ^(fp32|bf16)$ ]] ||
-    { echo "error: QUICKSTART_DTYPE is \"$dtype\"; expected fp32 or bf16" >&2; exit 2; }
+    refuse "QUICKSTART_DTYPE is \"$dtype\"; expected fp32 or bf16"
 
 needs=(build)
 if [ ${#texts[@]} -eq 0 ]; then
     if command -v apt-get >/dev/null; then
         needs=()
     elif [ ! -e data/bible/bible_val_000000.bin ] && ! command -v bible >/dev/null; then
-        echo "error: the program bible, with the King James Bible, is missing, and this system has no apt-get;" \
-            "expected it, or a text: scripts/quickstart.sh my.txt" >&2
-        exit 2
+        refuse "the program bible, with the King James Bible, is missing, and this system has no apt-get;" \
+            "expected it, or a text: scripts/quickstart.sh my.txt"
     fi
 fi
 scripts/install_deps.sh "${needs[@]}"
@@ -92,8 +88,8 @@ done
 tokens=$(wc -c "${shards}_train"_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
 batch=16 length=128
 while [ $((batch * length)) -ge "$tokens" ] && [ $length -gt 16 ]; do length=$((length / 2)); done
-train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
-    -b $batch -t $length --dtype "$dtype" --shuffle --optimizer muon --lr 1e-2 --final-lr-fraction 0
+train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e "custom:l=4,h=4,c=128,t=$length"
+    -b "$batch" -t "$length" --dtype "$dtype" --shuffle --optimizer muon --lr 1e-2 --final-lr-fraction 0
     -v 100 --val-tokens 16384  # takes as long as 3 steps, on any machine
     -s 1000000000 --samples 2 -g 300 --max-minutes "$minutes" -o "$out")
 [ -z "$words" ] || train+=(--prompt "$words")

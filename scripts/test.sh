@@ -24,12 +24,12 @@ set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
 most_words 1 "$@"
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 tier=${1:-default}
 case $tier in
     default | kernels | host | ranks | run | cuda | all) ;;
     --times) exec scripts/test_times.sh compare ;;
-    *) echo "error: unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda or all" >&2; exit 2 ;;
+    *) refuse "unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda or all" ;;
 esac
 scripts/install_deps.sh tests || exit 1
 # Downloads the merges only if they are missing. Without them the tests of GPT-2's token ids are skipped.

@@ -18,10 +18,6 @@ set -uo pipefail
 . "$(dirname "$(realpath "$0")")/help.sh"
 most_words 1 "$@"
 cd "$(dirname "$0")/.." || exit
-refuse() {
-    echo "error: $*" >&2
-    exit 2
-}
 case ${1:-} in '' | root) ;; *) refuse "unknown argument \"$1\"; expected root, or none" ;; esac
 for tool in aarch64-linux-gnu-g++ qemu-aarch64-static jq; do
     command -v $tool >/dev/null ||

@@ -18,10 +18,6 @@
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
-refuse() {
-    echo "error: $*" >&2
-    exit 2
-}
 distribution=debian-13 cuda='' mirror=''
 while [ $# -gt 0 ]; do
     case $1 in

@@ -12,7 +12,7 @@ set -euo pipefail
 most_words 1 "$@"
 cd "$(dirname "$0")/.."
 times=build/test_times.tsv
-[ -s $times ] || { echo "error: $times is missing; run scripts/test.sh first" >&2; exit 2; }
+[ -s $times ] || refuse "$times is missing; run scripts/test.sh first"
 case ${1:-} in
     shares)
         awk -F '\t' '
@@ -67,5 +67,5 @@ case ${1:-} in
                 printf "%8.1f %8.1f %+8.1f  total\n", sum_then, sum_now, sum_now - sum_then
             }' $times
         ;;
-    *) echo "error: ${1:-no argument}; expected shares or compare" >&2; exit 2 ;;
+    *) refuse "${1:-no argument}; expected shares or compare" ;;
 esac

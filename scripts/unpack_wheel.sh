@@ -5,7 +5,7 @@ set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
 most_words 3 "$@"
-[ $# -eq 3 ] || { echo "usage: unpack_wheel.sh PACKAGE==VERSION PART FOLDER" >&2; exit 2; }
+[ $# -eq 3 ] || refuse "expected PACKAGE==VERSION PART FOLDER; see --help"
 python3 -m pip --version >/dev/null 2>&1 || {
     echo "error: python3 with pip is missing; expected it to download $1; run: apt-get install python3-pip" >&2
     exit 1

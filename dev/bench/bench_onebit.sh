@@ -17,27 +17,19 @@ set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 program=$(realpath -m "${PROGRAM:-build/cpu/bench_onebit}") rounds=${ROUNDS:-5} file=
 if [ "${1:-}" = -o ]; then
-    [ $# -ge 2 ] || { echo "error: -o is the last argument; expected a file after it" >&2; exit 2; }
+    [ $# -ge 2 ] || refuse "-o is the last argument; expected a file after it"
     file=$2
     shift 2
 fi
 [ $# -gt 0 ] || set -- 0.1 1 10
-refuse() {
-    echo "error: $1" >&2
-    exit 2
-}
-for rate; do
-    if ! [[ $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || ! awk "BEGIN { exit !($rate >= 0.001 && $rate <= 100) }"; then
-        refuse "\"$rate\" is not a rate; expected Gbit/s, 0.001 to 100"
-    fi
-done
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || refuse "ROUNDS is \"$rounds\"; expected a whole number, 1 or more"
+# shellcheck source=dev/bench/limited_link.sh
+. dev/bench/limited_link.sh
+rates "$@"
+whole_numbers "$rounds"
 if [ -n "$file" ]; then { : >>"$file"; } 2>/dev/null || refuse "$file cannot be written; pass another file with -o"; fi
 [ -x "$program" ] || refuse "no $program; run make DEVICE=cpu tools first"
 
 command -v jq >/dev/null || { echo "skipped: no jq"; exit 77; }
-# shellcheck source=dev/bench/limited_link.sh
-. dev/bench/limited_link.sh
 make_hosts
 export PROGRAM=$program
 
@@ -47,8 +39,7 @@ header+='| 1-bit MB | bf16 MB | fp32 MB | link in bf16, fp32 |'
 read -ra flags <<<"${FLAGS:-}"
 status=0
 for rate; do
-    bits=$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")
-    limit "$bits"
+    limit "$rate"
     on_first_host \
         scripts/run_two_nodes.sh --rounds "$rounds" ${flags[@]+"${flags[@]}"} --json >"$work/json" 2>"$work/errors" ||
         { cat "$work/json" "$work/errors" >&2; exit 1; }

@@ -6,21 +6,21 @@
 # checkpoint: how long training waited for it (`waited_ms` in the log, the copy to host memory), and how much longer the
 # first half of the following steps took, which overlap with the write, than the same number of median steps of the
 # second half. So a machine whose speed varies from minute to minute has little effect. The checkpoints go to a folder
-# in DIR=runs and are deleted. Needs a CPU build and an otherwise idle machine.
+# in runs/ and are deleted. Needs a CPU build and an otherwise idle machine.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 2 "$@"
 whole_numbers "$@"
 cd "$(dirname "$0")/../.."
-bin=${BIN:-build/cpu/train_gpt2} dir=${DIR:-runs}
+bin=build/cpu/train_gpt2
 every=${1:-12} saves=${2:-8}
-[ -x "$bin" ] || { echo "error: no $bin; run make DEVICE=cpu all tools first" >&2; exit 2; }
-mkdir -p "$dir"
-work=$(mktemp -d "$dir/checkpoint_cost.XXXXXX")
+[ -x $bin ] || refuse "no $bin; run make DEVICE=cpu all tools first"
+mkdir -p runs
+work=$(mktemp -d runs/checkpoint_cost.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 build/cpu/random_shard "$work/train.bin" 2000000 >/dev/null
-"$bin" -i "$work/train.bin" -e d12 -b 1 -t 256 -x $((every * (saves + 1))) -n "$every" --keep-checkpoints 1 \
+$bin -i "$work/train.bin" -e d12 -b 1 -t 256 -x $((every * (saves + 1))) -n "$every" --keep-checkpoints 1 \
     -o "$work/run" >"$work/out" 2>&1 || { tail -n 5 "$work/out" >&2; exit 1; }
 python3 - "$work/run/log.jsonl" "$every" "$saves" <<'PYTHON'
 import json, statistics, sys

@@ -15,10 +15,7 @@ cd "$(dirname "$0")/../.."
 shopt -s nullglob globstar
 build=${1:-build/cuda}
 reports=("$build"/kernels/**/*.ptxas)
-if [ ${#reports[@]} -eq 0 ]; then
-    echo "error: $build/kernels has no .ptxas file; expected a CUDA build: make DEVICE=cuda" >&2
-    exit 2
-fi
+[ ${#reports[@]} -gt 0 ] || refuse "$build/kernels has no .ptxas file; expected a CUDA build: make DEVICE=cuda"
 
 # One line per kernel and architecture: name, architecture, registers, bytes of shared memory, of stack and of spills.
 # Then one line per kernel.

@@ -14,7 +14,7 @@ most_words 2 "$@"
 cd "$(dirname "$(realpath "$0")")/../.."
 steps=${1:-1000} seeds=${2:-3}
 [[ $steps =~ ^[0-9]+$ && $seeds =~ ^[0-9]+$ && $steps -ge 50 && $seeds -ge 1 ]] ||
-    { echo "error: expected numbers of steps, at least 50, and of seeds; not \"$*\"" >&2; exit 2; }
+    refuse "expected numbers of steps, at least 50, and of seeds; not \"$*\""
 [ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
 data=data/bible
 if [ ! -e $data/bible_val_000000.bin ]; then

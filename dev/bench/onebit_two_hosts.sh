@@ -2,45 +2,35 @@
 # onebit_two_hosts.sh [GBIT_S [STEPS]] - step times and loss against time of a small model on two hosts joined by a slow
 # link (limited_link.sh), with AdamW and with 1-bit Adam
 #
-# Defaults: 0.1 Gbit/s and 300 steps; 1-bit Adam freezes after a fifth of them. RANKS_OF_HOST=N starts N ranks on each
-# host (default 1); with more than 1, a third run compresses between hosts only (--onebit-hierarchical). Prints a table
-# and draws runs/onebit_two_hosts.png. Takes some ten minutes, most of them for AdamW.
+# Defaults: 0.1 Gbit/s and 300 steps; 1-bit Adam freezes after a fifth of them. Prints a table and draws
+# runs/onebit_two_hosts.png. Takes some ten minutes, most of them for AdamW.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 2 "$@"
 cd "$(dirname "$(realpath "$0")")/../.."
-rate=${1:-0.1} steps=${2:-300} ranks=${RANKS_OF_HOST:-1}
-[ $# -le 2 ] || { echo "error: expected a rate and a number of steps; not \"$*\"" >&2; exit 2; }
-[[ $ranks =~ ^[1-9]$ ]] || { echo "error: RANKS_OF_HOST is \"$ranks\"; expected 1 to 9" >&2; exit 2; }
-[[ $rate =~ ^[0-9]+(\.[0-9]+)?$ && $steps =~ ^[0-9]+$ && $steps -ge 20 ]] &&
-    awk "BEGIN { exit !($rate >= 0.001 && $rate <= 100) }" ||
-    { echo "error: expected a rate of 0.001 to 100 Gbit/s and a number of steps, at least 20; not \"$*\"" >&2; exit 2; }
-[ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
+rate=${1:-0.1} steps=${2:-300}
 # shellcheck source=dev/bench/limited_link.sh
 . dev/bench/limited_link.sh
+rates "$rate"
+[[ $steps =~ ^[0-9]+$ && $steps -ge 20 ]] || refuse "STEPS is \"$steps\"; expected 20 or more"
+[ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
 make_hosts
-limit "$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")"
+limit "$rate"
 bible -f gen1:1-rev22:21 >"$work/bible.txt"
 build/cpu/tokenize -o "$work" --name bible --document-key '^([^:]+):' "$work/bible.txt" >/dev/null
-printf '10.98.0.1 slots=%d\n10.98.0.2 slots=%d\n' "$ranks" "$ranks" >"$HOSTFILE"
 mkdir -p runs
-freeze=$((steps / 5)) runs=(adamw 1-bit)
-[ "$ranks" = 1 ] || runs+=(hierarchical)
+freeze=$((steps / 5))
 PROGRAM=$(realpath build/cpu/train_gpt2)
 export PROGRAM
-for run in "${runs[@]}"; do
+for run in adamw 1-bit; do
     echo "running $run, $steps steps" >&2
     flags=()
     [ "$run" = adamw ] || flags=(--optimizer onebit-adam --onebit-freeze-step "$freeze")
-    [ "$run" != hierarchical ] || flags+=(--onebit-hierarchical)
     on_first_host scripts/run_two_nodes.sh -i "$work/bible_train_*.bin" -j "$work/bible_val_*.bin" \
         -e custom:l=4,h=4,c=256,t=128 -b 4 -t 128 -x "$steps" -v $((steps / 10)) --val-tokens 16384 --shuffle \
         --lr 1e-3 -u $((steps / 10)) --threads 1 -o "$work/$run" ${flags[@]+"${flags[@]}"} >"$work/$run.txt" 2>&1 ||
         { tail -n 5 "$work/$run.txt" >&2; exit 1; }
-    # minutes of training since the start, and the loss
-    jq -r 'select(.event == "step") | [.ms, .loss] | @tsv' "$work/$run/log.jsonl" |
-        awk '{ t += $1; printf "%g\t%s\n", t / 60000, $2 }' >"$work/$run.curve"
 done
 
 # median FILE FIRST LAST FIELD: median of a field over the steps after FIRST up to LAST
@@ -54,13 +44,12 @@ row() {
         "$(median "$2" "$3" "$4" 'bytes_sent / 1e6')"
 }
 last() { jq -s 'map(select(.event == "val")) | last.loss' "$work/$1/log.jsonl"; }
-minutes() { tail -n 1 "$work/$1.curve" | cut -f 1; }
+minutes() { jq -s 'map(select(.event == "step").ms) | add / 60000' "$work/$1/log.jsonl"; }
 echo "| $rate Gbit/s, two hosts | ms per step | tokens/s | MB sent |"
 echo "|---|---|---|---|"
 row AdamW adamw 2 "$steps"
 row "1-bit Adam, warm-up" 1-bit 2 "$freeze"
 row "1-bit Adam, compressed" 1-bit $((freeze + 1)) "$steps"
-[ "$ranks" = 1 ] || row "1-bit Adam, compressed by host" hierarchical $((freeze + 1)) "$steps"
 printf '\n%d steps: AdamW %.2f minutes to a validation loss of %.4f, 1-bit Adam %.2f minutes to %.4f\n' "$steps" \
     "$(minutes adamw)" "$(last adamw)" "$(minutes 1-bit)" "$(last 1-bit)"
-dev/plot "${runs[@]/#/$work/}" --x hours -o runs/onebit_two_hosts.png >/dev/null
+dev/plot "$work"/{adamw,1-bit} --x hours -o runs/onebit_two_hosts.png >/dev/null

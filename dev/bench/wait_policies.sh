@@ -13,13 +13,10 @@ set -euo pipefail
 most_words 2 "$@"
 whole_numbers "$@"
 cd "$(dirname "$0")/../.."
-bin=${BIN:-build/cpu/train_gpt2}
+bin=build/cpu/train_gpt2
 steps=${1:-30} rounds=${2:-3}
-for need in "$bin" build/cpu/random_shard data/bible/bible_train_000000.bin; do
-    [ -e "$need" ] || {
-        echo "error: no $need; run DEVICE=cpu scripts/quickstart.sh and make DEVICE=cpu tools first" >&2
-        exit 2
-    }
+for need in $bin build/cpu/random_shard data/bible/bible_train_000000.bin; do
+    [ -e "$need" ] || refuse "no $need; run DEVICE=cpu scripts/quickstart.sh and make DEVICE=cpu tools first"
 done
 work=$(mktemp -d)
 busy=()
@@ -30,14 +27,14 @@ build/cpu/random_shard "$work/train.bin" 2000000 >/dev/null
 step_ms() {
     local flags environment=()  # data, model, steps
     case $1 in
-        quickstart) flags=("data/bible/bible_train_*.bin" -e custom:l=4,h=4,c=128,t=128 -b 8 -t 128 -x "$steps") ;;
+        quickstart) flags=("data/bible/bible_train_*.bin" -e "custom:l=4,h=4,c=128,t=128" -b 8 -t 128 -x "$steps") ;;
         124M) flags=("$work/train.bin" -e d12 -b 1 -t 256 -x 4) ;;
     esac
     case $2 in
         spin) environment=(GOMP_SPINCOUNT=300000) ;;
         sleep) environment=(OMP_WAIT_POLICY=passive) ;;
     esac
-    timeout -s KILL "${LIMIT:-60}" env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "${environment[@]}" "$bin" \
+    timeout -s KILL "${LIMIT:-60}" env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "${environment[@]}" $bin \
         -i "${flags[@]}" --tune=off >"$work/out" 2>&1 || true
     awk '/^step [0-9]/ && $5 ~ /e[-+]/ { print $7 }' "$work/out" | sort -n |
         awk '{ ms[NR] = $1 } END { print NR ? ms[int((NR + 1) / 2)] : 1e9 }'

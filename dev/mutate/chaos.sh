@@ -16,24 +16,24 @@ if [[ ${1:-} =~ ^[^-] ]]; then
     shift
 fi
 whole_numbers "$kills"
-[[ ${1:--} = -* ]] || { echo "error: unexpected argument \"$1\"; expected flags of train_gpt2" >&2; exit 2; }
+[[ ${1:--} = -* ]] || refuse "unexpected argument \"$1\"; expected flags of train_gpt2"
 flags=("$@")
 cd "$(dirname "$0")/../.."
 RANDOM=${SEED:-1}
-bin=${BIN:-build/cpu/train_gpt2}
-[ -x "$bin" ] || { echo "error: no $bin; make DEVICE=cpu all" >&2; exit 2; }
+bin=build/cpu/train_gpt2
+[ -x $bin ] || refuse "no $bin; make DEVICE=cpu all"
 command -v mpirun >/dev/null || { echo "no mpirun found"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
 work=$(mktemp -d)
 trap 'pkill -KILL -f "$work/killed" 2>/dev/null || true; rm -rf "$work"' EXIT
-"$(dirname "$bin")/tokenize" -o "$work" --hold-out 2 README.md llmc/RUNS.md scripts/README.md >/dev/null
+build/cpu/tokenize -o "$work" --hold-out 2 README.md llmc/RUNS.md scripts/README.md >/dev/null
 
 # More steps than the killed runs make on an idle machine; a checkpoint every second step.
 steps=$((12 * kills + 20))
 start() {  # FOLDER FLAGS...
     local folder=$1
     shift
-    exec mpirun --bind-to none --oversubscribe -np 2 "$bin" -i "$work/text_train_*.bin" -e custom:l=2,h=2,c=64,t=32 \
+    exec mpirun --bind-to none --oversubscribe -np 2 $bin -i "$work/text_train_*.bin" -e custom:l=2,h=2,c=64,t=32 \
         -t 32 -b 2 -d 2048 -x $steps --epochs 1000000 -n 2 -z 1 --dtype bf16 --stochastic-rounding --shuffle \
         --keep-checkpoints 2 --threads 1 --tune=off "${flags[@]}" -o "$folder" "$@"
 }

@@ -4,13 +4,12 @@
 # Skips each __syncthreads() and __syncwarp() of kernels/ (or of FILE...) in turn, without recompiling, and runs the
 # kernel's tests as scripts/test.sh runs them on fibers, in four orders of threads, then in the build that detects
 # races, until one fails. If none fails the barrier SURVIVES: the kernel does not need it, or a test is missing. The
-# exit status is then 1; also if a run takes longer than TIMEOUT seconds (300), which decides nothing.
+# exit status is then 1; also if a run takes longer than 300 seconds, which decides nothing.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 export OMP_WAIT_POLICY=passive
-limit=${TIMEOUT:-300}
 fibers=build/fibers/tests races=build/fibers-thread/tests
 # The same builds as in scripts/test.sh.
 make -j"$(nproc)" DEVICE=fibers UNITE="kernels llmc test" $fibers >/dev/null || exit 1
@@ -24,7 +23,7 @@ run() {
         races) program=$races order=forward filter+="~[large]~[races]~[at_once]" ;;
         *) filter+="~[one_order]~[large]" ;;
     esac
-    SIMT_ORDER=$order timeout "$limit" $program "$filter" --abort >"$log" 2>&1
+    SIMT_ORDER=$order timeout 300 $program "$filter" --abort >"$log" 2>&1
 }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -5,14 +5,14 @@
 # It runs the CUDA build on the stand-ins for NVIDIA's libraries (make -f test/stand_in/Makefile). A run detects a
 # change if its exit code, log or model differs from the unchanged run, on any of three schedules; freed host memory is
 # overwritten. A place is the call path from main() to the library's function; once one path to a function of ours
-# detects a change, its other paths are not tried. NAME: one of the runs below (default: all). $OUT
-# (build/mutate_events.txt) gets a line for each place and change: noticed or unnoticed, and how. Exit status 1 if a
+# detects a change, its other paths are not tried. NAME: one of the runs below (default: all).
+# build/mutate_events.txt gets a line for each place and change: noticed or unnoticed, and how. Exit status 1 if a
 # change is unnoticed and not listed in may_pass(), if a listed one is noticed, or if no run reaches a listed place;
 # --judge checks only this, for the FILE of earlier runs.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 
 # Changes that no run detects, and why the call stays.
 may_pass() {
@@ -54,8 +54,8 @@ check_changes() {
 if [ "${1:-}" = --judge ]; then check_changes "${2:?FILE}" 0; exit; fi
 
 bin=build/stand-in/train_gpt2
-[ -x $bin ] || { echo "error: no $bin; make -f test/stand_in/Makefile" >&2; exit 2; }
-out=${OUT:-build/mutate_events.txt}
+[ -x $bin ] || refuse "no $bin; make -f test/stand_in/Makefile"
+out=build/mutate_events.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Without malloc's cache of small blocks, whose blocks are not overwritten.
@@ -64,7 +64,7 @@ export STAND_IN_FREE=now STAND_IN_GPUS=4 XDG_CACHE_HOME=$work OMPI_ALLOW_RUN_AS_
 build/cpu/tokenize -o "$work" --hold-out 2 README.md test/README.md >/dev/null || exit 2
 base=(-i "$work/text_train_*.bin" -t 16 -b 1 -d 64 -x 3 --tune=off)
 validated=(-j "$work/text_val_*.bin" -v 2 --val-tokens 96 -s 2 --sample-tokens 2)
-small=(-e custom:l=1,h=2,c=32,t=16)
+small=(-e "custom:l=1,h=2,c=32,t=16")
 names=(alone unvalidated recompute nccl nccl_unequal mpi mpi_plain mpi_unvalidated resumed muon muon_mpi muon_resumed)
 declare -A runs=(
     [alone]=""
@@ -123,7 +123,7 @@ for begun in begun muon_begun; do
 done
 : >"$out"
 for name in "$@"; do
-    [[ " ${names[*]} " == *" $name "* ]] || { echo "error: no run \"$name\"; expected: ${names[*]}" >&2; exit 2; }
+    [[ " ${names[*]} " == *" $name "* ]] || refuse "no run \"$name\"; expected: ${names[*]}"
 done
 for name in "${@:-${names[@]}}"; do
     STAND_IN_SITES=$work/$name.sites start "$name" "$work/$name" || { cat "$work/$name.out"; exit 1; }
