@@ -1,14 +1,5 @@
 #!/usr/bin/env python3
-"""check_tokenizer.py - compares dev/tokenize with OpenAI's tiktoken, and opens a saved model's folder in transformers
-
-    dev/peers/check_tokenizer.py FILE...         compares the ids of dev/tokenize --tokenizer gpt2 with tiktoken's
-    dev/peers/check_tokenizer.py --model FOLDER  AutoTokenizer, and pipeline("text-generation") if torch is installed
-
-Needs tiktoken and numpy, or transformers, for example in a virtual environment. tiktoken gets GPT-2's ranks from
---merges, because it would download its own table. The comparison skips bytes that are not UTF-8, which tiktoken does
-not accept. Exit codes: 0 equal, 1 different, 2 wrong arguments.
-"""
-import argparse
+# check_tokenizer.py - compares dev/tokenize with OpenAI's tiktoken, and opens a saved model's folder in transformers
 import os
 import pathlib
 import subprocess
@@ -17,12 +8,18 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "dev"))
+from tool_main import Parser, ToolError, fail, in_quotes, tool_main  # noqa: E402
+
+SAYS = "Compares dev/tokenize with OpenAI's tiktoken, and opens a saved model's folder in transformers."
+EXAMPLES = """\
+    dev/peers/check_tokenizer.py FILE...         compares the ids of dev/tokenize --tokenizer gpt2 with tiktoken's
+    dev/peers/check_tokenizer.py --model FOLDER  AutoTokenizer, and pipeline("text-generation") if torch is installed
+
+Needs tiktoken and numpy, or transformers, for example in a virtual environment. tiktoken gets GPT-2's ranks from
+--merges, because it would download its own table. The comparison skips bytes that are not UTF-8, which tiktoken does
+not accept. Exit codes: 0 equal, 1 different, 2 wrong arguments."""
 END_OF_TEXT = 50256
-
-
-def stop(why):
-    print(f"check_tokenizer.py: {why}", file=sys.stderr)
-    sys.exit(2)
 
 
 def gpt2_of_tiktoken(merges):
@@ -55,8 +52,7 @@ def ids_of_ours(tokenize, merges, file, threads):
         shard = pathlib.Path(folder) / "text_train_000000.bin"
         ids = numpy.fromfile(shard, dtype="<u2", offset=1024)
     seconds = after.children_user - before.children_user + after.children_system - before.children_system
-    if ids[0] != END_OF_TEXT:
-        stop(f"{file}: the shard does not start with the end-of-text token")
+    if ids[0] != END_OF_TEXT: fail(f"the first token of {in_quotes(file)}", ids[0], END_OF_TEXT)
     return ids[1:], seconds
 
 
@@ -121,25 +117,26 @@ def check_model(folder):
     return wrong + (not made[0]["generated_text"].startswith("In the beginning"))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command_line():
+    parser = Parser("check_tokenizer.py", SAYS, EXAMPLES)
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--model", metavar="FOLDER", help="a saved model")
     parser.add_argument("--merges", default=str(ROOT / "data/gpt2/vocab.bpe"), metavar="FILE")
     parser.add_argument("--tokenize", default=str(ROOT / "dev/tokenize"), metavar="PROGRAM")
     parser.add_argument("--threads", type=int, default=1, help="threads of dev/tokenize")
-    given = parser.parse_args()
-    if not given.files and not given.model:
-        stop("nothing to do; expected files, or --model FOLDER; see --help")
+    parser.add_argument("-h", "--help", action="store_true", help="print this help and exit")
+    return parser
+
+
+def run(given):
+    if not given.files and not given.model: fail("the number of files", 0, "files, or --model FOLDER", "see --help")
     wrong = 0
     try:
-        if given.files:
-            wrong += compare(given.files, given.merges, given.tokenize, given.threads)
-        if given.model:
-            wrong += check_model(given.model)
+        if given.files: wrong += compare(given.files, given.merges, given.tokenize, given.threads)
+        if given.model: wrong += check_model(given.model)
     except ImportError as error:
-        stop(f"{error}; expected tiktoken and numpy, or transformers")
-    sys.exit(1 if wrong else 0)
+        raise ToolError(f"{error}; expected tiktoken and numpy, or transformers") from None
+    if wrong: raise ToolError(f"{wrong} different", 1)
 
 
-main()
+if __name__ == "__main__": sys.exit(tool_main(command_line(), run))

@@ -1,7 +1,15 @@
 #!/usr/bin/env python3
-"""Checks a checkpoint of train_gpt2 with Hugging Face's transformers, or writes a model for train_gpt2 to read.
+# check_transformers.py - checks a checkpoint with Hugging Face's transformers, or writes a model for train_gpt2 to read
+import math
+import os
+import sys
+from pathlib import Path
 
-    check_transformers.py STEP_DIR --tokens 1,2,3                   logits and loss of one sequence
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tool_main import Parser, ToolError, fail, in_quotes, tool_main  # noqa: E402
+
+SAYS = "Checks a checkpoint of train_gpt2 with Hugging Face's transformers, or writes a model for train_gpt2 to read."
+EXAMPLES = """    check_transformers.py STEP_DIR --tokens 1,2,3                   logits and loss of one sequence
     check_transformers.py MODEL.bin --tokens 1,2,3                  the same for a model in llm.c's format
     check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
     check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
@@ -11,12 +19,7 @@
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
 one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len; the last
-sequence predicts the rest of --val-tokens.
-"""
-import argparse
-import math
-import os
-import sys
+sequence predicts the rest of --val-tokens."""
 
 
 def libraries():
@@ -25,8 +28,8 @@ def libraries():
         import torch
         import transformers
     except ImportError as error:
-        sys.exit(f"check_transformers.py: module {error.name} is missing; expected numpy, torch and transformers; "
-                 "run it with a Python that has them (pip install torch transformers)")
+        fail(f"module {error.name}", "missing", "numpy, torch and transformers",
+             "run it with a Python that has them (pip install torch transformers)", 1)
     transformers.utils.logging.disable_progress_bar()
     return numpy, torch, transformers
 
@@ -46,12 +49,17 @@ def create(args):
     print(f"wrote {args.create}: {sum(p.numel() for p in model.parameters())} parameters in {', '.join(files)}")
 
 
+def expect_header(path, magic, versions, numpy):
+    """The 256 words at the beginning of a file in one of llm.c's formats."""
+    header = numpy.fromfile(path, dtype="<i4", count=256)
+    if len(header) < 256 or header[0] != magic or header[1] not in versions:
+        fail(f"the header of {in_quotes(path)}", header[:2].tolist(), f"{magic}, then one of {versions}")
+    return header
+
+
 def read_llmc(path, numpy, torch, transformers):
     """Reads a model in llm.c's format (llmc/weights/llmc_file.h), independently of our reader."""
-    header = numpy.fromfile(path, dtype="<i4", count=256)
-    if len(header) < 256 or header[0] != 20240326 or header[1] not in (3, 5):
-        sys.exit(f"check_transformers.py: {path}: header is {header[:2].tolist()}; expected [20240326, 3] or "
-                 "[20240326, 5]; name a model_XXXXXXXX.bin of llm.c")
+    header = expect_header(path, 20240326, (3, 5), numpy)
     positions, vocabulary, layers, heads, channels, padded = header[2:8].tolist()
     if header[1] == 3:
         data = numpy.fromfile(path, dtype="<f4", offset=1024)
@@ -80,8 +88,7 @@ def read_llmc(path, numpy, torch, transformers):
                 fill(getattr(block.get_submodule(part), kind))
     fill(body.ln_f.weight)
     fill(body.ln_f.bias)
-    if used != len(data):
-        sys.exit(f"check_transformers.py: {path}: {len(data)} values; expected {used}")
+    if used != len(data): fail(f"the number of values in {in_quotes(path)}", len(data), used)
     return model
 
 
@@ -100,16 +107,15 @@ def from_pretrained(args, torch, transformers):
     model, info = transformers.GPT2LMHeadModel.from_pretrained(args.folder, output_loading_info=True,
                                                                dtype=torch.float32)
     faults = {kind: sorted(names) for kind, names in info.items() if names}
-    if faults:
-        sys.exit(f"check_transformers.py: {args.folder}: loading reports {faults}; expected all tensors and no other")
+    if faults: fail(f"what loading {in_quotes(args.folder)} reports", faults, "all tensors and no other", exit_code=1)
     return model
 
 
 def sequences(ids, seq_len, limit, source):
     seq_len = seq_len or len(ids)
     if seq_len < 1 or len(ids) % seq_len or seq_len > limit:
-        sys.exit(f"check_transformers.py: {source}: {len(ids)} ids in sequences of {seq_len}; "
-                 f"expected whole sequences of at most {limit}; change --seq-len")
+        fail(source, f"{len(ids)} ids in sequences of {seq_len}", f"whole sequences of at most {limit}",
+             "change --seq-len")
     return ids.reshape(-1, seq_len)
 
 
@@ -123,18 +129,12 @@ def batches(targets, seq_len, size):
 
 
 def shard_loss(args, model, numpy, torch):
-    header = numpy.fromfile(args.shard, dtype="<i4", count=256)
-    if len(header) < 256 or header[0] != 20240520 or header[1] != 1:
-        sys.exit(f"check_transformers.py: {args.shard}: header is {header[:2].tolist()}; expected [20240520, 1]; "
-                 "name a token shard")
+    header = expect_header(args.shard, 20240520, (1,), numpy)
     tokens = numpy.memmap(args.shard, dtype="<u2", mode="r", offset=1024, shape=(int(header[2]),))
     seq_len = args.seq_len or model.config.n_positions
-    if args.val_tokens < 1:
-        sys.exit(f"check_transformers.py: --val-tokens: {args.val_tokens}; expected at least 1")
+    if args.val_tokens < 1: fail("--val-tokens", args.val_tokens, "at least 1")
     targets = min(args.val_tokens, len(tokens) - 1)
-    if targets < 1:
-        sys.exit(f"check_transformers.py: {args.shard}: {len(tokens)} tokens; expected at least 2, an input and its "
-                 "target")
+    if targets < 1: fail(f"the number of tokens in {in_quotes(args.shard)}", len(tokens), "at least 2")
     total = 0.0
     for begin, end, row in batches(targets, seq_len, args.batch):
         chunk = torch.from_numpy(tokens[begin:end + 1].astype(numpy.int64))
@@ -152,10 +152,7 @@ def shard_loss(args, model, numpy, torch):
 
 def hellaswag(args, model, numpy, torch):
     """acc and acc_norm of a file in llm.c's format, scored independently of our code, one example at a time."""
-    header = numpy.fromfile(args.hellaswag, dtype="<i4", count=256)
-    if len(header) < 256 or header[0] != 20240522 or header[1] != 1:
-        sys.exit(f"check_transformers.py: {args.hellaswag}: header is {header[:2].tolist()}; expected [20240522, 1]; "
-                 "name a file of HellaSwag")
+    header = expect_header(args.hellaswag, 20240522, (1,), numpy)
     words = numpy.fromfile(args.hellaswag, dtype="<u2", offset=1024).astype(numpy.int64)
     most = args.seq_len or model.config.n_positions
     at, right, right_norm = 0, 0, 0
@@ -166,8 +163,8 @@ def hellaswag(args, model, numpy, torch):
             parts.append(words[at + 1:at + 1 + int(words[at])] if at < len(words) else words[:0])
             at += 1 + len(parts[-1])
         if at > len(words) or not all(map(len, parts)) or max(map(len, parts[1:])) > most:
-            sys.exit(f"check_transformers.py: {args.hellaswag}: example {i} is truncated or too long; expected a whole "
-                     f"file with endings of at most {most} tokens")
+            fail(f"example {i} of {in_quotes(args.hellaswag)}", "truncated or too long",
+                 f"a whole file with endings of at most {most} tokens")
         sums, means = [], []
         for ending in parts[1:]:
             tokens = torch.from_numpy(numpy.concatenate([parts[0], ending]))[-(most + 1):]
@@ -179,9 +176,7 @@ def hellaswag(args, model, numpy, torch):
         finite = all(map(math.isfinite, sums))
         right += finite and sums.index(min(sums)) == label
         right_norm += finite and means.index(min(means)) == label
-    if at != len(words):
-        sys.exit(f"check_transformers.py: {args.hellaswag}: {len(words) - at} words after the last example; expected "
-                 "none")
+    if at != len(words): fail(f"the number of words after the last example of {args.hellaswag}", len(words) - at, 0)
     count, good = int(header[2]), True
     for name, found, expected in (("acc", right / count, args.expect_acc),
                                   ("acc_norm", right_norm / count, args.expect_acc_norm)):
@@ -198,8 +193,7 @@ def check_logits(args, model, numpy, torch):
         ids, source = numpy.fromfile(args.token_ids, dtype="<i4"), args.token_ids
     vocabulary = model.config.vocab_size
     if len(ids) == 0 or ids.min() < 0 or ids.max() >= vocabulary:
-        sys.exit(f"check_transformers.py: {source}: {len(ids)} ids; "
-                 f"expected at least one, all from 0 to {vocabulary - 1}")
+        fail(source, f"{len(ids)} ids", f"at least one, all from 0 to {vocabulary - 1}")
     batch = torch.from_numpy(sequences(ids, args.seq_len, model.config.n_positions, source).astype(numpy.int64))
     theirs = model(batch).logits
     if batch.shape[1] > 1:
@@ -212,8 +206,8 @@ def check_logits(args, model, numpy, torch):
         return True
     ours = numpy.fromfile(args.logits, dtype="<f4").astype(numpy.float64)
     if ours.size != theirs.size:
-        sys.exit(f"check_transformers.py: {args.logits}: {ours.size} values; "
-                 f"expected {theirs.shape[0]} rows x {vocabulary} = {theirs.size}")
+        fail(f"the number of values in {in_quotes(args.logits)}", ours.size,
+             f"{theirs.shape[0]} rows x {vocabulary} = {theirs.size}")
     difference = abs(ours.reshape(theirs.shape) - theirs)
     row, column = numpy.unravel_index(difference.argmax(), difference.shape)
     print(f"largest difference {difference.max():.3e} at row {row}, id {column}; mean {difference.mean():.3e}; "
@@ -221,8 +215,8 @@ def check_logits(args, model, numpy, torch):
     return bool(difference.max() <= args.tolerance)  # false for NaN too
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command_line():
+    parser = Parser("check_transformers.py", SAYS, EXAMPLES)
     parser.add_argument("folder", nargs="?", metavar="STEP_DIR",
                         help="a folder step_XXXXXXXX, any GPT-2 that transformers opens, or a model .bin of llm.c")
     parser.add_argument("--tokens", help="ids separated by commas")
@@ -244,26 +238,23 @@ def main():
     for name, default in (("layers", 2), ("heads", 4), ("channels", 64), ("vocabulary", 257), ("positions", 64),
                           ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"of the model to create (default {default})")
-    args = parser.parse_args()
+    parser.add_argument("-h", "--help", action="store_true", help="print this help and exit")
+    return parser
 
-    if args.create:
-        return create(args)
+
+def run(args):
+    if args.create: return create(args)
     if not args.folder or sum(map(bool, (args.tokens, args.token_ids, args.shard, args.hellaswag))) != 1:
-        parser.error("pass STEP_DIR and one of --tokens, --token-ids, --shard and --hellaswag, or --create DIR")
-    if args.logits and args.shard:
-        parser.error("--logits needs --tokens or --token-ids")
+        raise ToolError("pass STEP_DIR and one of --tokens, --token-ids, --shard and --hellaswag, or --create DIR")
+    if args.logits and args.shard: fail("--logits", "set with --shard", "--tokens or --token-ids")
     for path in filter(None, (args.folder, args.token_ids, args.logits, args.shard, args.hellaswag)):
-        if not os.path.exists(path):
-            parser.error(f"{path} is missing; expected a file or folder")
+        if not os.path.exists(path): fail(in_quotes(path), "missing", "a file or folder")
     numpy, torch, transformers = libraries()
     with torch.no_grad():
         model = open_model(args, numpy, torch, transformers)
         check = shard_loss if args.shard else hellaswag if args.hellaswag else check_logits
         good = check(args, model, numpy, torch)
-    if not good:
-        print("DIFFERENT")
-        sys.exit(1)
+    if not good: raise ToolError("DIFFERENT", 1)
 
 
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__": sys.exit(tool_main(command_line(), run))

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from types import SimpleNamespace
 
 from run_support import WithFolder, main, program
+from tool_main import ToolError
 
 check_transformers = program('peers/check_transformers.py')
 HAS_TORCH = all(importlib.util.find_spec(name) for name in ('numpy', 'torch'))
@@ -61,7 +62,7 @@ class Shard(WithFolder):
 
     def test_no_tokens(self):
         for tokens, options in (([1], {}), ([1, 2, 3], {'val_tokens': 0})):
-            with self.assertRaisesRegex(SystemExit, 'expected at least '): self.loss(tokens, **options)
+            with self.assertRaisesRegex(ToolError, 'expected at least '): self.loss(tokens, **options)
 
 
 if __name__ == '__main__': main()

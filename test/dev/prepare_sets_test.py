@@ -220,7 +220,7 @@ class HellaSwag(Prepares):
         self.assertEqual(words[4:6], (50257, 50256))
         self.assertEqual(found[0], (3, GPT2_IDS))
         said = self.not_made('hellaswag', '--from', self.write(*EXAMPLES))
-        self.assertIn('an existing file with vocabulary 50257; expected no such file, or 257', said)
+        self.assertIn('--tokenizer is bytes; expected gpt2, as in ', said)
 
     def test_examples_that_are_refused(self):
         def changed(**fields):

@@ -2,16 +2,14 @@
 # prepare_test.py - dev/data/prepare: every token of the shards, runs that are killed at any time, and wrong arguments
 import contextlib
 import fcntl
-import hashlib
 import io
 import itertools
-import json
 import os
 import signal
 import sys
 from unittest import mock
 
-from prepare_support import LINES, Prepares, ids_of, prepare, shards, stream_of
+from prepare_support import LINES, Prepares, prepare, shards, stream_of
 from run_support import main
 
 
