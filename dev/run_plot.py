@@ -67,8 +67,7 @@ def measured(run, ys, measure):
 
 
 class Plot:
-    """The figure of runs that were read; summaries: a line of text for each run; references: runs in grey that do not
-    extend the x axis."""
+    """The figure of runs; summaries: a line for each; references: runs in grey that do not extend the x axis."""
 
     def __init__(self, runs, axis='steps', smooth=20, references=(), measure='loss'):
         self.smooth, self.measure, self.several = smooth, measure, len(runs) > 1

@@ -83,43 +83,34 @@ done
 while [ "$(running)" -gt 0 ]; do wait -n || true; done
 [ $stopped = 0 ] || exit $stopped
 
-# A line per combination: mean, spread, minutes per run, loss of each seed, name.
-failed=0
-rows=$(for flags in "${combinations[@]}"; do
-    losses=() seconds=0
-    for seed in $seeds; do
-        log=$out/$(name_of "$flags"),seed=$seed/log.jsonl
-        loss=failed
-        if finished "$(dirname "$log")"; then
-            loss=$(jq -rs 'map(select(.event == "val")) | last.loss // "failed"' "$log")
-            seconds=$(jq -s --argjson before "$seconds" 'map(select(.event == "end").seconds) | add + $before' "$log")
-        fi
-        losses+=("$loss")
-    done
-    awk -v losses="${losses[*]}" -v seconds="$seconds" -v name="$(name_of "$flags")" 'BEGIN {
-        count = split(losses, loss, " ")
-        low = 1e30; high = -1e30; list = ""
-        for (i = 1; i <= count; i++) {
-            value = loss[i] == "failed" ? "failed" : sprintf("%.4f", loss[i])
-            list = list (i > 1 ? ", " : "") value
-            if (value == "failed") { bad = 1; continue }
-            sum += loss[i]
-            if (loss[i] < low) low = loss[i] + 0
-            if (loss[i] > high) high = loss[i] + 0
-        }
-        printf "%s\t%s\t%s\t%.2f\t%s\t%s\n", bad ? "1e30" : sum / count, bad ? "failed" : sprintf("%.4f", sum / count),
-            bad ? "-" : sprintf("%.4f", high - low), seconds / 60 / count, list, name
-    }'
-done | sort -g)
-{
-    echo "| flags | validation loss | spread | minutes | seeds $seeds |"
-    echo "|---|---|---|---|---|"
-    awk -F '\t' '{ printf "| `%s` | %s | %s | %s | %s |\n", $6, $2, $3, $4, $5 }' <<<"$rows"
-} | tee "$out/table.md"
-! grep -q failed <<<"$rows" || failed=1
-best=()
-while IFS=$'\t' read -r _ mean _ _ _ name; do
-    [ "$mean" = failed ] || best+=("$out/$name,seed=${seeds%% *}")
-done < <(head -n "$plotted" <<<"$rows")
-[ ${#best[@]} = 0 ] || "$(dirname "$(realpath "$0")")/plot" "${best[@]}" --x tokens -o "$out/plot.png" >/dev/null
-exit $failed
+python3 - "$(dirname "$(realpath "$0")")/plot" "$out" "$seeds" "$plotted" "${combinations[@]}" <<'PYTHON'
+import json, math, re, subprocess, sys
+from pathlib import Path
+plot, out, seeds, plotted, *combinations = sys.argv[1:]
+def events_of(log):
+    try:
+        return [json.loads(line) for line in log.open()] or [{}]
+    except (OSError, ValueError):  # not started, or killed
+        return [{}]
+rows = []
+for name in (re.sub(r"(^| )-+", ",", flags)[1:].replace(" ", "=").replace("/", "_") for flags in combinations):
+    losses, seconds = [], 0
+    for seed in seeds.split():
+        events = events_of(Path(out, f"{name},seed={seed}", "log.jsonl"))
+        finished = str(events[-1].get("reason")).startswith("all steps ")
+        last = [event["loss"] for event in events if event.get("event") == "val"][-1:] if finished else []
+        losses.append(math.inf if last in ([], [None]) else last[0])
+        seconds += sum(event["seconds"] for event in events if finished and event["event"] == "end")
+    rows.append((sum(losses) / len(losses), max(losses) - min(losses), seconds / 60 / len(losses), losses, name))
+rows.sort(key=lambda row: row[0])
+shown = lambda loss: f"{loss:.4f}" if loss < math.inf else "failed"
+table = f"| flags | validation loss | spread | minutes | seeds {seeds} |\n|---|---|---|---|---|\n"
+for mean, spread, minutes, losses, name in rows:
+    table += f"| `{name}` | {shown(mean)} | {f'{spread:.4f}' if mean < math.inf else '-'} | {minutes:.2f} | " \
+        f"{', '.join(map(shown, losses))} |\n"
+Path(out, "table.md").write_text(table)
+print(table, end="", flush=True)
+best = [f"{out}/{name},seed={seeds.split()[0]}" for mean, *_, name in rows[:int(plotted)] if mean < math.inf]
+if best: subprocess.run([plot, *best, "--x", "tokens", "-o", f"{out}/plot.png"], stdout=subprocess.DEVNULL, check=True)
+sys.exit(rows[-1][0] == math.inf)
+PYTHON
