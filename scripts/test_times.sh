@@ -13,59 +13,37 @@ most_words 1 "$@"
 cd "$(dirname "$0")/.."
 times=build/test_times.tsv
 [ -s $times ] || refuse "$times is missing; run scripts/test.sh first"
-case ${1:-} in
-    shares)
-        awk -F '\t' '
-            { if ($1 != run) { run = $1; count = cases = total = 0 } }
-            $3 == "build" || $3 == "stage" {
-                name[count] = ($3 == "build" ? "build of " : "") $4
-                wall[count] = $5; used[count] = $6 + $7; total += used[count++]
-            }
-            $3 == "case" { slow[cases++] = sprintf("%7.1f s: %s", $5, $4) }
-            $3 == "total" { elapsed = $5 }
-            END {
-                print "the slowest test cases:"
-                for (i = 0; i < cases && i < 10; i++) print slow[i]
-                print "  wall s  processor s  share"
-                sort = "sort -k 2 -rn"
-                for (i = 0; i < count; i++) {
-                    share = 100 * used[i] / (total + 1e-9)
-                    printf "%8.1f %12.1f %5.1f %%  %s\n", wall[i], used[i], share, name[i] | sort
-                }
-                close(sort)
-                printf "total time: %d s, %d s of processor time\n", elapsed, total
-            }' $times
-        ;;
-    compare)
-        awk -F '\t' '
-            { row[NR] = $0; selection[$1] = $2; if ($1 != last) { before[$1] = last; last = $1 } }
-            END {
-                for (run = before[last]; run != "" && selection[run] != selection[last]; run = before[run]);
-                if (run == "") {
-                    print "there is only one run of: scripts/test.sh " (selection[last] == "default" ? "" : \
-                        selection[last])
-                    exit
-                }
-                printf "processor seconds: of %s, of %s, change\n", run, last
-                for (i = 1; i <= NR; i++) {
-                    split(row[i], f, "\t")
-                    if (f[3] != "build" && f[3] != "stage") continue
-                    key = (f[3] == "build" ? "build of " : "") f[4]
-                    if (f[1] == run) then[key] += f[6] + f[7]
-                    else if (f[1] == last) now[key] += f[6] + f[7]
-                    else continue
-                    keys[key]
-                }
-                sort = "sort -rn | cut -f 2-"
-                for (key in keys) {
-                    change = now[key] - then[key]
-                    sum_then += then[key]; sum_now += now[key]
-                    printf "%.1f\t%8.1f %8.1f %+8.1f  %s\n", change < 0 ? -change : change, then[key], now[key], \
-                        change, key | sort
-                }
-                close(sort)
-                printf "%8.1f %8.1f %+8.1f  total\n", sum_then, sum_now, sum_now - sum_then
-            }' $times
-        ;;
-    *) refuse "${1:-no argument}; expected shares or compare" ;;
-esac
+[[ ${1:-} =~ ^(shares|compare)$ ]] || refuse "${1:-no argument}; expected shares or compare"
+python3 - "$1" $times <<'PYTHON'
+import sys
+from collections import defaultdict
+what, times = sys.argv[1:]
+runs, selections, slow, used = [], {}, defaultdict(list), defaultdict(lambda: defaultdict(float))
+wall, elapsed = defaultdict(dict), {}
+for line in open(times):
+    run, selection, kind, name, *seconds = line.rstrip("\n").split("\t")
+    if run not in selections: runs.append(run)
+    selections[run] = selection
+    if kind == "case": slow[run].append(f"{float(seconds[0]):7.1f} s: {name}")
+    if kind == "total": elapsed[run] = float(seconds[0])
+    if kind not in ("build", "stage"): continue
+    name = "build of " * (kind == "build") + name
+    wall[run][name] = float(seconds[0])
+    used[run][name] += float(seconds[1]) + float(seconds[2])
+last = runs[-1]
+now, total = used[last], sum(used[last].values())
+before = [run for run in runs[:-1] if selections[run] == selections[last]]
+if what == "shares":
+    print("the slowest test cases:", *slow[last][:10], "  wall s  processor s  share", sep="\n")
+    for name in sorted(now, key=now.get, reverse=True):
+        print(f"{wall[last][name]:8.1f} {now[name]:12.1f} {100 * now[name] / (total or 1):5.1f} %  {name}")
+    print(f"total time: {elapsed.get(last, 0):.0f} s, {total:.0f} s of processor time")
+elif not before:
+    print("there is only one run of: scripts/test.sh", selections[last].replace("default", ""))
+else:
+    then = used[before[-1]]
+    print(f"processor seconds: of {before[-1]}, of {last}, change")
+    for name in sorted({**then, **now}, key=lambda name: -abs(now[name] - then[name])):
+        print(f"{then[name]:8.1f} {now[name]:8.1f} {now[name] - then[name]:+8.1f}  {name}")
+    print(f"{sum(then.values()):8.1f} {total:8.1f} {total - sum(then.values()):+8.1f}  total")
+PYTHON
