@@ -187,7 +187,6 @@ BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
 
 }  // namespace
 
-const std::array<std::uint8_t, 256>& byte_of_id() { return byte_order().byte_of_id; }
 const std::array<std::uint8_t, 256>& id_of_byte() { return byte_order().id_of_byte; }
 
 std::string byte_symbols(std::string_view bytes) {

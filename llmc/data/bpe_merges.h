@@ -1,6 +1,6 @@
 // bpe_merges.h - the merges of a byte-level BPE, read from the files in which they are published
 //
-// Ids          0 to 255 are single bytes in GPT-2's order (byte_of_id), 256 + i is the result of merge i, and the last
+// Ids          0 to 255 are single bytes in GPT-2's order (id_of_byte), 256 + i is the result of merge i, and the last
 //              one, 256 + merges, is the end of text. Merges of lower index are applied first.
 // Byte symbols GPT-2's files write each byte as a visible character: the byte itself if it is a visible Latin-1
 //              character, else one from U+0100 on, in byte order. A space is U+0120.
@@ -40,8 +40,7 @@ struct BpeMerges {
     bool is_gpt2() const;
 };
 
-// The byte of each id from 0 to 255, and the id of each byte.
-const std::array<std::uint8_t, 256>& byte_of_id();
+// The id of each byte, 0 to 255.
 const std::array<std::uint8_t, 256>& id_of_byte();
 // Bytes as GPT-2's files write them, in UTF-8.
 std::string byte_symbols(std::string_view bytes);

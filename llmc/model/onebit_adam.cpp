@@ -23,7 +23,7 @@ constexpr std::size_t kLongestExpression = 1000;                 // because the 
 int workers_of(const OnebitSettings& settings, int ranks) { return ranks / settings.ranks_per_node; }
 
 bool compresses(const OnebitSettings& settings, int ranks) {
-    return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
+    return !settings.frozen_only && workers_of(settings, ranks) > 1;
 }
 
 bool has_shadow(const OptimizerSettings& settings) { return settings.onebit->shadow_beta2 > settings.beta2; }

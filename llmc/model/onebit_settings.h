@@ -35,7 +35,6 @@ struct OnebitSettings {
     // More than 1: the ranks of each node sum their gradients in full precision, and nodes compress (if more than one).
     int ranks_per_node = 1;
     bool frozen_only = false;    // freezes but never compresses: the baseline of a compressed run
-    bool compress_alone = false; // compresses even on a single rank; for tests
 };
 
 // State that depends on the updates so far and is the same on all ranks.
