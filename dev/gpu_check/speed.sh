@@ -2,7 +2,7 @@
 # speed.sh - part 1 of gpu_check.sh: correct numbers first, then the training speed of GPT-2 124M. Sourced, not run
 speed() {
     numbers
-    step tests_attention 25 "" "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
+    step tests_attention 25 "" "$bin/tests" "[attention]~[large]" --durations yes
     data || return
     # One micro-batch per step, then several; with -o, so that the log has power, clocks and throttle reasons.
     start training 100 "" "${train[@]}" -e "$model" -b "$batch" -x "$steps" --log-gpu -o "$work/runs/training"

@@ -187,11 +187,11 @@ template <class T> using FlashBackward = MethodBackward<T, kernels::AttentionMet
 template <class T> using CudnnForward = MethodForward<T, kernels::AttentionMethod::cudnn>;
 template <class T> using CudnnBackward = MethodBackward<T, kernels::AttentionMethod::cudnn>;
 
-// One position; lengths around tile boundaries, one and several tiles; head sizes: half a pack, odd, common, the
-// largest.
-const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70},
-                                {1, 2, 24, 70}, {1, 2, 64, 70},
-        {1, 1, 256, 37}};
+// Lengths around tile boundaries, one and several tiles; head sizes: half a pack, odd, common, the largest.
+const std::vector<Shape> kEdges{
+    {1, 1, 16, 1}, {2, 3, 16, 2}, {2, 3, 16, 31}, {2, 3, 16, 32}, {2, 3, 16, 33}, {2, 3, 16, 63}, {2, 3, 16, 64},
+    {2, 3, 16, 65}, {1, 3, 16, 100}, {1, 3, 16, 129}, {1, 2, 16, 257}, {1, 2, 4, 70}, {1, 2, 8, 70}, {1, 2, 24, 70},
+    {1, 2, 32, 70}, {1, 2, 40, 70}, {1, 2, 64, 70}, {1, 2, 80, 70}, {1, 2, 96, 70}, {1, 2, 128, 70}, {1, 1, 256, 37}};
 const std::vector<Shape> kSmall{{4, 12, 64, 64}, {8, 4, 32, 128}, {4, 12, 64, 256}}, kLarge{{64, 12, 64, 1024}};
 const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len"};
 

@@ -1,8 +1,6 @@
 // attention_reference.h - shared by the tests of attention: the formulas in fp64, bounds of float rounding errors, and
 // checks that apply to every method
 #pragma once
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -144,7 +142,6 @@ inline Expected backward_reference(const Extents& shape, const std::vector<doubl
 template <class T, class Method>
 struct Run {
     using Type = T;
-    using Solver = Method;
     Extents shape;
     std::vector<T> qkv, dout;
     Run(const Extents& shape, unsigned seed, double deviation = 1)
@@ -179,11 +176,6 @@ struct Run {
     }
 };
 
-struct ThreadCount {  // restores the number of threads
-    int before = omp_get_max_threads();
-    ~ThreadCount() { omp_set_num_threads(before); }
-};
-
 // Checks of bit-identical results that apply to every method.
 
 template <class Run>
@@ -193,44 +185,6 @@ void check_first_position_is_first_value(const Run& run) {
         for (int h = 0; h < run.shape.heads; ++h)
             for (int c = 0; c < run.shape.head_size; ++c)
                 CHECK(widen(got.out[run.shape.at(b, 0, h) + c]) == widen(run.qkv[run.shape.at(b, 0, h, 3, 2) + c]));
-}
-
-// Puts NaN between the tensors, which must neither propagate nor be overwritten.
-template <class Run>
-void check_nothing_beyond_the_ends(const Run& run) {
-    using T = typename Run::Type;
-    const auto [batch, heads, head_size, seq_len] = run.shape;
-    const std::size_t elements = run.shape.elements(), rows = run.shape.rows(), margin = 3 * heads * head_size;
-    const auto with_margin = [&]<class U>(std::vector<U> values) {
-        values.resize(values.size() + margin, narrow<U>(NAN));
-        return on_device(values);
-    };
-    const auto end_is_intact = [&](const auto& array, std::size_t size) {
-        const auto values = array.download(nullptr);
-        return std::all_of(values.begin() + std::ptrdiff_t(size), values.end(),
-                           [](auto x) { return std::isnan(widen(x)); });
-    };
-    const auto want = run.forward();
-    const auto qkv = with_margin(run.qkv), dout = with_margin(run.dout), out = poisoned<T>(elements + margin);
-    const auto dqkv = poisoned<T>(3 * elements + margin);
-    const auto logsumexp = poisoned<float>(rows + margin), delta = poisoned<float>(rows + margin);
-    const auto kept = out.span().first(elements);
-    const auto statistics = logsumexp.span().first(rows);
-    Run::Solver::forward(AttentionForward<T>{kept, statistics, qkv.span().first(3 * elements), batch, seq_len, heads,
-                                             head_size});
-    Run::Solver::backward(AttentionBackward<T>{dqkv.span().first(3 * elements), delta.span().first(rows),
-                                               dout.span().first(elements), qkv.span().first(3 * elements), kept,
-                                               statistics, batch, seq_len, heads, head_size});
-    for (bool intact : {end_is_intact(out, elements), end_is_intact(logsumexp, rows), end_is_intact(dqkv, 3 * elements),
-                        end_is_intact(delta, rows)})
-        CHECK(intact);
-    const auto same_begin = [](auto got, const auto& want) {
-        got.resize(want.size());
-        return same_bits(got, want);
-    };
-    CHECK(same_begin(out.download(nullptr), want.out));
-    CHECK(same_begin(logsumexp.download(nullptr), want.logsumexp));
-    CHECK(same_begin(dqkv.download(nullptr), run.backward(want)));
 }
 
 // Changes positions from `first_changed` on to numbers so large that a weight of 2^-126, where exactly 0 is required,
@@ -259,22 +213,6 @@ void check_earlier_positions_are_independent(const Extents& shape, int first_cha
                 CAPTURE(b, h, t, first_changed);
                 CHECK(same == (t < first_changed));
             }
-}
-
-template <class Run>
-void check_same_bits_on_any_threads(const Run& run) {
-    const ThreadCount restore;
-    omp_set_num_threads(1);
-    const auto kept = run.forward();
-    const auto gradient = run.backward(kept);
-    for (int threads : {1, 2, 3, 8}) {
-        CAPTURE(threads);
-        omp_set_num_threads(threads);
-        const auto again = run.forward();
-        CHECK(same_bits(kept.out, again.out));
-        CHECK(same_bits(kept.logsumexp, again.logsumexp));
-        CHECK(same_bits(gradient, run.backward(kept)));
-    }
 }
 
 }  // namespace test::attention

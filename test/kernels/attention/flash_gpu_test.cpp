@@ -4,6 +4,7 @@
 
 #include "kernels/device/memory.h"
 #include "test/support/attention_reference.h"
+#include "test/support/scratch_folder.h"
 
 using namespace test;
 using namespace test::attention;
@@ -115,18 +116,9 @@ TEST_CASE("flash attention at the first position is the first value", "[attentio
     check_first_position_is_first_value(FlashRun({2, 3, 64, 40}, 5));
 }
 
-TEST_CASE("flash attention does not access memory beyond its tensors", "[attention]") {
-    const int seq_len = GENERATE(1, 65, 140);
-    check_nothing_beyond_the_ends(FlashRun({2, 2, 64, seq_len}, 7));
-}
-
 TEST_CASE("flash attention of earlier positions does not depend on later ones", "[attention][large]") {
     const double deviation = GENERATE(1e34, 5e37);  // with the larger one dout . v is sometimes infinite
     check_earlier_positions_are_independent<FlashRun>({2, 2, 64, 140}, GENERATE(1, 37, 64, 129), deviation);
-}
-
-TEST_CASE("flash attention is bit-identical for any number of threads", "[attention][large]") {
-    check_same_bits_on_any_threads(FlashRun({1, 3, 64, 150}, 12));
 }
 
 TEST_CASE("flash attention rejects invalid inputs", "[attention]") {
@@ -137,9 +129,7 @@ TEST_CASE("flash attention rejects invalid inputs", "[attention]") {
     const device::Array<float> logsumexp(rows), delta(rows);
     const auto refused = [](auto run, auto op, auto change) {
         change(op);
-        std::string message;
-        try { run(op); } catch (const Error& error) { message = error.what(); }
-        return message;
+        return error_of([&] { run(op); });
     };
     const auto forward = [&](auto change) {
         return refused(Flash::forward, AttentionForward<bf16>{out.span(), logsumexp.span(), qkv.span(), 1, 2, 1, 64},
@@ -151,8 +141,8 @@ TEST_CASE("flash attention rejects invalid inputs", "[attention]") {
                                                logsumexp.span(), 1, 2, 1, 64},
                        change);
     };
-    CHECK(forward([](auto&) {}).empty());
-    CHECK(backward([](auto&) {}).empty());
+    CHECK(forward([](auto&) {}) == "accepted");
+    CHECK(backward([](auto&) {}) == "accepted");
     CHECK_THAT(forward([](auto& op) { op.head_size = 48; }), Contains("head_size is 48"));
     CHECK_THAT(backward([](auto& op) { op.head_size = 48; }), Contains("head_size is 48"));
     CHECK_THAT(forward([](auto& op) { op.head_size = 20; }), Contains("head_size is 20"));

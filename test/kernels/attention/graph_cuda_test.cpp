@@ -1,19 +1,58 @@
 // graph_cuda_test.cpp - attention within a CUDA graph
 #include <cuda_runtime.h>
 
-#include "test/kernels/attention/passes.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/implementations.h"
+#include "kernels/device/device.h"
+#include "kernels/device/memory.h"
 #include "test/support/support.h"
 
 using namespace test;
 
-TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention][attention_methods]") {
-    skip_without_device();
+namespace {
+
+using kernels::Attention;
+using kernels::AttentionMethod;
+using kernels::AttentionShape;
+
+std::size_t rows_of(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * s.seq_len; }
+std::size_t elements_of(const AttentionShape& s) { return rows_of(s) * s.head_size; }
+
+struct Passes {
+    AttentionShape shape;
+    device::Array<bf16> qkv, dout, out, dqkv;
+    device::Array<float> logsumexp, delta;
+    Passes(const AttentionShape& s, const std::vector<bf16>& host_qkv, const std::vector<bf16>& host_dout)
+        : shape(s),
+          qkv(on_device(host_qkv)),
+          dout(on_device(host_dout)),
+          out(poisoned<bf16>(elements_of(s))),
+          dqkv(poisoned<bf16>(3 * elements_of(s))),
+          logsumexp(poisoned<float>(rows_of(s))),
+          delta(poisoned<float>(rows_of(s))) {}
+    void both_passes(Attention& attention, device::StreamRef stream = nullptr) {
+        attention.forward<bf16>(
+            {out.span(), logsumexp.span(), qkv.span(), shape.batch, shape.seq_len, shape.heads, shape.head_size},
+            stream);
+        attention.backward<bf16>({dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(),
+                                  shape.batch, shape.seq_len, shape.heads, shape.head_size}, stream);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention]") {
+    try {
+        device::open(0);
+    } catch (const Error& error) {
+        skip(error.what());
+    }
     const AttentionShape shape{2, 128, 2, 64};
     const auto qkv = normal<bf16>(3 * elements_of(shape), 41), dout = normal<bf16>(elements_of(shape), 42);
     for (AttentionMethod method : {AttentionMethod::plain, AttentionMethod::flash, AttentionMethod::cudnn}) {
         CAPTURE(int(method));
-        if (!is_built(method)) continue;
-        Attention attention = make_attention(method);
+        if (method == AttentionMethod::cudnn && !kernels::attention_build().cudnn) continue;
+        Attention attention({.method = method});
         Passes direct(shape, qkv, dout), captured(shape, qkv, dout);
         direct.both_passes(attention);  // plans, and takes the workspace
         device::sync(nullptr);
@@ -26,8 +65,8 @@ TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention]
         REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
         for (int replay = 0; replay < 2; ++replay) REQUIRE(cudaGraphLaunch(executable, stream) == cudaSuccess);
         stream.sync();
-        CHECK(captured.results().out == direct.results().out);
-        CHECK(captured.results().dqkv == direct.results().dqkv);
+        CHECK(same_bits(captured.out.download(nullptr), direct.out.download(nullptr)));
+        CHECK(same_bits(captured.dqkv.download(nullptr), direct.dqkv.download(nullptr)));
         cudaGraphExecDestroy(executable);
         cudaGraphDestroy(graph);
     }
