@@ -115,27 +115,6 @@ TEMPLATE_TEST_CASE("a skipped step changes nothing", "[adamw][one_order]", float
     CHECK(state.bytes() == before);
 }
 
-TEST_CASE("a step without valid targets does not change parameters, moments or the number of updates",
-          "[adamw][one_order]") {
-    constexpr std::size_t kElements = 64;
-    State<float> state(normal<float>(kElements, 1));
-    state.update(normal<float>(kElements, 2), scalars_of(1, 1.0f));
-    const auto before = state.bytes();
-    auto scalars = on_device(std::vector<StepScalars>{scalars_of(1, 1.0f)});
-    const std::vector<float> grad(kElements, 0.0f);
-    const auto nothing = on_device(std::vector<double>(rank_sums_size(1)));  // neither loss nor targets nor a norm
-    device::Array<double> totals(nothing.size());
-    auto window = on_device(std::vector<OutlierWindow>(1));
-    step_scalars({scalars.span(), window.span(), totals.span(), nothing.span(), 1, 128, 3e-4f, 1.0f, kBeta1,
-                  kBeta2}, nullptr);
-    const StepScalars step = scalars.download(nullptr)[0];
-    state.update(grad, step);
-    CHECK(state.bytes() == before);
-    CHECK(step.adam_step == 1);
-    CHECK(step.skipped_steps == 1);
-    CHECK(step.learning_rate == 3e-4f);
-}
-
 TEST_CASE("the parameters are bit-identical to the rounded master weights", "[adamw][one_order]") {
     const std::size_t elements = GENERATE(16, 4096, 4112, 70000);
     const Rounding rounding{.stochastic = GENERATE(false, true), .seed = 5, .first_element = 48};

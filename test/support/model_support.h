@@ -84,7 +84,7 @@ public:
     }
 
     // Accumulates the gradients of this rank's part of the global batch in `micro_batches` equal micro-batches, each
-    // position with weight 1 / positions.
+    // position with weight loss_factor / positions.
     void accumulate(const GlobalBatch& batch, int micro_batches, float loss_factor = 1) {
         const llmc::MicroBatchShape shape{batch.rows / ranks_ / micro_batches, batch.seq_len};
         for (int micro = 0; micro < micro_batches; ++micro) {

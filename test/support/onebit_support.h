@@ -136,6 +136,31 @@ inline void check_excluded(int ranks, const llmc::OnebitSettings& settings, bool
     CHECK((excluded_tensors > 0 && excluded_tensors < std::ssize(table.tensors())));
 }
 
+// The gradient of one rank is not finite in the second compressed step: no rank changes its state, and the next step
+// updates again.
+inline void check_not_finite(int ranks, int failing, float factor, const llmc::OptimizerSettings& settings,
+                             const llmc::LocalSettings& local = {}) {
+    const auto all = on_ranks<std::vector<Snapshot>>(ranks, [&](llmc::Context& context) {
+        Trainer trainer(context, short_setup(ranks), settings);
+        std::vector<Snapshot> steps;
+        for (unsigned t = 0; t < kWarmup + 3; ++t) {
+            const bool now = t == kWarmup + 1 && context.communicator->rank() == failing;
+            steps.push_back(step_with_gradient(trainer, short_batch(t), now ? factor : 1.0f));
+        }
+        return steps;
+    }, local);
+    for (const auto& rank : all) {
+        const Snapshot &before = rank[kWarmup], &skipped = rank[kWarmup + 1], &after = rank[kWarmup + 2];
+        CHECK(skipped.scalars.skip == kernels::kSkipNonFinite);
+        CHECK(same_parameters(skipped, before));
+        CHECK(same_bits(skipped.errors, before.errors));
+        CHECK(skipped.counts.updates == before.counts.updates);
+        CHECK(after.scalars.skip == kernels::kNoSkip);
+        CHECK(after.counts.updates == before.counts.updates + 1);
+        CHECK(same_parameters(after, all[0][kWarmup + 2]));
+    }
+}
+
 // A run of some steps; its result holds the errors in place of the moments.
 inline RankBody onebit_run(const llmc::OptimizerSettings& adamw, llmc::GradientExchange::Settings exchange = {}) {
     return [=](llmc::Communicator& communicator) {

@@ -32,7 +32,6 @@ struct RankRun {
     llmc::GradientExchange::Settings exchange{};
     llmc::LocalSettings local{};
     std::uint64_t seed = 1;
-    float loss_factor = 1;  // scales the differentiated loss, not the reported one
 };
 
 // The state of a rank after its last step.
@@ -151,7 +150,7 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         Trainer trainer(context, run.setup, run.optimizer, run.seed, run.exchange);
         RankResult mine;
         for (const GlobalBatch& batch : batches) {
-            mine.scalars.push_back(trainer.step(batch, run.partition.micro_batches, 6e-4f, run.loss_factor));
+            mine.scalars.push_back(trainer.step(batch, run.partition.micro_batches));
             const auto totals = trainer.optimizer().totals();
             const double* row = &totals.header->loss_sum;
             mine.totals.emplace_back(row, row + kernels::rank_sums_size(totals.norms.size()));

@@ -189,21 +189,6 @@ TEST_CASE("a model overfits a single batch", "[model][one_geometry]") {
     CHECK(loss < 0.01);
 }
 
-TEST_CASE("training equals fp64 step by step", "[model]") {
-    Context context = make_context();
-    Trainer trainer(context, tiny_setup(), {.eps = 1e-4f});
-    std::vector<double> parameters = widen(trainer.master_weights());
-    ReferenceAdamW reference{.eps = 1e-4};
-    for (unsigned step = 0; step < 10; ++step) {
-        CAPTURE(step);
-        const GlobalBatch batch = random_batch_with_gaps(step);
-        const auto want = reference_gradient(trainer.table(), parameters, batch.reference());
-        reference.update(trainer.table(), parameters, want.gradient, 6e-4f);
-        CHECK(std::fabs(trainer.step(batch).loss - want.loss.mean()) <= 2e-6 * want.loss.mean());
-    }
-    CHECK(largest_error(trainer.master_weights(), parameters) <= 2e-6);
-}
-
 TEST_CASE("padding rows of the vocabulary stay 0", "[model]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);

@@ -168,23 +168,7 @@ TEST_CASE("a non-finite gradient on one rank does not change the state of any no
     if (kThreadSanitizer && !std::isnan(bad)) return;
     const int failing = GENERATE(0, 3);
     CAPTURE(bad, failing);
-    const auto ranks = on_ranks<std::vector<Snapshot>>(kAllRanks, [&](Context& context) {
-        Trainer trainer(context, short_setup(kAllRanks), of_nodes());
-        std::vector<Snapshot> all;
-        for (unsigned t = 0; t < kWarmup + 3; ++t) {
-            const bool now = t == kWarmup + 1 && context.communicator->rank() == failing;
-            all.push_back(step_with_gradient(trainer, short_batch(t), now ? bad : 1.0f));
-        }
-        return all;
-    }, on_nodes());
-    for (const auto& rank : ranks) {
-        const Snapshot &before = rank[kWarmup], &skipped = rank[kWarmup + 1], &after = rank[kWarmup + 2];
-        CHECK(skipped.scalars.skip == kernels::kSkipNonFinite);
-        CHECK(same_parameters(skipped, before));
-        CHECK(same_bits(skipped.errors, before.errors));
-        CHECK(after.scalars.skip == kernels::kNoSkip);
-        CHECK(same_parameters(after, ranks[0][kWarmup + 2]));
-    }
+    check_not_finite(kAllRanks, failing, bad, of_nodes(), on_nodes());
 }
 
 // Only the ranks with one local rank see it: the norm's estimate and the gradient are finite, the compensated value is

@@ -71,40 +71,10 @@ TEST_CASE("parameters after accumulated steps equal fp64", "[model][accumulation
         const GlobalBatch batch = random_batch_with_gaps(step);
         const auto want = reference_gradient(trainer.table(), parameters, batch.reference());
         reference.update(trainer.table(), parameters, want.gradient, 6e-4f);
-        trainer.step(batch, micro_batches);
+        CHECK(std::fabs(trainer.step(batch, micro_batches).loss - want.loss.mean()) <= 2e-6 * want.loss.mean());
         if (step == 0) CHECK(largest_error(trainer.master_weights(), parameters) <= 1e-6);
     }
     CHECK(largest_error(trainer.master_weights(), parameters) <= 1e-6);
-}
-
-TEST_CASE("with the default epsilon, parameters differ only where gradients are tiny", "[model][accumulation]") {
-    Context context = make_context();
-    const int micro_batches = GENERATE(1, 4);
-    const float rate = 6e-4f, max_norm = 0.5f;
-    Trainer trainer(context, tiny_setup(), {.max_grad_norm = max_norm});
-    std::vector<double> parameters = widen(trainer.master_weights());
-    ReferenceAdamW reference{.max_norm = max_norm};
-    std::vector<bool> large(parameters.size(), true);  // the clipped gradient was at least 1e-6 in every step
-    for (unsigned step = 0; step < 5; ++step) {
-        const GlobalBatch batch = random_batch_with_gaps(step);
-        const auto want = reference_gradient(trainer.table(), parameters, batch.reference());
-        const double norm = reference.update(trainer.table(), parameters, want.gradient, rate);
-        REQUIRE(norm > max_norm);
-        trainer.step(batch, micro_batches);
-        const auto got = trainer.master_weights();
-        double worst_large = 0, worst_small = 0;
-        for (std::size_t i = 0; i < got.size(); ++i) {
-            large[i] = large[i] && std::fabs(want.gradient[i]) * max_norm / norm >= 1e-6;
-            double& worst = large[i] ? worst_large : worst_small;
-            worst = std::max(worst, std::fabs(got[i] - parameters[i]));
-        }
-        CAPTURE(step);
-        if (step == 0) {  // Adam's first step is the gradient's sign, which is noise if the gradient is rounding noise
-            CHECK(worst_large <= 1e-6);
-            CHECK(worst_small <= 2 * rate + 1e-6);
-        }
-        if (step == 4) CHECK(worst_large <= 1e-5);
-    }
 }
 
 TEST_CASE("a step without targets changes nothing, and the next one updates again", "[model][accumulation]") {
@@ -146,23 +116,4 @@ TEST_CASE("a micro-batch without targets adds exactly nothing", "[model][accumul
     auto doubled = both.gradients();
     for (float& g : doubled) g *= 2;
     CHECK(doubled == first_only.gradients());
-}
-
-TEST_CASE("with every target valid the scale is exactly one", "[model][accumulation]") {
-    Context context = make_context();
-    Trainer trainer(context, tiny_setup(), {.max_grad_norm = 0});
-    const auto scalars = trainer.step(random_batch(7), 4);
-    CHECK(scalars.valid_targets == kTinyRows * kTinySeqLen);
-    CHECK(scalars.grad_scale == 1.0f);
-}
-
-TEST_CASE("512 ones add up to 256 in bf16 and to 512 in fp32, the type of gradients", "[accumulation]") {
-    kernels::bf16 stalled{};
-    float exact = 0;
-    for (int i = 0; i < 512; ++i) {
-        stalled = kernels::bf16_from_float(kernels::bf16_to_float(stalled) + 1.0f);
-        exact += 1.0f;
-    }
-    CHECK(kernels::bf16_to_float(stalled) == 256.0f);
-    CHECK(exact == 512.0f);
 }

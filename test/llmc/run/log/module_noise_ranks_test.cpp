@@ -123,24 +123,6 @@ TEST_CASE("equal data on all ranks, or in all micro-batches, have no noise", "[r
     CHECK(std::fabs(got.whole.signal - norm) <= 2e-6 * norm);
 }
 
-TEST_CASE("the noise scale does not depend on the scale of the loss or on which rank computes a micro-batch",
-          "[ranks][noise]") {
-    const GlobalBatch batch = random_batch(6);
-    RankRun run = run_with(
-        {2, 4}, GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches));
-    const Measured once = measure(run_ranks(run, {batch}), batch);
-    run.loss_factor = 1024;
-    const Measured more = measure(run_ranks(run, {batch}), batch);
-    const double scale = once.whole.noise / once.whole.signal;
-    CHECK(std::fabs(more.whole.noise / more.whole.signal - scale) <= 1e-6 * std::fabs(scale));
-    if (run.exchange.small_batches != SmallBatches::micro_batches) return;
-    for (const Partition partition : {Partition{1, 8}, Partition{4, 2}, Partition{8, 1}}) {
-        const Measured other = measure(run_ranks(run_with(partition, SmallBatches::micro_batches), {batch}), batch);
-        CHECK(std::fabs(other.whole.noise - once.whole.noise) <= 1e-6 * std::fabs(once.whole.noise));
-        CHECK(std::fabs(other.whole.signal - once.whole.signal) <= 1e-6 * std::fabs(once.whole.signal));
-    }
-}
-
 TEST_CASE("a step with all targets on one rank, or without targets, measures nothing", "[ranks][noise]") {
     GlobalBatch batch = random_batch(1);
     std::fill(batch.targets.begin() + 128, batch.targets.end(), kernels::kIgnoreTarget);

@@ -165,29 +165,6 @@ TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[n
     }
 }
 
-TEST_CASE("the noise scale does not change with the scale of the loss, nor with how micro-batches spread over ranks",
-          "[noise_scale]") {
-    std::mt19937_64 bits(8);
-    std::normal_distribution<double> normal(0.5, 1);
-    Step step(2, std::vector<MicroBatchGradient>(4, {Vector(16), 3})), scaled, one_rank(1);
-    for (auto& rank : step)
-        for (auto& micro_batch : rank) {
-            for (double& x : micro_batch.mean) x = normal(bits);
-            one_rank[0].push_back(micro_batch);
-        }
-    scaled = step;
-    for (auto& rank : scaled)
-        for (auto& micro_batch : rank)
-            for (double& x : micro_batch.mean) x *= 1024;
-    for (Kind kind : {Kind::ranks, Kind::micro_batches, Kind::first_micro_batches}) {
-        const auto plain = measure(step, kind), large = measure(scaled, kind);
-        check_near(large.noise / large.signal, plain.noise / plain.signal, 1e-6);
-    }
-    const auto two = measure(step, Kind::micro_batches), one = measure(one_rank, Kind::micro_batches);
-    check_near(two.noise, one.noise, 1e-6);
-    check_near(two.signal, one.signal, 1e-6);
-}
-
 TEST_CASE("gradients without noise, and none at all", "[noise_scale]") {
     const Step equal(2, std::vector<MicroBatchGradient>(3, {{1, -2, 3}, 5})),
         zero(2, std::vector<MicroBatchGradient>(3, {{0, 0}, 5}));
