@@ -4,6 +4,7 @@
 
 #include "kernels/device/memory.h"
 #include "kernels/embedding.h"
+#include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 namespace {
@@ -43,40 +44,38 @@ TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
     CHECK_THROWS_WITH(kernels::rows_by_token(high, 7), test::Contains("a token id is 7"));
     CHECK_THROWS_WITH(kernels::rows_by_token(negative, 7), test::Contains("a token id is -1"));
 
+    using std::pair;
     const device::Array<float> array(1024);
     const device::Array<int> numbers(64);
-    const auto all = array.span(), few = all.first(8);
+    const auto all = array.span();
     const auto ints = numbers.span();
-    const auto forward = [&](auto change) {
-        kernels::EmbeddingForward<float> op{all, ints, all, all, 2, 4, 32};
-        change(op);
-        kernels::embedding_forward<float>(op, nullptr);
-    };
-    CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), test::Contains("channels of an embedding is 18"));
-    CHECK_THROWS_WITH(forward([](auto& op) { op.batch = 0; }), test::Contains("batch of an embedding is 0"));
-    CHECK_THROWS_WITH(forward([](auto& op) { op.seq_len = 0; }),
-                      test::Contains("sequence length of an embedding is 0"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.out = few; }), test::Contains("output is 8"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.tokens = ints.first(7); }), test::Contains("tokens is 7"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.position_table = few; }), test::Contains("position table is 8"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.token_table = few; }), test::Contains("token table is 8"));
+    using Forward = kernels::EmbeddingForward<float>;
+    const auto forward = [](const Forward& op) { kernels::embedding_forward<float>(op, nullptr); };
+    const Forward op{all, ints, all, all, 2, 4, 32};
+    test::check_sizes(op, forward, pair("output", &Forward::out), pair("tokens", &Forward::tokens),
+                      pair("position table", &Forward::position_table), pair("token table", &Forward::token_table));
+    for (const auto& [number, said] : {pair(&Forward::channels, "channels of an embedding is "),
+                                       {&Forward::batch, "batch of an embedding is "},
+                                       {&Forward::seq_len, "sequence length of an embedding is "}}) {
+        auto changed = op;
+        changed.*number = number == &Forward::channels ? 18 : 0;
+        CHECK_THROWS_WITH(forward(changed), test::Contains(said + std::to_string(changed.*number)));
+    }
 
-    const auto backward = [&](auto change) {
-        kernels::EmbeddingBackward<float> op{all, all, all, {ints.first(3), ints.first(4), ints.first(8)}, 2, 4, 32,
-                                             8, false};
-        change(op);
-        kernels::embedding_backward<float>(op, nullptr);
+    using Backward = kernels::EmbeddingBackward<float>;
+    const auto backward = [](const Backward& op) { kernels::embedding_backward<float>(op, nullptr); };
+    const Backward back{all, all, all, {ints.first(3), ints.first(4), ints.first(8)}, 2, 4, 32, 8, false};
+    test::check_sizes(back, backward, pair("dout", &Backward::dout),
+                      pair("token table's gradient", &Backward::dtoken_table),
+                      pair("position table's gradient", &Backward::dposition_table));
+    const auto refusal = [&](auto change) {
+        Backward changed = back;
+        change(changed);
+        return test::error_of([&] { backward(changed); });
     };
-    CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), test::Contains("channels of an embedding is 18"));
-    CHECK_THROWS_WITH(backward([](auto& op) { op.max_seq_len = 3; }),
-                      test::Contains("sequence length of an embedding is 4"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dout = few; }), test::Contains("dout is 8"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.sorted.start = ints.first(3); }),
-                      test::Contains("starts of sorted rows is 3"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.sorted.row = ints.first(7); }),
-                      test::Contains("sorted rows is 7"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dtoken_table = few; }),
-                      test::Contains("token table's gradient is 8"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dposition_table = few; }),
-                      test::Contains("position table's gradient is 8"));
+    CHECK_THAT(refusal([](auto& op) { op.channels = 18; }), test::Contains("channels of an embedding is 18"));
+    CHECK_THAT(refusal([](auto& op) { op.max_seq_len = 3; }), test::Contains("sequence length of an embedding is 4"));
+    CHECK_THAT(refusal([&](auto& op) { op.sorted.start = ints.first(3); }),
+               test::Contains("starts of sorted rows is 3"));
+    CHECK_THAT(refusal([&](auto& op) { op.sorted.row = ints.first(7); }), test::Contains("sorted rows is 7"));
 }

@@ -75,47 +75,37 @@ TEMPLATE_TEST_CASE("the sum of dresidual is the sum of the stored elements", "[l
 }
 
 TEST_CASE("layernorm rejects invalid inputs", "[layernorm]") {
+    using kernels::LayerNormBackward, kernels::ResidualLayerNormForward;
+    using std::pair;
     const device::Array<float> array(kernels::layernorm_backward_scratch(32));
     const std::span<float> all = array.span(), few = all.first(1);
-    kernels::ResidualLayerNormForward<float> good{all, all, all, all, all, all, all, all, 2, 32};
-    const auto forward = [&](auto change) {
-        auto op = good;
-        change(op);
-        kernels::residual_layernorm_forward<float>(op, nullptr);
-    };
-    CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), test::Contains("channels of a LayerNorm is 18"));
-    CHECK_THROWS_WITH(forward([](auto& op) { op.rows = 0; }), test::Contains("rows of a LayerNorm is 0"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.residual = few; }), test::Contains("residual is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.normed = few; }), test::Contains("normed is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.mean = few; }), test::Contains("mean is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.rstd = few; }), test::Contains("rstd is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.left = few; }), test::Contains("left is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.right = few; }), test::Contains("right is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.weight = few; }), test::Contains("weight is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.bias = few; }), test::Contains("bias is 1"));
+    using Forward = ResidualLayerNormForward<float>;
+    const auto forward = [](const Forward& op) { kernels::residual_layernorm_forward<float>(op, nullptr); };
+    Forward op{all, all, all, all, all, all, all, all, 2, 32};
+    test::check_sizes(op, forward, pair("residual", &Forward::residual), pair("normed", &Forward::normed),
+                      pair("mean", &Forward::mean), pair("rstd", &Forward::rstd), pair("left", &Forward::left),
+                      pair("right", &Forward::right), pair("weight", &Forward::weight), pair("bias", &Forward::bias));
+    op.channels = 18;
+    CHECK_THROWS_WITH(forward(op), test::Contains("channels of a LayerNorm is 18"));
+    op.channels = 32, op.rows = 0;
+    CHECK_THROWS_WITH(forward(op), test::Contains("rows of a LayerNorm is 0"));
     CHECK_THROWS_WITH(kernels::layernorm_forward<float>({few, all, all, all, all, all, 2, 32}, nullptr),
                       test::Contains("normed is 1"));
     CHECK_THROWS_WITH(kernels::layernorm_forward<float>({all, all, all, all, all, all, 2, 30}, nullptr),
                       test::Contains("is 30"));
 
-    const kernels::LayerNormBackward<float> good_backward{all, all, all, all, all, all, all, all, all, 2, 32, false,
-                                                          false};
-    const auto backward = [&](auto change) {
-        auto op = good_backward;
-        change(op);
-        kernels::layernorm_backward<float>(op, nullptr);
-    };
-    CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), test::Contains("is 18"));
-    CHECK_THROWS_WITH(backward([](auto& op) { op.rows = -1; }), test::Contains("is -1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dresidual = few; }), test::Contains("dresidual is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dnormed = few; }), test::Contains("dnormed is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.residual = few; }), test::Contains("residual is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.mean = few; }), test::Contains("mean is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.rstd = few; }), test::Contains("rstd is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.weight = few; }), test::Contains("weight is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dweight = few; }), test::Contains("dweight is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dbias = few; }), test::Contains("dbias is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.scratch = few; }), test::Contains("scratch is 1"));
+    using Backward = LayerNormBackward<float>;
+    const auto backward = [](const Backward& op) { kernels::layernorm_backward<float>(op, nullptr); };
+    Backward back{all, all, all, all, all, all, all, all, all, 2, 32, false, false};
+    test::check_sizes(back, backward, pair("dresidual", &Backward::dresidual), pair("dnormed", &Backward::dnormed),
+                      pair("residual", &Backward::residual), pair("mean", &Backward::mean),
+                      pair("rstd", &Backward::rstd), pair("weight", &Backward::weight),
+                      pair("dweight", &Backward::dweight), pair("dbias", &Backward::dbias),
+                      pair("scratch", &Backward::scratch));
+    back.channels = 18;
+    CHECK_THROWS_WITH(backward(back), test::Contains("is 18"));
+    back.channels = 32, back.rows = -1;
+    CHECK_THROWS_WITH(backward(back), test::Contains("is -1"));
 
     CHECK_THROWS_WITH(kernels::layernorm_dresidual_sum<float>({few, all, 2, 32, false}, nullptr),
                       test::Contains("sum of dresidual is 1"));

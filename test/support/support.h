@@ -4,7 +4,9 @@
 #include <cmath>
 #include <random>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -67,6 +69,17 @@ inline double largest_magnitude(const std::vector<double>& values) {
     double largest = 0;
     for (double x : values) largest = std::max(largest, std::fabs(x));
     return largest;
+}
+
+// Launches `op` with each of these spans cut to one element, which the error must name.
+template <class Op, class Launch, class... Spans>
+void check_sizes(const Op& op, const Launch& launch, const std::pair<const char*, Spans Op::*>&... spans) {
+    const auto check = [&](const char* name, auto span) {
+        Op cut = op;
+        cut.*span = (cut.*span).first(1);
+        CHECK_THROWS_WITH(launch(cut), Contains(std::string(name) + " is 1"));
+    };
+    (check(spans.first, spans.second), ...);
 }
 
 }  // namespace test
