@@ -1,22 +1,14 @@
 // bench_onebit_test.cpp - the benchmark of the 1-bit mean: bytes sent, output and errors
 
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 
 namespace {
 
-Result time_means(const ScratchFolder& folder, int ranks, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), program("bench_onebit"));
-    if (ranks > 1) {
-        const std::string count = std::to_string(ranks);
-        arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", count});
-    }
-    Process process(arguments, folder.path() / "output");
-    const int exit_code = process.exit_code();
-    return {exit_code, process.output()};
+Result time_means(const ScratchFolder& folder, int ranks, const Texts& arguments) {
+    return Process((ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("bench_onebit")} + arguments,
+                   folder.path() / "output").result();
 }
 
 }  // namespace
@@ -25,11 +17,10 @@ TEST_CASE("the 1-bit mean is timed together with sums that send 16 and 32 times 
     skip_without_mpi();
     const ScratchFolder folder;
     const int ranks = GENERATE(2, 3);
-    const Result result = time_means(folder, ranks, {"--elements", "3000000", "--rounds", "2", "--threads", "1",
-                                                     "--json"});
-    CAPTURE(ranks, result.output);
-    REQUIRE(result.exit_code == 0);
-    const auto json = nlohmann::json::parse(result.output.substr(result.output.find('{')));
+    CAPTURE(ranks);
+    const std::string output = time_means(folder, ranks, {"--elements", "3000000", "--rounds", "2", "--threads", "1",
+                                                          "--json"}).exits(0);
+    const auto json = nlohmann::json::parse(output.substr(output.find('{')));
     const double elements = json["elements"], sent = 2.0 * (ranks - 1) / ranks * elements;
     CHECK(elements == Approx(3e6).epsilon(0.01));
     CHECK(json["ranks"] == ranks);
@@ -46,19 +37,17 @@ TEST_CASE("the 1-bit mean is timed together with sums that send 16 and 32 times 
         CHECK(double(json[what]["median"]) == Approx((seconds[0] + seconds[1]) / 2));
     }
 
-    const Result table = time_means(folder, ranks, {"--model", "custom:l=1,h=1,c=64,t=64", "--rounds", "1",
-                                                    "--onebit-scale", "block", "--onebit-space", "momentum"});
-    CAPTURE(table.output);
-    CHECK(table.exit_code == 0);
+    const std::string table = time_means(folder, ranks, {"--model", "custom:l=1,h=1,c=64,t=64", "--rounds", "1",
+                                                         "--onebit-scale", "block", "--onebit-space",
+                                                         "momentum"}).exits(0);
     for (const char* const text : {" elements, ", " ranks over MPI", "\n1-bit ", "\nbf16 ", "\nfp32 ",
                                    "\ncompression "})
-        CHECK_THAT(table.output, Contains(text));
+        CHECK_THAT(table, Contains(text));
 }
 
 TEST_CASE("the benchmark of the 1-bit mean refuses invalid arguments", "[run][onebit][tools]") {
     const ScratchFolder folder;
-    using Texts = std::vector<std::string>;
-    for (const auto& [arguments, said] :
+        for (const auto& [arguments, said] :
          {std::pair(Texts{}, "the number of ranks is 1; expected 2 or more; start it with mpirun"),
           {{"--elements", "10"}, "--elements is 10; expected "},
           {{"--elements", "-1"}, "--elements is -1"},
@@ -76,7 +65,6 @@ TEST_CASE("the benchmark of the 1-bit mean refuses invalid arguments", "[run][on
         CHECK(result.lines() == 1);
         CHECK_THAT(result.output, Contains(said));
     }
-    const Result help = time_means(folder, 1, {"--help"});
-    CHECK(help.exit_code == 0);
-    CHECK_THAT(help.output, Contains("--onebit-scale"));
+    const std::string help = time_means(folder, 1, {"--help"}).exits(0);
+    CHECK_THAT(help, Contains("--onebit-scale"));
 }

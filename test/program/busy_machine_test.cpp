@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "kernels/device/memory.h"
-#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -11,13 +10,11 @@ using namespace test;
 namespace {
 
 // The wait settings in the environment of a training run: the program's, or those of `env`.
-std::string settings_of(const std::vector<std::string>& env) {
+std::string settings_of(const Texts& env) {
     const TrainingFolder folder;
-    auto command = env;
-    command.insert(command.begin(), {"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"});
-    command.push_back(program("train_gpt2"));
-    for (const std::string& flag : folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")}))
-        command.push_back(flag);
+    const Texts command = Texts{"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"} + env +
+                          Texts{program("train_gpt2")} +
+                          folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")});
     Process run(command, folder.path("output.txt"));
     while (!run.ended() && !(fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty()))
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -45,26 +42,19 @@ TEST_CASE("a run is correct with any number of threads that OpenMP provides", "[
     if (!device::memory_is_host_memory()) skip("a build for GPUs");
     const TrainingFolder folder;
     const auto train = [&](const std::string& variable, const std::string& out, const std::string& threads) {
-        std::vector<std::string> command{"env", variable, program("train_gpt2")};
-        for (const std::string& flag : folder.flags({"-x", "5", "-v", "0", "-o", folder.path(out)}))
-            command.push_back(flag);
-        command.insert(command.end(), {"--threads", threads});
-        Process run(command, folder.path("output.txt"));
-        const int exit_code = run.exit_code();
-        return Result{exit_code, run.output()};
+        return folder.command(Texts{"env", variable, program("train_gpt2")} +
+                              folder.flags({"-x", "5", "-v", "0", "-o", folder.path(out), "--threads", threads}));
     };
-    const auto losses = [&](const std::string& out) { return numbers(folder.log(out, "step"), "loss"); };
-    REQUIRE(train("NONE=1", "one", "1").exit_code == 0);
-    REQUIRE(train("NONE=1", "two", "2").exit_code == 0);
-    REQUIRE(losses("one").size() == 5);
-    REQUIRE(train("OMP_DYNAMIC=true", "dynamic", "2").exit_code == 0);
-    CHECK(losses("dynamic") == losses("two"));
+    train("NONE=1", "one", "1").exits(0);
+    train("NONE=1", "two", "2").exits(0);
+    REQUIRE(folder.losses("one").size() == 5);
+    train("OMP_DYNAMIC=true", "dynamic", "2").exits(0);
+    CHECK(folder.losses("dynamic") == folder.losses("two"));
     for (const std::string limit : {"OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0"}) {
         CAPTURE(limit);
-        REQUIRE(train(limit, limit, "0").exit_code == 0);
-        CHECK(losses(limit) == losses("one"));
-        const Result asked = train(limit, "asked", "2");
-        CHECK(asked.exit_code == 2);
-        CHECK_THAT(asked.output, test::Contains("--threads is 2; expected at most the 1 that OpenMP allows"));
+        train(limit, limit, "0").exits(0);
+        CHECK(folder.losses(limit) == folder.losses("one"));
+        const std::string asked = train(limit, "asked", "2").exits(2);
+        CHECK_THAT(asked, Contains("--threads is 2; expected at most the 1 that OpenMP allows"));
     }
 }

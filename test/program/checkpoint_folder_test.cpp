@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -61,31 +60,17 @@ extern "C" DIR* opendir(const char* path) {
 class RefusedFolder : public TrainingFolder {
 public:
     RefusedFolder() {
-        std::ofstream(path("refusing.cpp")) << kRefusing;
-        const std::string library = path("refusing.so");
-        REQUIRE(std::system(("c++ -std=c++20 -shared -fPIC -o " + library + ' ' + path("refusing.cpp")).c_str()) == 0);
-        const Result result = run(resumed("4"));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
+        library(kRefusing);
+        run(resumed("4")).exits(0);
     }
-    std::vector<std::string> resumed(const std::string& steps) const {
+    Texts resumed(const std::string& steps) const {
         return flags({"-x", steps, "-n", "2", "-v", "0", "-y", "auto", "-o", path("out")});
     }
-    Result refuse(const std::string& call, const std::string& end, int fault, std::vector<std::string> words) const {
-        words.insert(words.begin(), {"env", "LD_PRELOAD=" + path("refusing.so"), "REFUSED_CALL=" + call,
-                                     "REFUSED_PATH=" + end, "REFUSED_ERRNO=" + std::to_string(fault),
-                                     program("train_gpt2")});
-        Process process(words, path("output.txt"));
-        const int exit_code = process.exit_code();
-        return {exit_code, process.output()};
+    Result refuse(const std::string& call, const std::string& end, int fault, const Texts& words) const {
+        return command(Texts{"env", "LD_PRELOAD=" + path("library.so"), "REFUSED_CALL=" + call, "REFUSED_PATH=" + end,
+                             "REFUSED_ERRNO=" + std::to_string(fault), program("train_gpt2")} + words);
     }
 };
-
-std::set<std::string> names_in(const std::string& folder) {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
-    return names;
-}
 
 }  // namespace
 
@@ -94,22 +79,21 @@ TEST_CASE("a checkpoint that cannot be read now ends the run with one line, and 
     const RefusedFolder folder;
     const auto before = names_in(folder.path("out"));
     const auto check = [&](const std::string& call, const std::string& end, int fault) {
-        auto branch = folder.flags({"-x", "6", "-v", "0", "-y", folder.path("out/step_00000004"), "-o",
-                                    folder.path("branch")});
-        auto init = folder.flags({"-x", "1", "-v", "0", "-o", folder.path("new")});
-        init.insert(init.end(), {"-e", folder.path("out")});
-        std::vector<std::vector<std::string>> commands{folder.resumed("6")};
+        const Texts no_validation{"-v", "0", "-x", "6"},
+            branch = folder.flags(no_validation + Texts{"-y", folder.path("out/step_00000004"), "-o",
+                                                        folder.path("branch")}),
+            init = folder.flags(no_validation + Texts{"-o", folder.path("new"), "-e", folder.path("out")});
+        std::vector<Texts> commands{folder.resumed("6")};
         if (end != "/out") commands.push_back(branch);
         if (end == "/out" || end.ends_with("/manifest.json") || end.ends_with("/config.json") ||
             end.ends_with("/model.safetensors"))
             commands.push_back(init);
         for (const auto& words : commands) {
-            const Result result = folder.refuse(call, end, fault, words);
-            CAPTURE(call, end, std::strerror(fault), words, result.output);
-            CHECK(result.exit_code == 2);
-            CHECK_THAT(result.output, Contains("error: ") && Contains(end + " is unreadable (") &&
-                                          Contains(std::strerror(fault)) && !Contains("note: --resume"));
-            CHECK_THAT(result.output, !Contains("step 5/"));
+            CAPTURE(call, end, std::strerror(fault), words);
+            const std::string output = folder.refuse(call, end, fault, words).exits(2);
+            CHECK_THAT(output, Contains("error: ") && Contains(end + " is unreadable (") &&
+                               Contains(std::strerror(fault)) && !Contains("note: --resume"));
+            CHECK_THAT(output, !Contains("step 5/"));
             CHECK(names_in(folder.path("out")) == before);
         }
     };
@@ -121,19 +105,14 @@ TEST_CASE("a checkpoint that cannot be read now ends the run with one line, and 
     }
     check("open", "step_00000004/manifest.json", EIO);
     check("pread", "step_00000004/model.safetensors", EIO);
-    const Result after = folder.run(folder.resumed("6"));
-    CAPTURE(after.output);
-    CHECK(after.exit_code == 0);
-    CHECK_THAT(after.output, Contains("resuming after step 4/6"));
+    CHECK_THAT(folder.run(folder.resumed("6")).exits(0), Contains("resuming after step 4/6"));
 }
 
 TEST_CASE("--keep-checkpoints counts only checkpoints that can be resumed", "[run][resume]") {
     const TrainingFolder folder;
     const auto run = [&](const char* steps) {
-        const Result result = folder.run(folder.flags({"-x", steps, "-n", "2", "-v", "0", "-y", "auto", "-o",
-                                                       folder.path("out"), "--keep-checkpoints", "3"}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
+        folder.train({"-x", steps, "-n", "2", "-v", "0", "-y", "auto", "-o", folder.path("out"), "--keep-checkpoints",
+                      "3"});
     };
     const auto step = [&](const char* number) { return "step_000000" + std::string(number); };
     const auto kept = [&] {
@@ -153,22 +132,13 @@ TEST_CASE("--keep-checkpoints counts only checkpoints that can be resumed", "[ru
 
 TEST_CASE("a model with flipped bits is not used: -e, dev/generate and dev/export_llmc", "[run]") {
     const TrainingFolder folder;
-    const Result trained = folder.run(folder.flags({"-x", "2", "-n", "1", "-v", "0", "-o", folder.path("out")}));
-    CAPTURE(trained.output);
-    REQUIRE(trained.exit_code == 0);
+    folder.train({"-x", "2", "-n", "1", "-v", "0", "-o", folder.path("out")});
     const std::string model = folder.path("out/step_00000002"), file = model + "/model.safetensors";
-    std::string bytes = read_bytes(file);
-    bytes[bytes.size() - 2] ^= 1;
-    write_bytes(file, bytes);
-    const auto init = [&](const std::string& from) {
-        auto flags = folder.flags({"-x", "1", "-v", "0"});
-        flags.insert(flags.end(), {"-e", from});
-        return flags;
-    };
+    edit(file, [](std::string& bytes) { bytes[bytes.size() - 2] ^= 1; });
     for (const bool of_run : {false, true}) {
         const std::string from = of_run ? folder.path("out") : model;
-        for (const auto& [name, words] : std::map<std::string, std::vector<std::string>>{
-                 {"train_gpt2", init(from)},
+        for (const auto& [name, words] : std::map<std::string, Texts>{
+                 {"train_gpt2", folder.flags({"-x", "1", "-v", "0", "-e", from})},
                  {"generate", {"-e", from, "--prompt", "ab", "-n", "1", "--threads", "1"}},
                  {"export_llmc", {"-e", from, "-o", folder.path(of_run ? "run.bin" : "step.bin")}}}) {
             const Result result = folder.run(words, name);

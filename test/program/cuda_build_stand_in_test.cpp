@@ -8,44 +8,28 @@
 #include <set>
 #include <sstream>
 
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 
 namespace {
 
-using Texts = std::vector<std::string>;
-
 // Eight times the measured difference of losses: other kernels and libraries round differently.
 constexpr double kFp32 = 8 * 2.3e-8, kBf16 = 8 * 3.9e-4;
 
 const char* const kSchedules[] = {"eager", "late", "random"};
 
-Texts operator+(Texts all, const Texts& more) {
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-}
-
 // A run of `ranks` with additional environment variables.
 Result run_with(const TrainingFolder& folder, const Texts& environment, int ranks, const Texts& arguments,
                 const std::string& binary = program("train_gpt2")) {
-    Texts all = Texts{"env", "STAND_IN_GPUS=4", "XDG_CACHE_HOME=" + folder.path("cache")} + environment;
-    if (ranks > 1)
-        all = all + Texts{"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks)};
-    all.push_back(binary);
-    Process process(all + arguments, folder.path("output.txt"));
-    const int exit_code = process.exit_code();
-    return {exit_code, process.output()};
+    return folder.command(Texts{"env", "STAND_IN_GPUS=4", "XDG_CACHE_HOME=" + folder.path("cache")} + environment +
+                          (ranks > 1 ? launcher(ranks) : Texts()) + Texts{binary} + arguments);
 }
 
 // misuse NAME with an environment variable.
 Result run_misuse(const std::string& variable, const std::string& name) {
     const ScratchFolder folder;
-    Process process({"env", variable, program("misuse"), name}, folder.path() / "output.txt");
-    const int exit_code = process.exit_code();
-    return {exit_code, process.output()};
+    return Process({"env", variable, program("misuse"), name}, folder.path() / "output.txt").result();
 }
 
 // 192 positions a step: 12 sequences for 1, 2, 3 or 4 ranks.
@@ -57,20 +41,11 @@ Texts flags_of(const TrainingFolder& folder, const std::string& out, const Texts
     return all + more;
 }
 
-std::string model_of(const TrainingFolder& folder, const std::string& out, const std::string& step = "step_00000002") {
-    return read_bytes(fs::path(folder.path(out)) / step / "model.safetensors");
-}
-
 // All numbers of the log except times.
 Texts numbers_of(const TrainingFolder& folder, const std::string& out) {
     Texts all;
     for (const char* const event : {"step", "val"})
-        for (auto entry : folder.log(out, event)) {
-            for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "comm_ms",
-                                          "comm_hidden", "time"})
-                entry.erase(key);
-            all.push_back(llmc::text_of(entry));
-        }
+        for (const auto& entry : folder.log(out, event)) all.push_back(llmc::text_of(without_times(entry)));
     return all;
 }
 
@@ -84,7 +59,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like its kernel
         const char* attention = nullptr;
         // Only losses with other ranks: the sign of a sum that cancels depends on rounding.
         double tolerance_of_signs = 0;
-        std::string last = "step_00000002";
+        int last = 2;  // step
     };
     const Run run = GENERATE(values<Run>({
         {"one rank", 1, {}},
@@ -103,7 +78,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like its kernel
         {"4 ranks over MPI, ZeRO 1", 4, {"--comm", "mpi", "-z", "1"}},
         {"2 ranks over NCCL, 1-bit Adam", 2,
          {"--comm", "nccl", "--optimizer", "onebit-adam", "--onebit-freeze-step", "1", "--onebit-exclude", "ln_",
-          "-x", "4"}, nullptr, 5e-3, "step_00000004"},
+          "-x", "4"}, nullptr, 5e-3, 4},
     }));
     if (run.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
@@ -112,17 +87,15 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like its kernel
     const Texts overwrite{"MALLOC_PERTURB_=85", "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"};
     for (const std::string schedule : kSchedules) {
         CAPTURE(run.name, schedule);
-        const Result result =
+        const std::string output =
             run_with(folder, overwrite + Texts{"STAND_IN_SCHEDULE=" + schedule, "STAND_IN_SEED=7"}, run.ranks,
-                     flags_of(folder, schedule, run.flags + Texts{"--tune-file", kept}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
+                     flags_of(folder, schedule, run.flags + Texts{"--tune-file", kept})).exits(0);
         // cuDNN's stand-in, if this build has cuDNN, supports nothing.
-        if (run.attention) CHECK_THAT(result.output, Contains(run.attention));
-        if (run.attention && result.output.find(", cuDNN no,") == std::string::npos)
-            CHECK_THAT(result.output, Contains("; not cudnn: "));
+        if (run.attention) CHECK_THAT(output, Contains(run.attention));
+        if (run.attention && output.find(", cuDNN no,") == std::string::npos)
+            CHECK_THAT(output, Contains("; not cudnn: "));
         CHECK(numbers_of(folder, schedule) == numbers_of(folder, "eager"));
-        CHECK(model_of(folder, schedule, run.last) == model_of(folder, "eager", run.last));
+        CHECK(folder.model(schedule, run.last) == folder.model("eager", run.last));
     }
     if (std::ranges::find(run.flags, "muon") != run.flags.end())
         CHECK_THAT(read_bytes(kept), Contains("symmetric product ") && Contains("whole ") && Contains("half "));
@@ -132,10 +105,8 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like its kernel
     if (of_ranks) alone = alone + Texts{"--comm", "mpi"};
     else if (run.ranks > 1) alone = bf16 ? Texts{"--dtype", "bf16"} : Texts{};
     const fs::path builds = fs::path(program("train_gpt2")).parent_path().parent_path();
-    const Result fibers = run_with(folder, {}, of_ranks ? run.ranks : 1, flags_of(folder, "fibers", alone),
-                                   builds / "fibers" / "train_gpt2");
-    CAPTURE(fibers.output);
-    REQUIRE(fibers.exit_code == 0);
+    run_with(folder, {}, of_ranks ? run.ranks : 1, flags_of(folder, "fibers", alone),
+             builds / "fibers" / "train_gpt2").exits(0);
     for (const char* const event : {"step", "val"}) {
         const auto got = numbers(folder.log("eager", event), "loss");
         const auto want = numbers(folder.log("fibers", event), "loss");
@@ -154,10 +125,8 @@ TEST_CASE("every product of the CUDA build is the same without the library's epi
         for (const std::string has : {"", "no-epilogues", "invalid-epilogues", "nothing"}) {
             CAPTURE(dtype, has);
             const std::string out = dtype + has;
-            const Result result = run_with(folder, {"STAND_IN_CUBLASLT=" + has}, 1,
-                                           flags_of(folder, out, {"--dtype", dtype, "--tune=off"}));
-            CAPTURE(result.output);
-            REQUIRE(result.exit_code == 0);
+            run_with(folder, {"STAND_IN_CUBLASLT=" + has}, 1,
+                     flags_of(folder, out, {"--dtype", dtype, "--tune=off"})).exits(0);
             const auto losses = numbers(folder.log(out, "step"), "loss");
             if (has.empty()) want = losses;
             REQUIRE(losses.size() == want.size());
@@ -171,10 +140,8 @@ TEST_CASE("the CUDA build selects the fastest algorithm by the device's clock", 
     const TrainingFolder folder;
     const auto taken = [&](const std::string& out, const std::string& seconds) {
         const auto file = folder.path(out + ".json");
-        const Result result = run_with(folder, {"STAND_IN_CUBLASLT_SECONDS=" + seconds}, 1,
-                                       flags_of(folder, out, {"--tune=auto", "--tune-file", file}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
+        run_with(folder, {"STAND_IN_CUBLASLT_SECONDS=" + seconds}, 1,
+                 flags_of(folder, out, {"--tune=auto", "--tune-file", file})).exits(0);
         return read_bytes(file);
     };
     const std::string first = taken("first", "1e-4,2e-4,3e-4"), last = taken("last", "3e-4,2e-4,1e-4");
@@ -186,11 +153,9 @@ TEST_CASE("a stored algorithm that adds in place, in an undocumented order, is t
     const TrainingFolder folder;
     const auto file = folder.path("choices.json");
     const auto trained = [&](const std::string& out) {
-        const Result result = run_with(folder, {"STAND_IN_CUBLASLT_SECONDS=3e-4,2e-4,1e-4"}, 1,
-                                       flags_of(folder, out, {"--tune-file", file}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-        return model_of(folder, out);
+        run_with(folder, {"STAND_IN_CUBLASLT_SECONDS=3e-4,2e-4,1e-4"}, 1,
+                 flags_of(folder, out, {"--tune-file", file})).exits(0);
+        return folder.model(out, 2);
     };
     const std::string model = trained("first");
     const auto timed = nlohmann::json::parse(read_bytes(file));
@@ -218,23 +183,16 @@ TEST_CASE("an algorithm that fails when timed is left out; one with which the GP
         return run_with(folder, {"STAND_IN_FAIL=" + fault}, 1,
                         flags_of(folder, fault, flags + Texts{"--tune-file", folder.path("choices.json")}));
     };
-    const Result left_out = run("cublasLtMatmul:2", {});
-    CAPTURE(left_out.output);
-    REQUIRE(left_out.exit_code == 0);
+    run("cublasLtMatmul:2", {}).exits(0);
     CHECK_THAT(read_bytes(folder.path("choices.json")), Contains("; 1 failed to run: cublasLtMatmul failed for "));
     fs::remove(folder.path("choices.json"));
 
-    const Result product = run("cublasLtMatmul:2+", {});
-    CAPTURE(product.output);
-    CHECK(product.exit_code == 1);
-    CHECK_THAT(product.output,
+    const std::string product = run("cublasLtMatmul:2+", {}).exits(1);
+    CHECK_THAT(product,
                Contains("error: the GPU failed when matmul forward fp32, rows 16, in_channels 32, out_channels 96, "
                         "bias, bare, algorithm 2 of 3, was timed: cublasLtMatmul failed for ") &&
                    Contains("; --tune=off uses the library's first"));
-    const Result attention = run("cudaLaunchKernelExC:1+", {"--dtype", "bf16", "-e", "custom:l=1,h=1,c=64,t=16"});
-    CAPTURE(attention.output);
-    CHECK(attention.exit_code == 1);
-    CHECK_THAT(attention.output,
+    CHECK_THAT(run("cudaLaunchKernelExC:1+", {"--dtype", "bf16", "-e", "custom:l=1,h=1,c=64,t=16"}).exits(1),
                Contains("error: the GPU failed when attention auto bf16, ") && Contains(": flash, was timed: "));
 }
 
@@ -254,18 +212,16 @@ TEST_CASE("--log-gpu logs NVML's readings of rank 0's own GPU", "[stand_in]") {
     }));
     CAPTURE(given.nvml);
     const TrainingFolder folder;
-    const Result result = run_with(folder, {std::string("STAND_IN_NVML=") + given.nvml}, 1,
-                                   flags_of(folder, "out", {"--tune=off", "--device", "2", "--log-gpu"}));
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    const std::string output = run_with(folder, {std::string("STAND_IN_NVML=") + given.nvml}, 1,
+                                        flags_of(folder, "out", {"--tune=off", "--device", "2", "--log-gpu"})).exits(0);
     const auto steps = folder.log("out", "step");
     REQUIRE(steps.size() == 2);
     for (const auto& step : steps) CHECK(step["gpu"] == llmc::parse_json(given.gpu));
-    const auto note = result.output.find("note: --log-gpu");
+    const auto note = output.find("note: --log-gpu");
     CHECK((note != std::string::npos) == !given.note.empty());
     if (!given.note.empty()) {
-        CHECK_THAT(result.output, Contains(given.note));
-        CHECK(result.output.find("note: --log-gpu", note + 1) == std::string::npos);
+        CHECK_THAT(output, Contains(given.note));
+        CHECK(output.find("note: --log-gpu", note + 1) == std::string::npos);
     }
 }
 
@@ -274,17 +230,13 @@ TEST_CASE("the CUDA build saves on a signal, and resumes from a checkpoint", "[s
     const Texts command = Texts{"env", "STAND_IN_SCHEDULE=late", program("train_gpt2")} +
                           flags_of(folder, "out", {"-x", "100000", "--tune=off"});
     Process process(command, folder.path("interrupted.txt"));
-    for (int tenth = 0; tenth < 300 && process.output().find("step 2/") == std::string::npos; ++tenth) usleep(100000);
+    CHECK(process.prints("step 2/"));
     process.signal(SIGTERM);
-    const int exit_code = process.exit_code();
-    CAPTURE(process.output());
-    REQUIRE(exit_code == 128 + SIGTERM);
+    process.result().exits(128 + SIGTERM);
     const auto saved = folder.log("out", "checkpoint");
     REQUIRE(saved.size() == 1);
-    const Result next = run_with(folder, {"STAND_IN_SCHEDULE=random"}, 1,
-                                 flags_of(folder, "next", {"-e", saved[0]["folder"].get<std::string>(), "--tune=off"}));
-    CAPTURE(next.output);
-    REQUIRE(next.exit_code == 0);
+    run_with(folder, {"STAND_IN_SCHEDULE=random"}, 1,
+             flags_of(folder, "next", {"-e", saved[0]["folder"].get<std::string>(), "--tune=off"})).exits(0);
     CHECK(folder.log("next", "val")[0]["loss"].get<double>() < folder.log("out", "val")[0]["loss"].get<double>());
 }
 
@@ -323,10 +275,10 @@ TEST_CASE("the stand-ins report errors of a program on the device, and report no
         {"an event recorded too early", {"race: \""}},
     }));
     for (const std::string schedule : kSchedules) {
-        const auto [exit_code, output] = run_misuse("STAND_IN_SCHEDULE=" + schedule, name);
-        CAPTURE(name, schedule, output);
+        CAPTURE(name, schedule);
+        const int code = says.empty() ? 0 : std::string(name) == "leak" ? 97 : 96;
+        const std::string output = run_misuse("STAND_IN_SCHEDULE=" + schedule, name).exits(code);
         for (const std::string& text : says) CHECK_THAT(output, Contains("stand-in: ") && Contains(text));
-        CHECK(exit_code == (says.empty() ? 0 : std::string(name) == "leak" ? 97 : 96));
         CHECK(output.empty() == says.empty());
     }
 }
@@ -351,17 +303,14 @@ TEST_CASE("the stand-ins refuse unknown settings, and list the known ones", "[st
         {"STAND_IN_SCHEDUL=late",
          "STAND_IN_SCHEDUL is not a variable of the stand-ins; expected one of STAND_IN_SCHEDULE, "},
     }));
-    const auto [exit_code, output] = run_misuse(told, "nothing");
-    CAPTURE(told, output);
-    CHECK(exit_code == 96);
-    CHECK_THAT(output, StartsWith("stand-in: ") && Contains(says));
+    CHECK_THAT(run_misuse(told, "nothing").exits(96), StartsWith("stand-in: ") && Contains(says));
 }
 
 TEST_CASE("the stand-in for NCCL reports where the ranks' calls differ, instead of hanging", "[stand_in]") {
     skip_without_mpi();
     struct Case {
         const char* name;
-        std::vector<std::string> says;
+        Texts says;
     };
     const auto [name, says] = GENERATE(values<Case>({
         {"ranks do the same", {}},
@@ -383,10 +332,9 @@ TEST_CASE("the stand-in for NCCL reports where the ranks' calls differ, instead 
 
 TEST_CASE("memory reused before the device has read it shows on a late schedule", "[stand_in]") {
     const auto printed = [](const std::string& schedule, const std::string& name) {
-        const Result result = run_misuse("STAND_IN_SCHEDULE=" + schedule, name);
-        CAPTURE(name, schedule, result.output);
-        REQUIRE(result.exit_code == 0);
-        return result.output;
+        CAPTURE(name, schedule);
+        const std::string output = run_misuse("STAND_IN_SCHEDULE=" + schedule, name).exits(0);
+        return output;
     };
     CHECK(printed("late", "pinned memory reused") == "2\n");
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
@@ -394,31 +342,26 @@ TEST_CASE("memory reused before the device has read it shows on a late schedule"
 
 TEST_CASE("dev/bench/kernel_traffic.py counts the memory traffic of the kernels of a step", "[stand_in]") {
     const TrainingFolder folder;
-    const Result result = run_with(folder, {}, 1, {"-i", folder.path("train_*.bin"), "-v", "0", "-b", "1", "-t", "16",
-                                                   "-d", "16", "-x", "1", "-e", "custom:l=1,h=2,c=32,t=16"},
-                                   "dev/bench/kernel_traffic.py");
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    const std::string output = run_with(folder, {}, 1, {"-i", folder.path("train_*.bin"), "-v", "0", "-b", "1", "-t",
+                                                        "16", "-d", "16", "-x", "1", "-e", "custom:l=1,h=2,c=32,t=16"},
+                                        "dev/bench/kernel_traffic.py").exits(0);
     // A step launches it once; its loads and stores use whole sectors, except at the ends of tensors.
-    CHECK_THAT(result.output, Matches(
+    CHECK_THAT(output, Matches(
         R"([^]*\n\| `adamw_kernel<float, false, false>` \| 1 \| \d+ \| \d+ \| \d+ \| (0\.9|1\.)\d+ \| - \|\n[^]*)"));
 }
 
 TEST_CASE("dev/mutate/mutate_events.sh fails for unlisted changes without a failure, and listed ones with a failure",
           "[stand_in]") {
     const TrainingFolder folder;
-    const auto script = fs::path(program("train_gpt2")).parent_path() / "../../dev/mutate/mutate_events.sh";
+    const auto script = program("../../dev/mutate/mutate_events.sh");
     const auto judge = [&](const std::string& lines) -> Result {
         std::ofstream(folder.path("changes.txt")) << lines;
-        Process process({script, "--judge", folder.path("changes.txt")}, folder.path("judged.txt"));
-        const int exit_code = process.exit_code();
-        return {exit_code, process.output()};
+        return folder.command({script, "--judge", folder.path("changes.txt")});
     };
     // Without lines it prints its list.
     const std::string absent = "no such place, but listed | ";
-    std::istringstream named(judge("").output);
     Texts listed;
-    for (std::string line; std::getline(named, line);)
+    for (const std::string& line : lines_of(judge("").output))
         if (line.starts_with(absent)) listed.push_back(line.substr(absent.size()));
     REQUIRE(listed.size() >= 2);
     const auto of = [](const char* verdict, const std::string& change) {
@@ -436,10 +379,7 @@ TEST_CASE("dev/mutate/mutate_events.sh fails for unlisted changes without a fail
         {all + of("noticed", listed[0]), "noticed, but listed | " + listed[0]},
         {without_first, absent + listed[0]},
     }));
-    const Result result = judge(lines);
-    CAPTURE(result.output);
-    CHECK(result.exit_code == (says.empty() ? 0 : 1));
-    CHECK_THAT(result.output, Contains(says.empty() ? ", 0 not as listed" : says + "\n"));
+    CHECK_THAT(judge(lines).exits(says.empty() ? 0 : 1), Contains(says.empty() ? ", 0 not as listed" : says + "\n"));
 }
 
 // Every function of CUDA and its libraries fails, at its first call and at its last.
@@ -458,7 +398,7 @@ TEST_CASE("a failed call ends the CUDA build with one line that names it", "[sta
     flags.erase(std::ranges::find(flags, "-o"), std::ranges::find(flags, "-o") + 2);
     *(std::ranges::find(flags, "-d") + 1) = "32";
     const auto calls = folder.path("calls");
-    REQUIRE(run_with(folder, {"STAND_IN_CALLS=" + calls}, run.ranks, flags).exit_code == 0);
+    run_with(folder, {"STAND_IN_CALLS=" + calls}, run.ranks, flags).exits(0);
     std::map<std::string, std::int64_t> counts;
     for (const auto& entry : fs::directory_iterator(fs::path(calls).parent_path())) {
         if (!entry.path().filename().string().starts_with("calls.")) continue;
@@ -487,9 +427,8 @@ TEST_CASE("a failed call ends the CUDA build with one line that names it", "[sta
             if (may_pass && result.exit_code == 0) continue;
             CHECK(result.exit_code > 0);
             CHECK(result.exit_code <= 2);
-            std::istringstream output(result.output);
             Texts errors;
-            for (std::string line; std::getline(output, line);)
+            for (const std::string& line : lines_of(result.output))
                 if (line.starts_with("error: ")) errors.push_back(line);
             // The others wait for a rank that does not call NCCL, and report that it is gone.
             CHECK(errors.size() >= 1);

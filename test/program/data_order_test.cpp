@@ -2,8 +2,6 @@
 // every target is trained on or reported as dropped; validation masks the same tokens as training
 #include <cmath>
 
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -27,9 +25,8 @@ struct SmallShards {
         }
     }
     // Steps of 12 rows.
-    std::vector<std::string> flags(const std::string& out, std::vector<std::string> more) const {
-        more.insert(more.end(), {"-d", "192", "-v", "0", "--lr", "1e-3", "-o", folder.path(out)});
-        return folder.flags(more);
+    Texts flags(const std::string& out, const Texts& more) const {
+        return folder.flags(more + Texts{"-d", "192", "-v", "0", "--lr", "1e-3", "-o", folder.path(out)});
     }
 };
 
@@ -46,7 +43,7 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
     skip_without_mpi();
     const SmallShards data;
     const auto [pad, shuffle] = GENERATE(table<bool, bool>({{false, false}, {true, false}, {true, true}}));
-    std::vector<std::string> order;
+    Texts order;
     if (pad) order.push_back("--pad-last");
     if (shuffle) order.push_back("--shuffle");
     std::vector<std::pair<int, int>> layouts{{1, 12}, {1, 1}, {2, 3}};
@@ -54,23 +51,21 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
     std::vector<nlohmann::json> want;
     for (const auto& [ranks, micro_batch] : layouts) {
         const std::string out = "ranks" + std::to_string(ranks) + "-" + std::to_string(micro_batch);
-        auto flags = data.flags(out, order);
-        flags.insert(flags.end(), {"-b", std::to_string(micro_batch), "--epochs", "2"});
-        const auto result = ranks == 1 ? data.folder.run(flags) : data.folder.run_ranks(ranks, flags);
-        CAPTURE(out, pad, shuffle, result.output);
-        REQUIRE(result.exit_code == 0);
+        const Texts flags = data.flags(out, order + Texts{"-b", std::to_string(micro_batch), "--epochs", "2"});
+        CAPTURE(out, pad, shuffle);
+        const std::string output = data.folder.run_on(ranks, flags).exits(0);
         const auto steps = data.folder.log(out, "step");
         const double trained = sum_of(numbers(steps, "valid_tokens"));
         if (pad) {  // 14 + 6 + 0 + 10 + 4 rows per epoch
             CHECK(steps.size() == 6);
             CHECK(trained == 2 * SmallShards::kTargets);
-            CHECK_THAT(result.output, !test::Contains("dropped"));
+            CHECK_THAT(output, !Contains("dropped"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1, 1});
         } else {
             CHECK(steps.size() == 5);
             CHECK(trained == 5 * 192);
-            CHECK_THAT(result.output,
-                       test::Contains("  7 of 519 targets per epoch are dropped: the last row of a\n"
+            CHECK_THAT(output,
+                       Contains("  7 of 519 targets per epoch are dropped: the last row of a\n"
                                        "  shard has fewer than --seq-len (--pad-last uses them)\n"
                                        "  64 targets more at the end of the last epoch are dropped:\n"
                                        "  too few for a step (--pad-last uses them)\n"));
@@ -90,41 +85,31 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
 
 TEST_CASE("--pad-last trains on the last, partial step, even if it is the only one", "[data_order][run]") {
     const SmallShards data;
-    auto flags = data.flags("out", {"--pad-last", "--epochs", "3"});
-    flags[1] = data.folder.path("train_1.bin");  // 6 rows; a step has 12
-    const auto result = data.folder.run(flags);
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    // 6 rows; a step has 12
+    data.folder.run(data.flags("out", {"--pad-last", "--epochs", "3", "-i", data.folder.path("train_1.bin")})).exits(0);
     CHECK(numbers(data.folder.log("out", "step"), "valid_tokens") == std::vector<double>{96, 96, 96});
     CHECK(numbers(data.folder.log("out", "step"), "epoch") == std::vector<double>{0, 1, 2});
 }
 
 TEST_CASE("data without a step, or without a target, are refused with the number required", "[data_order][run]") {
     const SmallShards data;
-    auto flags = data.flags("out", {"-x", "1"});
-    flags[1] = data.folder.path("train_1.bin");
-    auto refused = data.folder.run(flags);
-    CHECK(refused.exit_code == 2);
-    CHECK_THAT(refused.output, Contains("one step needs 12 sequences of 16 tokens; the training data, 97 tokens, "
-                                        "has 6; use a smaller --micro-batch") &&
-                                   Contains("--pad-last"));
-    flags = data.flags("out", {"-x", "1", "--pad-last"});
-    flags[1] = data.folder.path("train_2.bin");
-    refused = data.folder.run(flags);
-    CHECK(refused.exit_code == 2);
-    CHECK_THAT(refused.output, Contains("number of tokens in the longest shard of the training data is 1; "
-                                               "expected at least 2, an input and its target"));
+    const auto refused = [&](const std::string& shard, const Texts& more) {
+        return data.folder.run(data.flags("out", Texts{"-x", "1", "-i", data.folder.path(shard)} + more)).exits(2);
+    };
+    CHECK_THAT(refused("train_1.bin", {}), Contains("one step needs 12 sequences of 16 tokens; the training data, 97 "
+                                                    "tokens, has 6; use a smaller --micro-batch") &&
+                                               Contains("--pad-last"));
+    CHECK_THAT(refused("train_2.bin", {"--pad-last"}),
+               Contains("number of tokens in the longest shard of the training data is 1; expected at least 2, an "
+                        "input and its target"));
 }
 
 TEST_CASE("--mask-document-start also applies to validation", "[data_order][run]") {
     const SmallShards data;
-    const auto validation = [&](const std::string& out, std::vector<std::string> more) {
-        more.insert(more.end(), {"--eval-only", "-o", data.folder.path(out)});
-        auto flags = data.folder.flags(more);
-        flags[3] = data.folder.path("train_1.bin");  // ends of text at 0, 20, 40, 60, 80
-        const auto result = data.folder.run(flags);
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
+    const auto validation = [&](const std::string& out, const Texts& more) {
+        // ends of text at 0, 20, 40, 60, 80
+        data.folder.train(more + Texts{"--eval-only", "-j", data.folder.path("train_1.bin"), "-o",
+                                       data.folder.path(out)});
         return data.folder.log(out, "val").at(0);
     };
     const auto all = validation("all", {}), masked = validation("masked", {"--mask-document-start"});

@@ -6,41 +6,25 @@
 #include <sstream>
 #include <thread>
 
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 
 namespace {
 
-int errors_in(const std::string& output) {
-    int errors = 0;
-    for (auto at = output.find("error: "); at != std::string::npos; at = output.find("error: ", at + 1)) ++errors;
-    return errors;
-}
-
-// Whether the condition becomes true within half a minute.
-template <class Condition> bool comes(Condition&& awaited) {
-    for (int i = 0; i < 3000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(10)))
-        if (awaited()) return true;
-    return false;
-}
-
 // A run that has made three steps and continues for half a minute if nothing ends it.
-Process long_run(const TrainingFolder& folder, const std::vector<std::string>& more = {}) {
-    auto flags = folder.flags({"-x", "100000000", "--max-minutes", "0.5", "-v", "0", "-o", folder.path("out")});
-    flags.insert(flags.end(), more.begin(), more.end());
-    Process run = folder.start(flags);
-    REQUIRE(comes([&] { return run.output().find("step 3/") != std::string::npos; }));
+Process long_run(const TrainingFolder& folder, const Texts& more = {}) {
+    Process run = folder.start(folder.flags(
+        Texts{"-x", "100000000", "--max-minutes", "0.5", "-v", "0", "-o", folder.path("out")} + more));
+    REQUIRE(run.prints("step 3/"));
     return run;
 }
 
 // The folder of the only model that a run saved.
 fs::path only_model(const TrainingFolder& folder) {
     std::vector<fs::path> models;
-    for (const auto& entry : fs::directory_iterator(folder.path("out")))
-        if (entry.path().filename().string().starts_with("step_")) models.push_back(entry.path());
+    for (const std::string& name : names_in(folder.path("out")))
+        if (name.starts_with("step_")) models.push_back(fs::path(folder.path("out")) / name);
     REQUIRE(models.size() == 1);
     CHECK(fs::exists(models[0] / "model.safetensors"));
     return models[0];
@@ -61,16 +45,13 @@ void check_saved_beside(const TrainingFolder& folder, const std::string& output)
 TEST_CASE("a run checks all names that it may write before its first step", "[run]") {
     const TrainingFolder folder;
     fs::create_directories(folder.path("out"));
-    const auto run = [&](std::vector<std::string> more) {
-        more.insert(more.end(), {"-v", "0", "-o", folder.path("out")});
-        return folder.run(folder.flags(more));
+    const auto run = [&](const Texts& more) {
+        return folder.run(folder.flags(more + Texts{"-v", "0", "-o", folder.path("out")}));
     };
     const auto check_refused = [&](const Result& result, const std::string& name) {
-        CAPTURE(result.output);
-        CHECK(result.exit_code == 2);
-        CHECK_THAT(result.output, Contains("error: --output-dir is \"" + folder.path("out") + "\"; expected ") &&
-                                      Contains(name) && Contains("choose another folder") && !Contains("step 1/"));
-        CHECK(errors_in(result.output) == 1);
+        CHECK_THAT(result.exits(2), Contains("error: --output-dir is \"" + folder.path("out") + "\"; expected ") &&
+                                    Contains(name) && Contains("choose another folder") && !Contains("step 1/"));
+        CHECK(result.count("error: ") == 1);
         CHECK_FALSE(fs::exists(folder.path("out/log.jsonl")));
     };
     fs::create_directory(folder.path("out/step_00000004"));
@@ -83,23 +64,17 @@ TEST_CASE("a run checks all names that it may write before its first step", "[ru
     // Names of no step of the run.
     fs::create_directory(folder.path("out/step_4"));
     fs::create_directory(folder.path("out/step_00000001.old"));
-    const auto accepted = run({"-x", "3"});
-    CAPTURE(accepted.output);
-    CHECK(accepted.exit_code == 0);
+    run({"-x", "3"}).exits(0);
 }
 
 TEST_CASE("a full disk leaves complete log lines, and an empty log does not block the next run", "[run]") {
     const TrainingFolder folder;
     const auto on_full_disk = [&](const char* kib) {
-        std::vector<std::string> command{"bash", "-c", "ulimit -f " + std::string(kib) + "; exec \"$@\"",
-                                         "bash", program("train_gpt2")};
-        const auto flags = folder.flags({"-x", "1000", "-v", "0", "-o", folder.path("out")});
-        command.insert(command.end(), flags.begin(), flags.end());
-        Process run(command, folder.path("output.txt"));
-        CHECK(run.exit_code() == 1);
-        CAPTURE(run.output());
-        CHECK(errors_in(run.output()) == 1);
-        CHECK_THAT(run.output(), Contains("error: writing " + folder.path("out/log.jsonl")));
+        const Result run = folder.command(
+            Texts{"bash", "-c", "ulimit -f " + std::string(kib) + "; exec \"$@\"", "bash", program("train_gpt2")} +
+            folder.flags({"-x", "1000", "-v", "0", "-o", folder.path("out")}));
+        CHECK_THAT(run.exits(1), Contains("error: writing " + folder.path("out/log.jsonl")));
+        CHECK(run.count("error: ") == 1);
     };
     fs::create_directory(folder.path("out"));
     write_bytes(folder.path("out/log.jsonl"), "");
@@ -112,15 +87,14 @@ TEST_CASE("a full disk leaves complete log lines, and an empty log does not bloc
 
 TEST_CASE("a shard truncated during a run ends it with one error line and the model saved", "[run]") {
     const TrainingFolder folder;
-    const auto shuffle = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"--shuffle"});
+    const auto shuffle = GENERATE(Texts{}, Texts{"--shuffle"});
     const auto left = GENERATE(0, 8192, 5000, 12500);
     CAPTURE(shuffle, left);
     Process run = long_run(folder, shuffle);
     fs::resize_file(folder.path("train_0.bin"), std::uintmax_t(left));
-    CHECK(run.exit_code() == 1);
-    CAPTURE(run.output());
-    CHECK(errors_in(run.output()) == 1);
-    CHECK_THAT(run.output(), Contains("error: shard " + folder.path("train_0.bin") + " is cut off; "));
+    const Result ended = run.result();
+    CHECK_THAT(ended.exits(1), Contains("error: shard " + folder.path("train_0.bin") + " is cut off; "));
+    CHECK(ended.count("error: ") == 1);
     const auto steps = folder.log("out", "step");
     const auto saved = folder.log("out", "checkpoint");
     REQUIRE(saved.size() == 1);
@@ -134,10 +108,9 @@ TEST_CASE("a truncated validation shard ends the run with one error line and the
     const TrainingFolder folder;
     Process run = long_run(folder, {"-v", "5"});
     fs::resize_file(folder.path("val_0.bin"), 1100);
-    CHECK(run.exit_code() == 1);
-    CAPTURE(run.output());
-    CHECK(errors_in(run.output()) == 1);
-    CHECK_THAT(run.output(), Contains("error: shard " + folder.path("val_0.bin") + " is cut off; "));
+    const Result ended = run.result();
+    CHECK_THAT(ended.exits(1), Contains("error: shard " + folder.path("val_0.bin") + " is cut off; "));
+    CHECK(ended.count("error: ") == 1);
     CHECK(folder.log("out", "checkpoint").size() == 1);
     only_model(folder);
 }
@@ -145,15 +118,15 @@ TEST_CASE("a truncated validation shard ends the run with one error line and the
 TEST_CASE("an output folder that is deleted or moved away ends the run at once, with the model saved", "[run]") {
     const TrainingFolder folder;
     const bool moved = GENERATE(false, true);
+    CAPTURE(moved);
     Process run = long_run(folder);
     if (moved) fs::rename(folder.path("out"), folder.path("elsewhere"));
     else fs::remove_all(folder.path("out"));
-    CHECK(run.exit_code() == 1);
-    CAPTURE(moved, run.output());
-    CHECK(errors_in(run.output()) == 1);
-    CHECK_THAT(run.output(), Contains("error: " + folder.path("out/log.jsonl") + " is deleted or moved away; "));
+    const Result ended = run.result();
+    CHECK_THAT(ended.exits(1), Contains("error: " + folder.path("out/log.jsonl") + " is deleted or moved away; "));
+    CHECK(ended.count("error: ") == 1);
     CHECK_FALSE(fs::exists(folder.path("out")));
-    check_saved_beside(folder, run.output());
+    check_saved_beside(folder, ended.output);
 }
 
 TEST_CASE("a run whose folder now belongs to another run does not change it", "[run]") {
@@ -165,32 +138,27 @@ TEST_CASE("a run whose folder now belongs to another run does not change it", "[
     write_bytes(next / "log.jsonl", "{\"event\":\"start\"}\n");
     write_bytes(next / "step_00000001" / "manifest.json", "{}");
     REQUIRE(renameat2(AT_FDCWD, next.c_str(), AT_FDCWD, folder.path("out").c_str(), RENAME_EXCHANGE) == 0);
-    CHECK(run.exit_code() == 1);
-    CAPTURE(run.output());
-    CHECK(errors_in(run.output()) == 1);
-    CHECK_THAT(run.output(), Contains("error: " + folder.path("out/log.jsonl") + " is deleted or moved away; "));
+    const Result ended = run.result();
+    CHECK_THAT(ended.exits(1), Contains("error: " + folder.path("out/log.jsonl") + " is deleted or moved away; "));
+    CHECK(ended.count("error: ") == 1);
     CHECK(read_bytes(folder.path("out/log.jsonl")) == "{\"event\":\"start\"}\n");
     CHECK(std::distance(fs::directory_iterator(folder.path("out")), fs::directory_iterator()) == 2);
-    check_saved_beside(folder, run.output());
+    check_saved_beside(folder, ended.output);
 }
 
 TEST_CASE("all ranks end if one of them cannot read its data, with the model saved once", "[run][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;
     // -n 1: the last model has been saved when the data end.
-    const auto flags = GENERATE(std::vector<std::string>{"-z", "2", "-d", "256"},
-                                std::vector<std::string>{"-z", "1", "--dtype", "bf16", "-d", "256", "-n", "1"});
-    std::string bytes = read_bytes(folder.path("train_0.bin"));
+    const auto flags = GENERATE(Texts{"-z", "2", "-d", "256"},
+                                Texts{"-z", "1", "--dtype", "bf16", "-d", "256", "-n", "1"});
+    CAPTURE(flags);
     // token 1500 lies in the 24th run of 64 positions, which rank 1 reads in the second micro-batch of step 5
-    bytes[1024 + 2 * 1500 + 1] = 2;
-    write_bytes(folder.path("train_0.bin"), bytes);
-    auto all = folder.flags({"-x", "100", "-v", "0", "-o", folder.path("out")});
-    all.insert(all.end(), flags.begin(), flags.end());
-    const Result ended = folder.run_ranks(2, all);
-    CAPTURE(flags, ended.output);
-    CHECK(ended.exit_code == 1);
-    CHECK(errors_in(ended.output) == 1);
-    CHECK_THAT(ended.output, Contains("error: rank 1 on ") && Contains("train_0.bin") && !Contains("note: "));
+    edit(folder.path("train_0.bin"), [](std::string& bytes) { bytes[1024 + 2 * 1500 + 1] = 2; });
+    const Result ended =
+        folder.run_ranks(2, folder.flags(Texts{"-x", "100", "-v", "0", "-o", folder.path("out")} + flags));
+    CHECK(ended.count("error: ") == 1);
+    CHECK_THAT(ended.exits(1), Contains("error: rank 1 on ") && Contains("train_0.bin") && !Contains("note: "));
     CHECK(folder.log("out", "step").size() == 5);
     CHECK(folder.log("out", "checkpoint").back()["step"] == 5);
     CHECK(fs::exists(folder.path("out/step_00000005/model.safetensors")));

@@ -1,25 +1,19 @@
 // export_llmc_test.cpp - export to llm.c's model files: contents, errors, and files that are not overwritten
 
-#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 
 TEST_CASE("a run from an exported llm.c .bin is bit-identical to one from the folder", "[run]") {
     const TrainingFolder folder;
-    const auto run = [&](const char* out, std::vector<std::string> more) {
-        more.insert(more.end(), {"-x", "1", "-v", "0", "--deterministic", "-o", folder.path(out)});
-        const auto result = folder.run(folder.flags(more));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-        return read_bytes(folder.path(out) + "/step_00000001/model.safetensors");
+    const auto run = [&](const char* out, const Texts& more) {
+        folder.train(more + Texts{"-x", "1", "-v", "0", "--deterministic", "-o", folder.path(out)});
+        return folder.model(out, 1);
     };
-    const auto exports = [&](std::vector<std::string> arguments, int exit_code) {
-        const auto result = folder.run(arguments, "export_llmc");
-        CAPTURE(result.output);
-        CHECK(result.exit_code == exit_code);
+    const auto exports = [&](Texts arguments, int exit_code) {
+        const Result result = folder.run(arguments, "export_llmc");
         CHECK(result.lines() == 1);
-        return result.output;
+        return result.exits(exit_code);
     };
     const auto saved = run("first", {"-l", "1e-2"});
     const std::string model = folder.path("first/step_00000001"), bin = folder.path("new/model_00000001.bin");
@@ -66,8 +60,7 @@ TEST_CASE("a run from an exported llm.c .bin is bit-identical to one from the fo
     CHECK_THAT(exports({"--checkpoint", bin, "-o", folder.path("new")}, 2), Contains("the name of a file"));
     CHECK_THAT(exports({"--checkpoint", bin, "-o", shard + "/out.bin"}, 1), Contains("train_0.bin"));
     CHECK(!fs::exists(out));
-    for (const auto& entry : fs::directory_iterator(folder.path("")))
-        CHECK(!entry.path().filename().string().starts_with('.'));  // no partial file
+    for (const std::string& name : names_in(folder.path())) CHECK(!name.starts_with('.'));  // no partial file
     CHECK_THAT(folder.run({"--help"}, "export_llmc").output, Contains("--overwrite") && Contains("--dtype"));
     CHECK(folder.run({"--overwirte"}, "export_llmc").output ==
           "dev/export_llmc: error: the flag \"--overwirte\" is unknown; expected one of those that dev/export_llmc "
@@ -76,9 +69,8 @@ TEST_CASE("a run from an exported llm.c .bin is bit-identical to one from the fo
 
 TEST_CASE("--init says why it cannot start from a file of llm.c", "[run]") {
     const TrainingFolder folder;
-    const auto result = folder.run(folder.flags({"-e", folder.path("train_0.bin"), "-o", folder.path("out")}));
-    CHECK(result.exit_code == 2);
+    const Result result = folder.run(folder.flags({"-e", folder.path("train_0.bin"), "-o", folder.path("out")}));
+    CHECK_THAT(result.exits(2), Contains("the magic number is 20240520") && Contains("token shard"));
     CHECK(result.lines() == 1);
-    CHECK_THAT(result.output, Contains("the magic number is 20240520") && Contains("token shard"));
     CHECK(!fs::exists(folder.path("out")));
 }

@@ -3,7 +3,6 @@
 #include <sstream>
 #include <thread>
 
-#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -19,33 +18,24 @@ public:
     };
 
     // Two checkpoints of a byte model: run/step_00000001 and 2.
-    Models() {
-        const auto result = run(flags({"-x", "2", "-n", "1", "-v", "0", "-o", path("run")}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-    }
+    Models() { train({"-x", "2", "-n", "1", "-v", "0", "-o", path("run")}); }
     // Runs a shell command, so that standard input may be a pipe.
     Printed shell(const std::string& before, const std::string& words) const {
-        Process process({"bash", "-c", before + "'" + program("generate") + "' " + words + " --threads 1 2>'" +
-                                           path("err.txt") + "'"}, path("out.txt"));
-        const int exit_code = process.exit_code();
-        return {exit_code, process.output(), read_bytes(path("err.txt"))};
+        const Result ended = command({"bash", "-c", before + "'" + program("generate") + "' " + words +
+                                                    " --threads 1 2>'" + path("err.txt") + "'"});
+        return {ended.exit_code, ended.output, read_bytes(path("err.txt"))};
     }
     Printed generate(const std::string& words) const { return shell("", words); }
     std::string run_folder() const { return "-e '" + path("run") + "' "; }
     std::string checkpoint(int step) const { return path("run/step_0000000" + std::to_string(step)); }
 };
 
-int lines_of(const std::string& text) { return int(std::count(text.begin(), text.end(), '\n')); }
-
 }  // namespace
 
 TEST_CASE("generate decodes the text of a model whose vocabulary is larger than its tokenizer's", "[run]") {
     const Models models;
-    const auto trained = models.run(models.flags({"-e", "custom:l=1,h=2,c=32,t=32,v=300", "--allow-larger-vocabulary",
-                                                  "-x", "1", "-v", "0", "-o", models.path("larger")}));
-    CAPTURE(trained.output);
-    REQUIRE(trained.exit_code == 0);
+    models.train({"-e", "custom:l=1,h=2,c=32,t=32,v=300", "--allow-larger-vocabulary", "-x", "1", "-v", "0", "-o",
+                  models.path("larger")});
     const std::string folder = models.path("larger/step_00000001"),
                       words = "-e '" + folder + "' --prompt ab -n 8 --temperature 3 --top-k 0 --samples 4";
     const auto with = models.generate(words);
@@ -59,14 +49,10 @@ TEST_CASE("generate prints the prompt and the text that training samples, from t
     const Models models;
     // A high temperature, so that most bytes are invalid UTF-8, and buffered bytes appear at the end.
     const std::string sampling = " --temperature 3 --top-k 0 --top-p 0.99 --seed 4";
-    auto evaluation = models.flags({"-e", models.checkpoint(2), "--eval-only", "-s", "1", "-g", "12", "--prompt", "ab",
-                                    "--samples", "3", "-o", models.path("samples")});
-    std::istringstream words(sampling);
-    for (std::string word; words >> word;) evaluation.push_back(word);
-    const auto evaluated = models.run(evaluation);
-    CAPTURE(evaluated.output);
-    REQUIRE(evaluated.exit_code == 0);
-    std::vector<std::string> want;
+    models.train({"-e", models.checkpoint(2), "--eval-only", "-s", "1", "-g", "12", "--prompt", "ab", "--samples", "3",
+                  "-o", models.path("samples"), "--temperature", "3", "--top-k", "0", "--top-p", "0.99", "--seed",
+                  "4"});
+    Texts want;
     for (const auto& event : models.log("samples", "sample")) want.push_back(event["text"]);
     REQUIRE(want.size() == 3);
     CHECK_THAT(want[0] + want[1] + want[2], Contains("\\x"));
@@ -136,9 +122,7 @@ TEST_CASE("without --prompt every line of standard input is a prompt", "[run]") 
     // Ctrl-C while it waits for a line.
     Process waits({"bash", "-c", "exec '" + program("generate") + "' -e '" + models.path("run") + "' < <(sleep 20)"},
                   models.path("output.txt"));
-    for (int i = 0; i < 2000 && waits.output().find("> ") == std::string::npos; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    CHECK_THAT(waits.output(), Contains("> "));
+    CHECK(waits.prints("> "));
     waits.signal(SIGINT);
     CHECK(waits.exit_code(std::chrono::seconds(10)) == 0);
 }
@@ -147,15 +131,11 @@ TEST_CASE("a model without a tokenizer generates ids", "[run]") {
     const TrainingFolder folder;
     const std::string out = folder.path("ids");
     ShardBytes(std::vector<std::uint16_t>(200, 7), 300, 299).write(folder.path("ids.bin"));
-    const auto trained = folder.run({"-i", folder.path("ids.bin"), "-e", "custom:l=1,h=1,c=16,t=16", "-b", "1", "-t",
-                                     "8", "-x", "1", "-v", "0", "--threads", "1", "-o", out});
-    CAPTURE(trained.output);
-    REQUIRE(trained.exit_code == 0);
+    folder.run({"-i", folder.path("ids.bin"), "-e", "custom:l=1,h=1,c=16,t=16", "-b", "1", "-t", "8", "-x", "1", "-v",
+                "0", "--threads", "1", "-o", out}).exits(0);
     const auto generate = [&](const std::string& words) {
-        Process process({"bash", "-c", "'" + program("generate") + "' -e '" + out + "' --threads 1 " + words +
-                                           " 2>&1 | sed '/tokens in/d'"}, folder.path("output.txt"));
-        process.exit_code();
-        return process.output();
+        return folder.command({"bash", "-c", "'" + program("generate") + "' -e '" + out + "' --threads 1 " + words +
+                                             " 2>&1 | sed '/tokens in/d'"}).output;
     };
     const std::string ids = generate("--prompt-ids '5, 299 17' -n 4 --seed 1");
     std::istringstream words(ids.substr(ids.find('\n') + 1));
@@ -198,7 +178,7 @@ TEST_CASE("generate refuses invalid arguments with one line that names the flag"
         CAPTURE(words, printed.out, printed.err);
         CHECK(printed.exit_code == 2);
         CHECK(printed.out == "");
-        CHECK(lines_of(printed.err) <= 2);  // the model's own line may come first
+        CHECK(lines_of(printed.err).size() <= 2);  // the model's own line may come first
         return printed.err;
     };
     const std::string run = models.run_folder() + "--prompt ab ";

@@ -7,11 +7,8 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-faults=0
-wrong() {
-    echo "wrong: $1"
-    faults=$((faults + 1))
-}
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 
 # ---- the machine: a PATH with few tools, python3's packages, the sources, and packed programs
 
@@ -88,35 +85,35 @@ check() {
         PYTHONPATH="$scratch/one:$scratch/other:$scratch/torch" "$@" timeout 120 bash dev/gpu_check.sh "$part") \
         >"$scratch/out" 2>&1
 }
-prints() { grep -qE -- "$1" "$scratch/out" || wrong "$2: no line matches \"$1\""; }
-calls() { grep -qE -- "$1" "$calls" || wrong "$2: no call matches \"$1\""; }
+prints() { grep -qE -- "$1" "$scratch/out" || fail "$2: no line matches \"$1\""; }
+calls() { grep -qE -- "$1" "$calls" || fail "$2: no call matches \"$1\""; }
 
 # ---- programs that cannot be used
 
 echo "	libcudnn.so.9 => not found" >"$scratch/linked"
 check 1 PYTHONPATH="$scratch/one"
-[ $? -eq 2 ] || wrong "programs that do not start do not end the check with 2"
+[ $? -eq 2 ] || fail "programs that do not start do not end the check with 2"
 prints 'unpack\*\* pass' "an archive without xz"
 prints 'error: .*libcudnn.so.9 => not found.*BUILD=1' "programs that do not start"
-grep -q "build\*\* started" "$scratch/out" && wrong "programs that do not start are built again without being asked"
+grep -q "build\*\* started" "$scratch/out" && fail "programs that do not start are built again without being asked"
 
 # ---- part 1
 
 echo "	libnvrtc.so.13 => $scratch/other/nvidia/cu13/lib/libnvrtc.so.13 (0x00007f0000000000)" >"$scratch/linked"
 check 1
-[ $? -eq 0 ] || { cat "$scratch/out"; wrong "part 1 of programs that all pass fails"; }
+[ $? -eq 0 ] || { cat "$scratch/out"; fail "part 1 of programs that all pass fails"; }
 prints 'train_gpt2 of a test' "libraries in the second folder of packages"
 prints 'numbers\*\* pass.*PASS' "numbers"
 [ "$(grep -c '^peer_pytorch.py LIBRARIES=/driver$' "$calls")" -eq 3 ] ||
-    wrong "PyTorch does not get the caller's libraries: $(grep ^peer "$calls" | xargs)"
+    fail "PyTorch does not get the caller's libraries: $(grep ^peer "$calls" | xargs)"
 calls '^train_gpt2 .*-o /dev/shm/.*/fp32 ' "checkpoints of numbers in memory"
-[ ! -e "$(grep -oE -m 1 '/dev/shm/gpu_check[^/ ]*' "$calls")" ] || wrong "a folder is left in /dev/shm"
+[ ! -e "$(grep -oE -m 1 '/dev/shm/gpu_check[^/ ]*' "$calls")" ] || fail "a folder is left in /dev/shm"
 [ "$(grep -E '^(sleep|nvidia-smi .*used)' "$calls" | head -n 2 | sed 's/ LIB.*//' | xargs)" = \
-    "sleep 30 nvidia-smi --query-gpu=memory.used --format=csv,noheader" ] || wrong "memory is sampled during autotuning"
+    "sleep 30 nvidia-smi --query-gpu=memory.used --format=csv,noheader" ] || fail "memory is sampled during autotuning"
 calls '^bench_matmul .*--rows 65536 .*--tune-file .*/choices.json' "algorithms of training in bench_matmul"
 prints 'same_algorithms\*\* pass' "autotuned algorithms"
 [ "$(grep -E '^\| [a-z_]+ \|' "$scratch/out" | tail -n 1 | cut -d ' ' -f 2)" = packages ] ||
-    wrong "the last step does not list the packages"
+    fail "the last step does not list the packages"
 
 echo 1.0600 >"$scratch/norm"
 check 1
@@ -126,7 +123,7 @@ echo 1.0000 >"$scratch/norm"
 touch "$scratch/full"
 check 1
 prints 'batch\*\* \*\*fail\*\*' "no batch that fits"
-grep -qE '\*\*(training|accumulation|bench)\*\*' "$scratch/out" && wrong "speed is measured although no batch fits"
+grep -qE '\*\*(training|accumulation|bench)\*\*' "$scratch/out" && fail "speed is measured although no batch fits"
 prints 'packages\*\*' "no batch that fits"
 rm "$scratch/full"
 
@@ -141,4 +138,5 @@ prints 'numbers\*\* \*\*fail\*\*' "recorded numbers of other tokens"
 rm -rf "$tree"/build/{cuda,deps,gpu_check_text}
 check 2
 calls '^mpirun ' "the archive's MPI"
-[ $faults -eq 0 ] && echo "all checks passed"
+[ $failed = 0 ] && echo "all checks passed"
+exit $failed

@@ -1,9 +1,7 @@
 // hellaswag_run_test.cpp - HellaSwag and bits per byte in whole runs: when they are computed, with any number of ranks
 #include <numbers>
 
-#include "test/support/catch.h"
 #include "test/support/hellaswag_support.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -34,36 +32,29 @@ std::vector<HellaSwagBytes::Example> examples_of_letters(int count) {
 TEST_CASE("a run scores its model on HellaSwag, with the same scores for any number of ranks", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(60), 257, 256).write(folder.path("examples.bin"));
-    const auto result = folder.run(folder.flags({"-x", "60", "-d", "128", "-v", "0", "--hellaswag",
-                                                 folder.path("examples.bin"), "--hellaswag-every", "25", "-n", "25",
-                                                 "-o", folder.path("out")}));
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    const std::string output = folder.train({"-x", "60", "-d", "128", "-v", "0", "--hellaswag",
+                                             folder.path("examples.bin"), "--hellaswag-every", "25", "-n", "25", "-o",
+                                             folder.path("out")});
     const auto scores = folder.log("out", "hellaswag");
     CHECK(numbers(scores, "step") == std::vector<double>{25, 50, 60});
     CHECK(scores.back()["examples"] == 60);
     CHECK(scores.back()["acc_norm"].get<double>() > 0.8);
-    CHECK_THAT(result.output, Contains("HellaSwag: 60 examples") && Contains("HellaSwag acc_norm"));
+    CHECK_THAT(output, Contains("HellaSwag: 60 examples") && Contains("HellaSwag acc_norm"));
     CHECK(llmc::parse_json(read_bytes(fs::path(folder.path("out")) / "step_00000025/trainer_state.json"))["scored"] ==
           true);
     // The saved model has the same scores.
     for (const int ranks : {1, 2, 3}) {
         if (ranks > 1) skip_without_mpi();
         const std::string out = "ranks" + std::to_string(ranks);
-        const auto flags = folder.flags({"--eval-only", "--hellaswag", folder.path("examples.bin"), "-o",
-                                         folder.path(out), "-e", folder.path("out/step_00000060"), "-b",
-                                         std::to_string(ranks)});
-        const auto again = ranks == 1 ? folder.run(flags) : folder.run_ranks(ranks, flags);
-        CAPTURE(again.output);
-        REQUIRE(again.exit_code == 0);
+        folder.run_on(ranks, folder.flags({"--eval-only", "--hellaswag", folder.path("examples.bin"), "-o",
+                                           folder.path(out), "-e", folder.path("out/step_00000060"), "-b",
+                                           std::to_string(ranks)})).exits(0);
         const auto score = folder.log(out, "hellaswag").at(0);
         for (const char* const key : {"acc", "acc_norm", "examples"}) CHECK(score[key] == scores.back()[key]);
     }
     // Also without shards.
-    const auto alone = folder.run({"--eval-only", "--hellaswag", folder.path("examples.bin"), "-e", folder.path("out"),
-                                   "-b", "1", "-t", "16", "-o", folder.path("alone")});
-    CAPTURE(alone.output);
-    REQUIRE(alone.exit_code == 0);
+    folder.run({"--eval-only", "--hellaswag", folder.path("examples.bin"), "-e", folder.path("out"), "-b", "1", "-t",
+                "16", "-o", folder.path("alone")}).exits(0);
     CHECK(folder.log("alone", "hellaswag").at(0)["acc_norm"] == scores.back()["acc_norm"]);
     CHECK(folder.log("alone", "val").empty());
 }
@@ -72,11 +63,8 @@ TEST_CASE("a resumed run warns if a HellaSwag file or validation shard has the s
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(3), 257, 256).write(folder.path("examples.bin"));
     const auto run = [&](const char* steps) {
-        const auto result = folder.run(folder.flags({"-x", steps, "--hellaswag", folder.path("examples.bin"), "-y",
-                                                     "auto", "-o", folder.path("out")}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-        return result.output;
+        return folder.train({"-x", steps, "--hellaswag", folder.path("examples.bin"), "-y", "auto", "-o",
+                             folder.path("out")});
     };
     run("1");
     CHECK_THAT(run("2"), !Contains("different examples") && !Contains("different shards"));
@@ -99,22 +87,17 @@ TEST_CASE("--max-minutes ends a HellaSwag score that has started, and the resume
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(30000), 257, 256).write(folder.path("many.bin"));
     HellaSwagBytes(examples_of_letters(30), 257, 256).write(folder.path("few.bin"));
-    const auto flags = [&](const std::string& file, std::vector<std::string> more) {
-        more.insert(more.begin(), {"-e", "custom:l=4,h=4,c=256,t=32", "-x", "2", "--val-tokens", "16", "--hellaswag",
-                                   folder.path(file), "--hellaswag-every", "1", "-o", folder.path("out")});
-        return folder.flags(more);
+    const auto train = [&](const std::string& file, const Texts& more) {
+        return folder.train(Texts{"-e", "custom:l=4,h=4,c=256,t=32", "-x", "2", "--val-tokens", "16", "--hellaswag",
+                                  folder.path(file), "--hellaswag-every", "1", "-o", folder.path("out")} + more);
     };
-    const auto ended = folder.run(flags("many.bin", {"--max-minutes", "0.04"}));  // all of them take a minute
-    CAPTURE(ended.output);
-    REQUIRE(ended.exit_code == 0);
+    const std::string ended = train("many.bin", {"--max-minutes", "0.04"});  // all of them take a minute
     const auto end = folder.log("out", "end").at(0);
     CHECK((end["steps"] == 1 && end["reason"] == "out of time (--max-minutes)" && end["seconds"] < 15));
     CHECK(folder.log("out", "hellaswag").empty());
     CHECK(numbers(folder.log("out", "val"), "step") == std::vector<double>{0, 1});
-    CHECK_THAT(ended.output, Contains("note: --max-minutes ended HellaSwag before it was scored"));
-    const auto gone_on = folder.run(flags("few.bin", {"-y", "auto"}));
-    CAPTURE(gone_on.output);
-    REQUIRE(gone_on.exit_code == 0);
+    CHECK_THAT(ended, Contains("note: --max-minutes ended HellaSwag before it was scored"));
+    train("few.bin", {"-y", "auto"});
     CHECK(numbers(folder.log("out", "hellaswag"), "step") == std::vector<double>{1, 2});
 }
 
@@ -123,11 +106,8 @@ TEST_CASE("HellaSwag files that do not match a run are refused before anything i
     HellaSwagBytes(examples_of_letters(3)).write(folder.path("gpt2.bin"));
     HellaSwagBytes({{.context = {1}, .endings = {{{1}, HellaSwagBytes::Ids(17, 1), {2}, {3}}}}}, 257, 256)
         .write(folder.path("long.bin"));
-    const auto refused = [&](std::vector<std::string> flags, const std::string& says) {
-        flags.insert(flags.end(), {"-x", "2", "-o", folder.path("out")});
-        const auto result = folder.run(folder.flags(flags));
-        CHECK(result.exit_code == 2);
-        CHECK_THAT(result.output, Contains(says));
+    const auto refused = [&](const Texts& flags, const std::string& says) {
+        CHECK_THAT(folder.refuse(flags + Texts{"-x", "2", "-o", folder.path("out")}), Contains(says));
         CHECK_FALSE(fs::exists(folder.path("out")));
     };
     refused({"--hellaswag", folder.path("gpt2.bin")},
@@ -140,16 +120,15 @@ TEST_CASE("HellaSwag files that do not match a run are refused before anything i
 
 TEST_CASE("validation reports bits per byte if the bytes of tokens are known", "[run]") {
     const TrainingFolder folder;
-    REQUIRE(folder.run(folder.flags({"--eval-only", "-o", folder.path("bytes")})).exit_code == 0);
+    folder.train({"--eval-only", "-o", folder.path("bytes")});
     const auto validation = folder.log("bytes", "val").at(0);
     CHECK(validation["bits_per_byte"].get<double>() ==
           Approx(validation["loss"].get<double>() / std::numbers::ln2).epsilon(1e-12));  // every target is a byte
     ShardBytes(std::vector<std::uint16_t>(500, 7), 300, 0).write(folder.path("val_0.bin"));
     fs::remove(folder.path("train_0.bin"));
-    const auto result = folder.run({"--eval-only", "-j", folder.path("val_0.bin"), "-e", "custom:l=1,h=1,c=16,t=16",
-                                    "-b", "4", "-t", "16", "-o", folder.path("unknown")});
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    const std::string output = folder.run({"--eval-only", "-j", folder.path("val_0.bin"), "-e",
+                                           "custom:l=1,h=1,c=16,t=16", "-b", "4", "-t", "16", "-o",
+                                           folder.path("unknown")}).exits(0);
     CHECK(folder.log("unknown", "val").at(0)["bits_per_byte"].is_null());
-    CHECK_THAT(result.output, !Contains("bits per byte"));
+    CHECK_THAT(output, !Contains("bits per byte"));
 }

@@ -3,8 +3,6 @@
 #include <thread>
 
 #include "kernels/device/device.h"
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -21,28 +19,24 @@ double number_after(const std::string& text, const std::string& word) {
 std::vector<double> peaks_in_mib(const std::string& out) {
     std::vector<double> peaks;
     std::error_code gone;
-    for (const auto& entry : fs::directory_iterator("/proc")) {
-        if (fs::read_symlink(entry.path() / "exe", gone) != program("train_gpt2")) continue;
-        std::ifstream command(entry.path() / "cmdline", std::ios::binary), status(entry.path() / "status");
-        const auto all_of = [](std::ifstream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
-        if (all_of(command).find(out) == std::string::npos) continue;
-        if (const double kib = number_after(all_of(status), "VmHWM:")) peaks.push_back(kib / 1024);
+    for (const pid_t process : processes_with({out})) {
+        const fs::path of = "/proc/" + std::to_string(process);
+        if (fs::read_symlink(of / "exe", gone) != program("train_gpt2")) continue;
+        std::ostringstream status;
+        status << std::ifstream(of / "status").rdbuf();
+        if (const double kib = number_after(status.str(), "VmHWM:")) peaks.push_back(kib / 1024);
     }
     return peaks;
 }
 
 // Trains until a model has been saved twice, and compares the peak of every rank with the plan of rank 0, whose memory
 // is at least that of the others.
-void check_peaks(const TrainingFolder& folder, int ranks, std::vector<std::string> more) {
-    auto flags = folder.flags({"-e", "custom:l=4,h=4,c=512,t=16", "-b", "1", "-x", "1000000", "--max-minutes", "1",
-                               "-n", "2", "-v", "0", "--verbose", "-o", folder.path("out")});
-    flags.insert(flags.end(), more.begin(), more.end());
-    flags.insert(flags.begin(), program("train_gpt2"));
-    if (ranks > 1)
-        flags.insert(flags.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks)});
-    Process run(flags, folder.path("output.txt"));
-    for (int i = 0; i < 6000 && run.output().find("step_00000004") == std::string::npos; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+void check_peaks(const TrainingFolder& folder, int ranks, const Texts& more) {
+    const Texts flags = folder.flags({"-e", "custom:l=4,h=4,c=512,t=16", "-b", "1", "-x", "1000000", "--max-minutes",
+                                      "1", "-n", "2", "-v", "0", "--verbose", "-o", folder.path("out")});
+    Process run((ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("train_gpt2")} + flags + more,
+                folder.path("output.txt"));
+    run.prints("step_00000004", std::chrono::minutes(1));
     const std::vector<double> peaks = peaks_in_mib(folder.path("out"));
     run.signal(SIGINT);
     run.exit_code();
@@ -55,6 +49,11 @@ void check_peaks(const TrainingFolder& folder, int ranks, std::vector<std::strin
     for (const double peak : peaks) CHECK(peak < plan + tolerance);
     REQUIRE_FALSE(peaks.empty());
     CHECK(*std::max_element(peaks.begin(), peaks.end()) > plan - tolerance);
+}
+
+Result limited(const TrainingFolder& folder, int kib, const Texts& more) {
+    return folder.command(Texts{"bash", "-c", "ulimit -v " + std::to_string(kib) + " && exec \"$@\"", "bash",
+                                program("train_gpt2")} + folder.flags(more));
 }
 
 void skip_with_gpu() {
@@ -73,13 +72,10 @@ TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
     skip_with_gpu();
     const TrainingFolder folder;
     for (const char* const size : {"c=512", "c=32"}) {
-        std::string command = "ulimit -v 400000 && exec '" + program("train_gpt2") + "'";
-        for (const std::string& flag : folder.flags({"-e", "custom:l=8,h=2,t=16," + std::string(size), "-x", "1"}))
-            command += " '" + flag + '\'';
-        Process run({"bash", "-c", command}, folder.path("output.txt"));
         const bool fits = size == std::string("c=32");
-        CHECK(run.exit_code() == (fits ? 0 : 2));
-        if (!fits) CHECK_THAT(run.output(), Contains("error: --micro-batch is 4; expected a batch whose"));
+        const std::string output =
+            limited(folder, 400000, {"-e", "custom:l=8,h=2,t=16," + std::string(size), "-x", "1"}).exits(fits ? 0 : 2);
+        if (!fits) CHECK_THAT(output, Contains("error: --micro-batch is 4; expected a batch whose"));
     }
 }
 
@@ -89,12 +85,8 @@ TEST_CASE("below a limit of the address space a run ends with an error that says
     const TrainingFolder folder;
     int whole = 0, refused = 0, threads = 0;
     for (int kib = 50000; whole == 0 && kib < 400000; kib += 5000) {
-        std::string command = "ulimit -v " + std::to_string(kib) + " && exec '" + program("train_gpt2") + "'";
-        for (const std::string& flag : folder.flags({"-x", "2", "--threads", "2", "-o", folder.path("out")}))
-            command += " '" + flag + '\'';
-        Process run({"bash", "-c", command}, folder.path("output.txt"));
-        const int exit_code = run.exit_code();
-        const std::string output = run.output();
+        const auto [exit_code, output, seconds] =
+            limited(folder, kib, {"-x", "2", "--threads", "2", "-o", folder.path("out")});
         CAPTURE(kib, exit_code, output);
         const bool plan_refused = output.find("a batch whose memory plan") != output.npos,
                    planned = output.find(" MiB planned") != output.npos && !plan_refused;

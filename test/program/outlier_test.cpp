@@ -1,8 +1,6 @@
 // outlier_test.cpp - outlier steps in whole runs: skipped on all ranks, also in resumed runs, and too many of them end
 // the run
 
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -26,37 +24,27 @@ void write_shard(const TrainingFolder& folder, const std::string& name, int step
     ShardBytes(ids, 257, 256).write(folder.path(name));
 }
 
-using Flags = std::vector<std::string>;
-
-Result train(const TrainingFolder& folder, int ranks, const std::string& data, const std::string& out, Flags more) {
-    Flags flags{"-i", folder.path(data), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "2", "-t", "16", "-d", "64", "--lr",
-                "3e-3", "-k", "constant", "--threads", "1", "--tune=off", "-o", folder.path(out)};
-    flags.insert(flags.end(), more.begin(), more.end());
-    const Result result = ranks > 1 ? folder.run_ranks(ranks, flags) : folder.run(flags);
-    CAPTURE(result.output);
-    CHECK(result.exit_code == 0);
-    return result;
+std::string train_on(const TrainingFolder& folder, int ranks, const std::string& data, const std::string& out,
+                  const Texts& more) {
+    return folder.run_on(ranks, Texts{"-i", folder.path(data), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "2", "-t", "16",
+                                      "-d", "64", "--lr", "3e-3", "-k", "constant", "--threads", "1", "--tune=off",
+                                      "-o", folder.path(out)} + more).exits(0);
 }
 
 // The log's steps after step `first`.
 std::vector<nlohmann::json> steps_after(const TrainingFolder& folder, const std::string& out, int first) {
     std::vector<nlohmann::json> steps;
-    for (auto& step : folder.log(out, "step")) {
-        if (step["step"] <= first) continue;
-        for (const char* const of_time : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden", "time"})
-            step.erase(of_time);
-        steps.push_back(step);
-    }
+    for (const auto& step : folder.log(out, "step"))
+        if (step["step"] > first) steps.push_back(without_times(step));
     return steps;
 }
 
 // The training state of a checkpoint, except the options.
 std::string state_of(const TrainingFolder& folder, const std::string& out, const std::string& step) {
     std::string all;
-    for (const char* const name : {"model.safetensors", "optimizer-00000-of-00001.safetensors",
-                                   "optimizer-00000-of-00002.safetensors", "optimizer-00001-of-00002.safetensors"})
-        if (const fs::path file = fs::path(folder.path(out)) / step / name; fs::exists(file)) all += read_bytes(file);
-    const auto json = llmc::parse_json(read_bytes(fs::path(folder.path(out)) / step / "trainer_state.json"));
+    for (const std::string& name : names_in(folder.path(out + "/" + step)))
+        if (name.ends_with(".safetensors")) all += read_bytes(folder.path(out + "/" + step + "/" + name));
+    const auto json = llmc::parse_json(read_bytes(folder.path(out + "/" + step + "/trainer_state.json")));
     return all + llmc::text_of(json["optimizer"]);
 }
 
@@ -65,19 +53,19 @@ std::string state_of(const TrainingFolder& folder, const std::string& out, const
 TEST_CASE("an outlier is skipped and reported, identically on all ranks", "[run][ranks][mpi]") {
     const TrainingFolder folder;
     write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
-    train(folder, 1, "data.bin", "all", {"--noise-scale", "off"});
+    train_on(folder, 1, "data.bin", "all", {"--noise-scale", "off"});
     CHECK(folder.log("all", "skip").empty());
     struct Run {
         int ranks;
         const char* stage;
     };
-    std::vector<std::string> states;
+    Texts states;
     for (const auto& [ranks, stage] : {Run{1, "0"}, Run{2, "0"}, Run{2, "1"}}) {
         if (ranks > 1) skip_without_mpi();
         const std::string out = std::to_string(ranks) + "-" + stage;
-        const Result result = train(folder, ranks, "data.bin", out, {"-z", stage, "--skip-loss-z", "6",
-                                                                        "--noise-scale", "off"});
-        CAPTURE(out, result.output);
+        CAPTURE(out);
+        const std::string output =
+            train_on(folder, ranks, "data.bin", out, {"-z", stage, "--skip-loss-z", "6", "--noise-scale", "off"});
         const auto steps = folder.log(out, "step"), skips = folder.log(out, "skip");
         REQUIRE(numbers(skips, "step") == std::vector<double>{kFirstOutlier + 1, kSecondOutlier + 1});
         for (const auto& skip : skips) {
@@ -85,7 +73,7 @@ TEST_CASE("an outlier is skipped and reported, identically on all ranks", "[run]
                                                               EndsWith(" > 6"));
             CHECK(steps[skip["step"].get<std::size_t>() - 1]["loss_z"] > 6);
         }
-        CHECK_THAT(result.output, Contains("step 151/180 | update skipped: loss is an outlier: z "));
+        CHECK_THAT(output, Contains("step 151/180 | update skipped: loss is an outlier: z "));
         for (int i = 0; i < 180; ++i) {
             CHECK(steps[std::size_t(i)]["loss_z"].is_null() == (i < 128));
             CHECK(steps[std::size_t(i)]["norm_z"].is_null() == (i < 128));
@@ -93,7 +81,7 @@ TEST_CASE("an outlier is skipped and reported, identically on all ranks", "[run]
         const auto state = llmc::parse_json(read_bytes(folder.path(out + "/step_00000180/trainer_state.json")));
         CHECK(state["optimizer"]["updates"] == 178);
         CHECK(state["optimizer"]["losses"].size() == 128);
-        states.push_back(read_bytes(folder.path(out + "/step_00000180/model.safetensors")));
+        states.push_back(folder.model(out, 180));
         if (ranks > 1) continue;
         // The run that skips nothing is the same up to the outlier's loss, and logs the same z.
         const auto before = steps_after(folder, out, 0), all = steps_after(folder, "all", 0);
@@ -106,27 +94,25 @@ TEST_CASE("an outlier is skipped and reported, identically on all ranks", "[run]
 TEST_CASE("a run resumed in the middle of its outlier window is bit-identical", "[run][resume][ranks][mpi]") {
     struct Run {
         int ranks;
-        Flags flags;
+        Texts flags;
     };
     const Run as = GENERATE(values<Run>({{1, {}}, {2, {"-z", "1", "--dtype", "bf16", "--stochastic-rounding"}}}));
     if (as.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
-    Flags flags{"-n", "70", "--skip-loss-z", "6", "--skip-norm-z", "50"};
-    flags.insert(flags.end(), as.flags.begin(), as.flags.end());
-    train(folder, as.ranks, "data.bin", "whole", flags);
+    const Texts flags = Texts{"-n", "70", "--skip-loss-z", "6", "--skip-norm-z", "50"} + as.flags;
+    train_on(folder, as.ranks, "data.bin", "whole", flags);
     const auto skips = numbers(folder.log("whole", "skip"), "step");
     REQUIRE(skips.size() == 2);
     const auto go_on = [&](int ranks, const std::string& from, const std::string& out) {
-        Flags more = flags;
-        more.insert(more.end(), {"-y", folder.path("whole/step_00000" + from)});
-        const Result result = train(folder, ranks, "data.bin", out, more);
+        const std::string output =
+            train_on(folder, ranks, "data.bin", out, flags + Texts{"-y", folder.path("whole/step_00000" + from)});
         CHECK(numbers(folder.log(out, "skip"), "step") == skips);
-        return result;
+        return output;
     };
     for (const std::string from : {"070", "140"}) {  // before the window is full, and after
         CAPTURE(as.ranks, from);
-        CHECK_THAT(go_on(as.ranks, from, from).output, !Contains("changed:"));
+        CHECK_THAT(go_on(as.ranks, from, from), !Contains("changed:"));
         CHECK(steps_after(folder, from, 0) == steps_after(folder, "whole", std::stoi(from)));
         CHECK(state_of(folder, from, "step_00000180") == state_of(folder, "whole", "step_00000180"));
     }
@@ -141,30 +127,22 @@ TEST_CASE("a run resumed in the middle of its outlier window is bit-identical", 
 TEST_CASE("a run that makes no more updates ends, says so and saves its model", "[run]") {
     const TrainingFolder folder;
     write_shard(folder, "changes.bin", 300, {{140, 160}});
-    Flags flags{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4", "-t", "16", "--lr",
-                "3e-3", "-k", "constant", "--threads", "1", "--tune=off", "-o", folder.path("out"), "--skip-loss-z"};
-    const auto run = [&](const Flags& more) {
-        Flags all = flags;
-        all.insert(all.end(), more.begin(), more.end());
-        return folder.run(all);
+    const auto run = [&](const Texts& more) {
+        return folder.run(Texts{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4", "-t",
+                                "16", "--lr", "3e-3", "-k", "constant", "--threads", "1", "--tune=off", "-o",
+                                folder.path("out"), "--skip-loss-z"} + more);
     };
-    const Result stuck = run({"6"});
-    CAPTURE(stuck.output);
-    CHECK(stuck.exit_code == 1);
-    CHECK_THAT(stuck.output, Contains("error: 128 steps in a row were skipped as outliers or not finite: "));
+    const std::string stuck = run({"6"}).exits(1);
+    CHECK_THAT(stuck, Contains("error: 128 steps in a row were skipped as outliers or not finite: "));
     CHECK(folder.log("out", "skip").size() == 128);
     CHECK(folder.log("out", "end").back()["reason"] == "error");
     REQUIRE(fs::exists(folder.path("out/step_00000268/manifest.json")));
     // With the same flags the run cannot resume, and nothing is written; with others it runs to the end.
-    const Result again = run({"6", "-y", "auto", "-n", "1", "--keep-checkpoints", "1"});
-    CAPTURE(again.output);
-    CHECK(again.exit_code == 2);
-    CHECK_THAT(again.output, Contains("is 128; expected fewer than 128; change or remove --skip-loss-z") &&
-                                 !Contains("step 269/"));
+    const std::string again = run({"6", "-y", "auto", "-n", "1", "--keep-checkpoints", "1"}).exits(2);
+    CHECK_THAT(again, Contains("is 128; expected fewer than 128; change or remove --skip-loss-z") &&
+                      !Contains("step 269/"));
     CHECK(folder.log("out", "end").size() == 1);
-    const Result without = run({"0", "-y", "auto"});
-    CAPTURE(without.output);
-    CHECK(without.exit_code == 0);
-    CHECK_THAT(without.output, Contains("changed: --skip-loss-z 6.0 -> 0.0"));
+    const std::string without = run({"0", "-y", "auto"}).exits(0);
+    CHECK_THAT(without, Contains("changed: --skip-loss-z 6.0 -> 0.0"));
     CHECK(folder.log("out", "end").back()["reason"] == "all steps completed");
 }

@@ -1,21 +1,16 @@
 // ranks_failure_test.cpp - the program under mpirun when one rank fails: no hang, one message, the exit code;
 // interruption
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-using Arguments = std::vector<std::string>;
-
 namespace {
 
 constexpr int kSecondsToEnd = 10;  // limit for a failing run to end on all ranks
@@ -30,16 +25,12 @@ if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ]; then exec "${@:1:n}"; else exec
 // Two ranks with different flags, under mpirun.
 class Ranks {
 public:
-    Ranks(const TrainingFolder& folder, const Arguments& first, const Arguments& second, const Arguments& launcher = {},
+    Ranks(const TrainingFolder& folder, const Texts& first, const Texts& second, const Texts& launcher = {},
           const std::string& second_program = program("train_gpt2"))
-        : marker_(folder.path("")) {
-        Arguments all{"mpirun", "--oversubscribe"};
-        all.insert(all.end(), launcher.begin(), launcher.end());
-        all.insert(all.end(), {"-np", "2", "bash", "-c", kCommandOfRank, "bash", std::to_string(first.size() + 1)});
-        for (const Arguments* rank : {&first, &second}) {
-            all.push_back(rank == &second ? second_program : program("train_gpt2"));
-            all.insert(all.end(), rank->begin(), rank->end());
-        }
+        : marker_(folder.path()) {
+        Texts all = Texts{"mpirun", "--oversubscribe"} + launcher +
+                    Texts{"-np", "2", "bash", "-c", kCommandOfRank, "bash", std::to_string(first.size() + 1)} +
+                        Texts{program("train_gpt2")} + first + Texts{second_program} + second;
         process_.emplace(all, folder.path("output.txt"));
     }
     ~Ranks() {
@@ -51,59 +42,38 @@ public:
 
     // The process of one rank; 0: none.
     pid_t process_of(int rank) const {
-        for (const auto& entry : fs::directory_iterator("/proc")) {
-            const int process = std::atoi(entry.path().filename().c_str());
-            const std::string variable = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
-            if (process != 0 && holds(entry.path() / "cmdline", marker_) && holds(entry.path() / "environ", variable))
-                return process;
-        }
-        return 0;
+        const auto found = processes_with({marker_}, "OMPI_COMM_WORLD_RANK=" + std::to_string(rank));
+        return found.empty() ? 0 : found[0];
     }
-    bool trains() const {
-        for (int i = 0; i < 3000; ++i, std::this_thread::sleep_for(10ms))
-            if (process_->output().find("step 3/") != std::string::npos) return true;
-        return false;
-    }
+    bool trains() const { return process_->prints("step 3/"); }
     // Waits for the end, and kills a run that takes too long. `began`: the time of the event that should end it.
-    JobResult end(Clock::time_point began = Clock::now()) {
-        std::thread guard([this] {
-            for (int i = 0; i < 600 && !ended_; ++i) std::this_thread::sleep_for(100ms);
-            if (!ended_) process_->signal(SIGKILL);
-        });
-        const int exit_code = process_->exit_code();
+    Result end(Clock::time_point began = Clock::now()) {
+        const int exit_code = process_->exit_code(60s);
         const double took = seconds_since(began);
         ended_ = true;
-        guard.join();
         while (seconds_since(began) < kSecondsToEnd && (process_of(0) || process_of(1)))
             std::this_thread::sleep_for(10ms);
         CHECK(process_of(0) + process_of(1) == 0);
-        return {exit_code, took, process_->output()};
+        return {exit_code, process_->output(), took};
     }
 
 private:
-    static bool holds(const fs::path& file, const std::string& text) {
-        std::ostringstream contents;  // ends where reading fails, because the process has just ended
-        contents << std::ifstream(file, std::ios::binary).rdbuf();
-        return contents.str().find(text) != std::string::npos;
-    }
     std::string marker_;  // occurs only in the command lines of this run's processes
     std::optional<Process> process_;
-    std::atomic<bool> ended_ = false;
+    bool ended_ = false;
 };
 
-Arguments endless(const TrainingFolder& folder) {
+Texts endless(const TrainingFolder& folder) {
     return folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")});
 }
 
-void check_refused(const TrainingFolder& folder, const Arguments& first, const Arguments& second,
+void check_refused(const TrainingFolder& folder, const Texts& first, const Texts& second,
                    const std::string& because, const std::string& second_program = program("train_gpt2")) {
     Ranks ranks(folder, first, second, {}, second_program);
-    const JobResult ended = ranks.end();
-    CAPTURE(ended.output);
-    CHECK(ended.exit_code == 2);
+    const Result ended = ranks.end();
     CHECK(ended.seconds < kSecondsToEnd);
     CHECK(ended.count("error: ") == 1);
-    CHECK_THAT(ended.output, Contains(because));
+    CHECK_THAT(ended.exits(2), Contains(because));
     CHECK_FALSE(fs::exists(folder.path("out")));
 }
 
@@ -112,9 +82,8 @@ void check_refused(const TrainingFolder& folder, const Arguments& first, const A
 TEST_CASE("ranks that were started differently are refused before anything is written", "[run][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;
-    const auto with = [&](Arguments more) {
-        more.insert(more.begin(), {"-x", "3", "-v", "0", "-o", folder.path("out")});
-        return folder.flags(more);
+    const auto with = [&](const Texts& more) {
+        return folder.flags(Texts{"-x", "3", "-v", "0", "-o", folder.path("out")} + more);
     };
     check_refused(folder, with({"--seed", "1"}), with({"--seed", "2"}), " has --seed 2, rank 0 on ");
     write_bytes(folder.path("build"), read_bytes(program("train_gpt2")) + "other");
@@ -128,17 +97,15 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
                   "nowhere/train_*.bin\" is 0; expected at least 1");
     // Another file under the name of the first one, of the same length.
     fs::create_directories(folder.path("other"));
-    std::string bytes = read_bytes(folder.path("train_0.bin"));
-    bytes[5000] ^= 1;
-    write_bytes(folder.path("other/train_0.bin"), bytes);
+    fs::copy(folder.path("train_0.bin"), folder.path("other"));
+    edit(folder.path("other/train_0.bin"), [](std::string& bytes) { bytes[5000] ^= 1; });
     check_refused(folder, with({}), with({"-i", folder.path("other/train_*.bin")}),
                   " has training shard 0 with 6001 tokens, ");
     // The same file elsewhere is accepted.
     write_bytes(folder.path("other/train_0.bin"), read_bytes(folder.path("train_0.bin")));
     Ranks ranks(folder, with({}), with({"-i", folder.path("other/train_*.bin")}));
-    const JobResult ended = ranks.end();
-    CAPTURE(ended.output);
-    CHECK(ended.exit_code == 0);
+    const Result ended = ranks.end();
+    ended.exits(0);
     CHECK(folder.log("out", "end").size() == 1);
 }
 
@@ -146,19 +113,13 @@ TEST_CASE("ranks that write parts of checkpoints must share the output folder", 
     skip_without_mpi();
     const TrainingFolder folder;
     fs::create_directories(folder.path("other"));
-    write_bytes(folder.path("elsewhere"),
-                "#!/bin/sh\ncd '" + folder.path("other") + "' && exec '" + program("train_gpt2") + "' \"$@\"\n");
-    fs::permissions(folder.path("elsewhere"), fs::perms::owner_all);
-    const auto with = [&](Arguments more) {
-        more.insert(more.begin(), {"-x", "1", "-v", "0", "-o", "own"});
-        return folder.flags(more);
-    };
-    const auto [flags, refused] = GENERATE(table<Arguments, bool>({
-        {Arguments{}, false}, {Arguments{"-z", "1"}, true}, {Arguments{"--optimizer", "muon"}, true}}));
-    Ranks ranks(folder, with(flags), with(flags), {"-wdir", folder.path("")}, folder.path("elsewhere"));
-    const JobResult ended = ranks.end();
-    CAPTURE(ended.output);
-    CHECK(ended.exit_code == (refused ? 2 : 0));
+    folder.script("elsewhere", "cd '" + folder.path("other") + "' && exec '" + program("train_gpt2") + "' \"$@\"\n");
+    const auto [flags, refused] = GENERATE(table<Texts, bool>({
+        {Texts{}, false}, {Texts{"-z", "1"}, true}, {Texts{"--optimizer", "muon"}, true}}));
+    const Texts all = folder.flags(Texts{"-x", "1", "-v", "0", "-o", "own"} + flags);
+    Ranks ranks(folder, all, all, {"-wdir", folder.path()}, folder.path("elsewhere"));
+    const Result ended = ranks.end();
+    ended.exits(refused ? 2 : 0);
     CHECK(ended.count("error: rank 1 on ") == int(refused));
     CHECK(ended.count("--output-dir is \"own\"; expected the folder of rank 0") == int(refused));
     CHECK(fs::exists(folder.path("own/log.jsonl")) != refused);
@@ -168,17 +129,13 @@ TEST_CASE("ranks that write parts of checkpoints must share the output folder", 
 TEST_CASE("an error of one rank during training ends the run on all ranks, and is printed once", "[run][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;
-    std::string bytes = read_bytes(folder.path("train_0.bin"));
     // token 1000 lies in the 16th run of 64 positions, which rank 1 reads in step 8; its id becomes 512 and more
-    bytes[1024 + 2 * 1000 + 1] = 2;
-    write_bytes(folder.path("train_0.bin"), bytes);
+    edit(folder.path("train_0.bin"), [](std::string& bytes) { bytes[1024 + 2 * 1000 + 1] = 2; });
     Ranks ranks(folder, endless(folder), endless(folder));
-    const JobResult ended = ranks.end();
-    CAPTURE(ended.output);
-    CHECK(ended.exit_code == 1);
+    const Result ended = ranks.end();
     CHECK(ended.seconds < kSecondsToEnd);
     CHECK(ended.count("error: ") == 1);
-    CHECK_THAT(ended.output, Contains("error: rank 1 on ") && Contains("train_0.bin") && Contains("step 5/"));
+    CHECK_THAT(ended.exits(1), Contains("error: rank 1 on ") && Contains("train_0.bin") && Contains("step 5/"));
 }
 
 TEST_CASE("an error of rank 0 is printed once and ends the run on all ranks with its exit code",
@@ -189,14 +146,12 @@ TEST_CASE("an error of rank 0 is printed once and ends the run on all ranks with
     const bool at_start = GENERATE(true, false);
     if (at_start) write_bytes(folder.path("out/log.jsonl"), "{}\n");
     const auto flags = folder.flags({"-x", "100000000", "-n", "200", "-z", "1", "-v", "0", "-o", folder.path("out")});
-    Ranks ranks(folder, flags, Arguments(flags));
+    Ranks ranks(folder, flags, Texts(flags));
     const auto check_ended = [&](int exit_code, const std::string& because) {
-        const JobResult ended = ranks.end();
-        CAPTURE(ended.output);
-        CHECK(ended.exit_code == exit_code);
+        const Result ended = ranks.end();
         CHECK(ended.seconds < kSecondsToEnd);
         CHECK(ended.count("error: ") == 1);
-        CHECK_THAT(ended.output, Contains("error: rank 0 on ") && Contains(because));
+        CHECK_THAT(ended.exits(exit_code), Contains("error: rank 0 on ") && Contains(because));
     };
     if (at_start) return check_ended(2, "another run's log.jsonl");
     // During training: a deleted log.
@@ -205,7 +160,7 @@ TEST_CASE("an error of rank 0 is printed once and ends the run on all ranks with
     check_ended(1, "deleted or moved away");
     CHECK_FALSE(fs::exists(folder.path("out")));
     int saved = 0;
-    for (const auto& beside : fs::directory_iterator(folder.path("")))
+    for (const auto& beside : fs::directory_iterator(folder.path()))
         if (beside.path().filename().string().starts_with("out.process-"))
             for (const auto& entry : fs::directory_iterator(beside)) {
                 CHECK_FALSE(entry.path().extension() == ".partial");
@@ -222,7 +177,7 @@ TEST_CASE("a killed rank ends the run on all ranks", "[run][ranks][mpi]") {
     const int victim = GENERATE(0, 1);
     const auto killed = Clock::now();
     kill(ranks.process_of(victim), SIGKILL);
-    const JobResult ended = ranks.end(killed);
+    const Result ended = ranks.end(killed);
     CAPTURE(victim, ended.output);
     CHECK(ended.exit_code != 0);
     CHECK(ended.seconds < kSecondsToEnd);
@@ -236,16 +191,11 @@ TEST_CASE("the ranks wait for a stopped rank, print a note, and continue with it
     REQUIRE(ranks.trains());
     const pid_t stopped = ranks.process_of(1);
     kill(stopped, SIGSTOP);
-    const auto said = [&] {
-        return ranks.launcher().output().find("note: rank 0 has waited 15 s for ") != std::string::npos;
-    };
-    for (int i = 0; i < 300 && !said(); ++i) std::this_thread::sleep_for(100ms);
-    CHECK(said());
+    CHECK(ranks.launcher().prints("note: rank 0 has waited 15 s for "));
     kill(stopped, SIGCONT);
     kill(stopped, SIGTERM);
-    const JobResult ended = ranks.end();
-    CAPTURE(ended.output);
-    CHECK(ended.exit_code == 128 + SIGTERM);
+    const Result ended = ranks.end();
+    ended.exits(128 + SIGTERM);
     CHECK(folder.log("out", "end").size() == 1);
 }
 
@@ -267,7 +217,7 @@ TEST_CASE("an interrupted run ends before the same step on all ranks and saves o
         by_mpirun = false;
         kill(ranks.process_of(1), SIGTERM);
     }
-    const JobResult ended = ranks.end(interrupted);
+    const Result ended = ranks.end(interrupted);
     CAPTURE(ended.output);
     CHECK(ended.seconds < kSecondsToEnd);
     CHECK(ended.count("error: ") == 0);
@@ -291,16 +241,12 @@ TEST_CASE("an interrupted run ends before the same step on all ranks and saves o
 TEST_CASE("the scripts report what they cannot start in one line", "[run][ranks]") {
     const TrainingFolder folder;
     write_bytes(folder.path("no_hosts"), "# name slots=N\n\n");
-    const auto check_refused = [&](const std::string& script, Arguments variables, const std::string& because) {
-        variables.insert(variables.begin(), {"env", "-u", "HOSTFILE", "PROGRAM=" + program("train_gpt2"), "RANKS=2"});
-        variables.push_back((fs::path(program("")) / "../../scripts" / script).string());
-        Process process(variables, folder.path("output.txt"));
-        const int exit_code = process.exit_code();
-        const std::string output = process.output();
-        CAPTURE(output);
-        CHECK(exit_code == 2);
-        CHECK(std::count(output.begin(), output.end(), '\n') == 1);
-        CHECK_THAT(output, StartsWith("error: " + because));
+    const auto check_refused = [&](const std::string& script, const Texts& variables, const std::string& because) {
+        const Result result = folder.command(
+            Texts{"env", "-u", "HOSTFILE", "PROGRAM=" + program("train_gpt2"), "RANKS=2"} + variables +
+            Texts{program("../../scripts/" + script)});
+        CHECK_THAT(result.exits(2), StartsWith("error: " + because));
+        CHECK(result.lines() == 1);
     };
     check_refused("run_one_node.sh", {"PROGRAM=" + folder.path("nowhere")},
                   "PROGRAM is " + folder.path("nowhere") + "; expected ");
@@ -322,16 +268,12 @@ TEST_CASE("the script for one node starts ranks, and saves on every signal that 
     const TrainingFolder folder;
     setenv("PROGRAM", program("train_gpt2").c_str(), 1);
     setenv("RANKS", "2", 1);
-    Arguments all = endless(folder);
-    all.insert(all.begin(), (fs::path(program("")) / "../../scripts/run_one_node.sh").string());
-    Process script(all, folder.path("output.txt"));
-    for (int i = 0; i < 3000 && script.output().find("step 3/") == std::string::npos; ++i)
-        std::this_thread::sleep_for(10ms);
+    Process script(Texts{program("../../scripts/run_one_node.sh")} + endless(folder), folder.path("output.txt"));
+    CHECK(script.prints("step 3/"));
     std::size_t saved_on_demand = 0;
     if (signal == SIGHUP) {  // SIGUSR2 is also passed on: all ranks save once and continue
         script.signal(SIGUSR2);
-        for (int i = 0; i < 3000 && script.output().find("| saved") == std::string::npos; ++i)
-            std::this_thread::sleep_for(10ms);
+        CHECK(script.prints("| saved"));
         std::this_thread::sleep_for(100ms);  // for ranks that receive it later
         saved_on_demand = 1;
     }
@@ -350,19 +292,12 @@ TEST_CASE("the script for one node starts ranks, and saves on every signal that 
 
 TEST_CASE("the script for one node starts a rank for each GPU that it may use", "[run][ranks]") {
     const TrainingFolder folder;
-    const auto command = [&](const std::string& name, const std::string& text) {
-        write_bytes(folder.path(name), "#!/bin/sh\n" + text);
-        fs::permissions(folder.path(name), fs::perms::owner_all);
-    };
-    command("mpirun", "echo \"$@\"\n");
-    command("nvidia-smi", "printf 'GPU 0: A\\nGPU 1: B\\nGPU 2: C\\nGPU 3: D\\n'\n");
+    folder.script("mpirun", "echo \"$@\"\n");
+    folder.script("nvidia-smi", "printf 'GPU 0: A\\nGPU 1: B\\nGPU 2: C\\nGPU 3: D\\n'\n");
     const auto started = [&](const std::string& variables) {
-        const std::string script = (fs::path(program("")) / "../../scripts/run_one_node.sh").string();
-        Process process({"env", "PATH=" + folder.path("") + ":" + std::getenv("PATH"), "sh", "-c",
-                         variables + " exec " + script + " -x 1"},
-                        folder.path("output.txt"));
-        REQUIRE(process.exit_code() == 0);
-        const std::string output = process.output();
+        const std::string output = folder.command(
+            {"env", "PATH=" + folder.path() + ":" + std::getenv("PATH"), "sh", "-c",
+             variables + " exec " + program("../../scripts/run_one_node.sh") + " -x 1"}).exits(0);
         const auto at = output.find("-np ");
         REQUIRE(at != std::string::npos);
         return std::stoi(output.substr(at + 4));
@@ -370,7 +305,7 @@ TEST_CASE("the script for one node starts a rank for each GPU that it may use", 
     CHECK(started("unset RANKS CUDA_VISIBLE_DEVICES;") == 4);
     CHECK(started("unset RANKS; CUDA_VISIBLE_DEVICES=1,3") == 2);
     CHECK(started("RANKS=3 CUDA_VISIBLE_DEVICES=1,3") == 3);
-    command("nvidia-smi", "exit 9\n");
+    folder.script("nvidia-smi", "exit 9\n");
     CHECK(started("unset RANKS; CUDA_VISIBLE_DEVICES=1,3,5") == 2);  // no GPU: ranks share the cores
 }
 
@@ -383,13 +318,9 @@ TEST_CASE("every rank uses its share of the machine's cores, unless mpirun was a
         REQUIRE(end != std::string::npos);
         return std::stoi(output.substr(output.rfind(' ', end - 1) + 1));
     };
-    const auto launched = [&](Arguments arguments) {
-        arguments.insert(arguments.begin(), "mpirun");
-        arguments.push_back(program("train_gpt2"));
-        arguments.insert(arguments.end(), dry.begin(), dry.end());
-        Process process(arguments, folder.path("output.txt"));
-        REQUIRE(process.exit_code() == 0);
-        return threads_in(process.output());
+    const auto launched = [&](const Texts& arguments) {
+        return threads_in(
+            folder.command(Texts{"mpirun"} + arguments + Texts{program("train_gpt2")} + dry).exits(0));
     };
     const int all = threads_in(folder.run(dry).output);
     CHECK(launched({"-np", "1"}) == all);

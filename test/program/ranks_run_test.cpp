@@ -6,8 +6,6 @@
 
 #include "kernels/grad_norm.h"
 #include "llmc/weights/parameters.h"
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -16,16 +14,10 @@ namespace {
 
 // 384 positions per step: 24 sequences for 1, 2, 3 or 4 ranks. With an epsilon of 1e-4 Adam would amplify rounding a
 // hundredfold.
-std::vector<std::string> flags_of(const TrainingFolder& folder, const std::string& out,
-                                  const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-3",
-                                 "-o", folder.path(out)};
-    all.insert(all.end(), more.begin(), more.end());
-    return folder.flags(all);
-}
-
-std::string model_of(const TrainingFolder& folder, const std::string& out) {
-    return read_bytes(fs::path(folder.path(out)) / "step_00000012" / "model.safetensors");
+Texts flags_of(const TrainingFolder& folder, const std::string& out,
+                                  const Texts& more = {}) {
+    return folder.flags(Texts{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-3",
+                              "-o", folder.path(out)} + more);
 }
 
 double largest_difference(const std::string& a, const std::string& b) {  // of the tensors; the headers are equal
@@ -54,16 +46,14 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;
-    const auto alone = folder.run(flags_of(folder, "alone"));
-    CAPTURE(alone.output);
-    REQUIRE(alone.exit_code == 0);
-    const auto want = numbers(folder.log("alone", "step"), "loss");
+    const std::string alone = folder.run(flags_of(folder, "alone")).exits(0);
+    const auto want = folder.losses("alone");
     const auto want_val = numbers(folder.log("alone", "val"), "loss");
     REQUIRE(want.size() == 12);
     // The effect of another summation order: one rank with micro-batches of 6 rows instead of 2.
-    REQUIRE(folder.run(flags_of(folder, "rounded", {"-b", "6"})).exit_code == 0);
-    const double loss_rounding = largest_difference(numbers(folder.log("rounded", "step"), "loss"), want);
-    const double model_rounding = largest_difference(model_of(folder, "rounded"), model_of(folder, "alone"));
+    folder.run(flags_of(folder, "rounded", {"-b", "6"})).exits(0);
+    const double loss_rounding = largest_difference(folder.losses("rounded"), want);
+    const double model_rounding = largest_difference(folder.model("rounded", 12), folder.model("alone", 12));
     CAPTURE(loss_rounding, model_rounding);
     REQUIRE((model_rounding > 0 && loss_rounding < 1e-6 && model_rounding < 1e-5));
     REQUIRE(want.front() - want.back() > 0.5);  // otherwise the models could hardly differ
@@ -72,24 +62,24 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
         std::string stage_zero;
         for (const int stage : {0, 1, 2}) {
             const std::string out = "ranks" + std::to_string(ranks) + "-stage" + std::to_string(stage);
-            const auto result = folder.run_ranks(ranks, flags_of(folder, out, {"-z", std::to_string(stage)}));
-            CAPTURE(out, result.output);
-            REQUIRE(result.exit_code == 0);
+            CAPTURE(out);
+            const std::string result = folder.run_ranks(ranks,
+                                                        flags_of(folder, out, {"-z", std::to_string(stage)})).exits(0);
             // Only rank 0 prints. One rank prints no line on communication.
             const auto lines = [](const std::string& output) {
                 const std::string after = output.substr(output.find("\ntraining data: "));
                 return std::count(after.begin(), after.end(), '\n');
             };
-            CHECK(lines(result.output) == lines(alone.output));
-            CHECK(result.output.find("\nmodel: ") == result.output.rfind("\nmodel: "));
-            const auto losses = numbers(folder.log(out, "step"), "loss"), val = numbers(folder.log(out, "val"), "loss");
+            CHECK(lines(result) == lines(alone));
+            CHECK(result.find("\nmodel: ") == result.rfind("\nmodel: "));
+            const auto losses = folder.losses(out), val = numbers(folder.log(out, "val"), "loss");
             CHECK(largest_difference(losses, want) <= kTimes * loss_rounding);
             CHECK(largest_difference(val, want_val) <= kTimes * loss_rounding);
-            const std::string model = model_of(folder, out);
-            CHECK(largest_difference(model, model_of(folder, "alone")) <= kTimes * model_rounding);
+            const std::string model = folder.model(out, 12);
+            CHECK(largest_difference(model, folder.model("alone", 12)) <= kTimes * model_rounding);
             if (stage == 0) stage_zero = model;
             if (stage == 1) CHECK(model == stage_zero);
-            if (ranks == 1 && stage == 0) CHECK(model == model_of(folder, "alone"));
+            if (ranks == 1 && stage == 0) CHECK(model == folder.model("alone", 12));
         }
     }
 }
@@ -105,9 +95,8 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
         const auto flags = folder.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0", "--epochs", "1",
                                          "--mask-document-start", "--pad-last", "-v", "0", "--lr", "1e-3", "-o",
                                          folder.path(out)});
-        const auto result = folder.run_ranks(ranks, flags);
-        CAPTURE(out, result.output);
-        REQUIRE(result.exit_code == 0);
+        CAPTURE(out);
+        folder.run_ranks(ranks, flags).exits(0);
         const auto steps = folder.log(out, "step");
         CHECK(steps.back().contains("comm_hidden") == (ranks > 1));
         if (ranks == 1) {
@@ -128,16 +117,14 @@ TEST_CASE("ranks train in bf16 and save all master weights at every ZeRO stage",
     const std::string optimizer = GENERATE("adamw", "muon");
     CAPTURE(optimizer);
     const TrainingFolder folder;
-    std::vector<std::string> models;
+    Texts models;
     for (const char* stage : {"0", "1"}) {
         const std::string out = std::string("stage") + stage;
-        const auto result = folder.run_ranks(
+        folder.run_ranks(
             2,
             flags_of(folder, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding", "--reduce-dtype", "bf16",
-                                   "--optimizer", optimizer}));
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-        models.push_back(model_of(folder, out));
+                                   "--optimizer", optimizer})).exits(0);
+        models.push_back(folder.model(out, 12));
         CHECK(folder.log(out, "start")[0]["noise_scale"] == "rank");
         CHECK(folder.log(out, "step").back()["noise_state"] == "warming");
     }
@@ -153,7 +140,7 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
     const std::int64_t row = kernels::rank_sums_size(9) * sizeof(double);
     struct Way {
         const char* name;
-        std::vector<std::string> flags;
+        Texts flags;
         std::int64_t bytes;  // on 2 ranks
     };
     for (const Way& way : std::vector<Way>{
@@ -168,12 +155,10 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
              {"muon-stage2", {"--optimizer", "muon", "-z", "2"}, 6 * half * 4 + half * 4 + row}})
         for (const int ranks : {1, 2}) {
             const std::string out = way.name + std::to_string(ranks);
-            auto flags = folder.flags({"-b", ranks == 1 ? "4" : "2", "-d", "384", "-x", "4", "-v", "2", "--val-tokens",
-                                       "500", "-s", "2", "-g", "4", "-n", "2", "-o", folder.path(out)});
-            flags.insert(flags.end(), way.flags.begin(), way.flags.end());
-            const Result result = folder.run_ranks(ranks, flags);
-            CAPTURE(out, result.output);
-            REQUIRE(result.exit_code == 0);
+            CAPTURE(out);
+            folder.run_ranks(ranks, folder.flags(Texts{"-b", ranks == 1 ? "4" : "2", "-d", "384", "-x", "4", "-v", "2",
+                                                       "--val-tokens", "500", "-s", "2", "-g", "4", "-n", "2", "-o",
+                                                       folder.path(out)} + way.flags)).exits(0);
             CHECK(numbers(folder.log(out, "step"), "bytes_sent") ==
                   std::vector<double>(4, ranks == 1 ? 0 : double(way.bytes)));
         }
@@ -182,11 +167,9 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
 TEST_CASE("an invalid option ends all ranks, with one error line and the exit code", "[run][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;
-    const auto refused = folder.run_ranks(2, folder.flags({"-x", "1", "-d", "192"}));
-    CAPTURE(refused.output);
-    CHECK(refused.exit_code == 2);
+    const std::string refused = folder.run_ranks(2, folder.flags({"-x", "1", "-d", "192"})).exits(2);
     CHECK_THAT(
-        refused.output,
+        refused,
         Contains(
             "--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
             "the nearest are 128 and 256"));
@@ -195,9 +178,7 @@ TEST_CASE("an invalid option ends all ranks, with one error line and the exit co
     // Only rank 0 writes; its failure reaches the others before any of them makes a step.
     fs::create_directories(folder.path("out"));
     write_bytes(folder.path("out/step_00000001"), "in the way");
-    const auto failed = folder.run_ranks(2, folder.flags({"-x", "1", "-v", "0", "-o", folder.path("out")}));
-    CAPTURE(failed.output);
-    CHECK(failed.exit_code == 2);
-    CHECK_THAT(failed.output, Contains("error: rank 0 on ") && Contains("step_00000001") &&
-                                  !Contains("step 1/"));
+    const std::string failed = folder.run_ranks(2, folder.flags({"-x", "1", "-v", "0", "-o",
+                                                                 folder.path("out")})).exits(2);
+    CHECK_THAT(failed, Contains("error: rank 0 on ") && Contains("step_00000001") && !Contains("step 1/"));
 }

@@ -9,41 +9,28 @@
 #include <set>
 
 #include "llmc/weights/saved_model.h"
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 
 namespace {
 
-using Texts = std::vector<std::string>;
-
-Texts operator+(Texts all, const Texts& more) {
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-}
-
 // Twelve steps of 192 positions, for 1, 2, 3 or 4 ranks; a checkpoint after 5 and 10.
-Result run(const TrainingFolder& folder, int ranks, const std::string& out, const Texts& more = {}) {
-    const Texts flags{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-e",
-                      "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-d", "192", "-x", "12", "-v", "4", "-n", "5",
-                      "--val-tokens", "64", "--lr", "1e-2", "--eps", "1e-3", "--threads", "1", "--tune=off", "-o",
-                      folder.path(out)};
-    return ranks > 1 ? folder.run_ranks(ranks, flags + more) : folder.run(flags + more);
+Texts twelve_steps(const TrainingFolder& folder, const std::string& out) {
+    return {"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=16", "-b",
+            "1", "-t", "16", "-d", "192", "-x", "12", "-v", "4", "-n", "5", "--val-tokens", "64", "--lr", "1e-2",
+            "--eps", "1e-3", "--threads", "1", "--tune=off", "-o", folder.path(out)};
 }
-
-fs::path step(const TrainingFolder& folder, const std::string& out, int number) {
-    return fs::path(folder.path(out)) / ("step_000000" + std::string(number < 10 ? "0" : "") + std::to_string(number));
+Result run(const TrainingFolder& folder, int ranks, const std::string& out, const Texts& more = {}) {
+    return folder.run_on(ranks, twelve_steps(folder, out) + more);
 }
 
 // The folder of a run that was killed after its checkpoint of step 5.
 void copy_stopped(const TrainingFolder& folder, const std::string& from, const std::string& to) {
     fs::create_directories(folder.path(to));
-    fs::copy(step(folder, from, 5), step(folder, to, 5));
-    std::istringstream lines(read_bytes(fs::path(folder.path(from)) / "log.jsonl"));
-    std::ofstream log(fs::path(folder.path(to)) / "log.jsonl");
-    for (std::string line; std::getline(lines, line);) {
+    fs::copy(folder.step(from, 5), folder.step(to, 5));
+    std::ofstream log(folder.path(to) + "/log.jsonl");
+    for (const std::string& line : lines_of(read_bytes(folder.path(from) + "/log.jsonl"))) {
         const auto event = llmc::parse_json(line);
         if (event["event"] == "checkpoint" && event["step"] > 5) break;
         log << line << '\n';
@@ -52,39 +39,32 @@ void copy_stopped(const TrainingFolder& folder, const std::string& from, const s
     log << R"({"event":"step","st)";  // killed while writing a line
 }
 
-std::string bytes_of(const fs::path& folder) {
-    std::string all;
+std::map<std::string, std::string> bytes_of(const fs::path& folder) {
     std::map<std::string, std::string> files;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-        const std::string name = entry.path().filename();
-        if (name.ends_with(".safetensors")) files[name] = read_bytes(entry.path());
-    }
-    for (const auto& [name, bytes] : files) all += name + bytes;
+    for (const std::string& name : names_in(folder))
+        if (name.ends_with(".safetensors")) files[name] = read_bytes(folder / name);
     REQUIRE(files.size() >= 2);
-    return all;
+    return files;
 }
 
 // Every step once, without steps that were repeated later, and without times.
 std::map<std::int64_t, std::string> steps_of(const TrainingFolder& folder, const std::string& out) {
     std::map<std::int64_t, std::string> steps;
-    std::istringstream lines(read_bytes(fs::path(folder.path(out)) / "log.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-        auto event = llmc::parse_json(line);
+    for (const std::string& line : lines_of(read_bytes(folder.path(out) + "/log.jsonl"))) {
+        const auto event = llmc::parse_json(line);
         REQUIRE(event.is_object());
         if (event["event"] == "resume") steps.erase(steps.upper_bound(event["step"]), steps.end());
-        if (event["event"] != "step") continue;
-        for (const char* const key : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden", "time"})
-            event.erase(key);
-        CHECK(steps.emplace(event["step"], llmc::text_of(event)).second);
+        if (event["event"] == "step") CHECK(steps.emplace(event["step"], llmc::text_of(without_times(event))).second);
     }
     return steps;
 }
 
 void replace_in(const fs::path& file, const std::string& from, const std::string& to) {
-    std::string text = read_bytes(file);
-    const auto at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    write_bytes(file, text.replace(at, from.size(), to));
+    edit(file, [&](std::string& text) {
+        const auto at = text.find(from);
+        REQUIRE(at != std::string::npos);
+        text.replace(at, from.size(), to);
+    });
 }
 
 }  // namespace
@@ -112,15 +92,13 @@ TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resum
     if (as.ranks > 1) skip_without_mpi();
     CAPTURE(as.ranks, as.flags);
     const TrainingFolder folder;
-    REQUIRE(run(folder, as.ranks, "whole", as.flags).exit_code == 0);
+    run(folder, as.ranks, "whole", as.flags).exits(0);
     copy_stopped(folder, "whole", "stopped");
     const Texts again{"-o", folder.path("stopped"), "-y", "auto"};  // the checkpoint has the other options
-    const Result result = as.ranks > 1 ? folder.run_ranks(as.ranks, again) : folder.run(again);
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
-    CHECK_THAT(result.output, Contains("resuming after step 5/12 from ") && !Contains("changed:"));
+    const std::string output = folder.run_on(as.ranks, again).exits(0);
+    CHECK_THAT(output, Contains("resuming after step 5/12 from ") && !Contains("changed:"));
     for (const int number : {10, 12})
-        CHECK(bytes_of(step(folder, "stopped", number)) == bytes_of(step(folder, "whole", number)));
+        CHECK(bytes_of(folder.step("stopped", number)) == bytes_of(folder.step("whole", number)));
     CHECK(steps_of(folder, "stopped") == steps_of(folder, "whole"));
     CHECK(steps_of(folder, "stopped").size() == 12);
 }
@@ -130,7 +108,6 @@ TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][res
     const std::string optimizer = GENERATE("adamw", "muon");
     CAPTURE(optimizer);
     const TrainingFolder folder;
-    const auto losses = [&](const std::string& out) { return numbers(folder.log(out, "step"), "loss"); };
     struct Part {
         int ranks;
         const char *stage, *batch, *steps;
@@ -140,14 +117,12 @@ TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][res
                              Part{4, "1", "1", "12"}}) {
         Texts flags{"--shuffle", "-z", part.stage, "-b", part.batch, "-x", part.steps, "-u", "0", "-k", "constant",
                     "--optimizer", optimizer};
-        const Result result = run(folder, part.ranks, "parts", flags + Texts{"-y", "auto"});
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-        CHECK((result.output.find("changed: ranks ") == std::string::npos) == first);
+        const std::string output = run(folder, part.ranks, "parts", flags + Texts{"-y", "auto"}).exits(0);
+        CHECK((output.find("changed: ranks ") == std::string::npos) == first);
         first = false;
     }
-    REQUIRE(run(folder, 1, "constant", {"--shuffle", "-k", "constant", "--optimizer", optimizer}).exit_code == 0);
-    const auto got = losses("parts"), want = losses("constant");
+    run(folder, 1, "constant", {"--shuffle", "-k", "constant", "--optimizer", optimizer}).exits(0);
+    const auto got = folder.losses("parts"), want = folder.losses("constant");
     REQUIRE(got.size() == 12);
     for (std::size_t i = 0; i < got.size(); ++i) {
         CAPTURE(i, got[i] - want[i]);
@@ -155,23 +130,20 @@ TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][res
     }
     if (optimizer == "muon") return;
     // Without flags the ranks divide the steps anew: 12 sequences in micro-batches of 1 are 3 of 4 ranks.
-    REQUIRE(run(folder, 1, "more", {"-b", "12", "-x", "3"}).exit_code == 0);
-    const Result more = folder.run_ranks(4, {"-o", folder.path("more"), "-y", "auto", "-x", "5"});
-    CAPTURE(more.output);
-    CHECK(more.exit_code == 0);
-    CHECK_THAT(more.output, Contains("changed: --micro-batch 12 -> 3\n"));
+    run(folder, 1, "more", {"-b", "12", "-x", "3"}).exits(0);
+    const std::string more = folder.run_ranks(4, {"-o", folder.path("more"), "-y", "auto", "-x", "5"}).exits(0);
+    CHECK_THAT(more, Contains("changed: --micro-batch 12 -> 3\n"));
 }
 
 TEST_CASE("a resumed run takes its options from the checkpoint, and what is given now instead", "[run][resume]") {
     const TrainingFolder folder;
     const auto again = [&](const Texts& more) {
-        const Result result = folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more);
-        CAPTURE(more, result.output);
-        CHECK(result.exit_code == 0);
-        return result.output;
+        CAPTURE(more);
+        const std::string output = folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more).exits(0);
+        return output;
     };
-    REQUIRE(run(folder, 1, "out", {"-d", "0", "-b", "12", "-x", "0", "--max-tokens", "2113", "--warmup-tokens",
-                                   "193"}).exit_code == 0);
+    run(folder, 1, "out",
+        {"-d", "0", "-b", "12", "-x", "0", "--max-tokens", "2113", "--warmup-tokens", "193"}).exits(0);
     const auto rates = numbers(folder.log("out", "step"), "lr");
     CHECK((rates.size() == 12 && rates[0] == 5e-3f && rates[1] == 1e-2f && rates[3] < 1e-2f));  // 2 of 12 steps warm up
     const std::string finished = again({});
@@ -197,23 +169,19 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
 
 TEST_CASE("one flipped bit in any file of a checkpoint is detected, and the older checkpoint used", "[run][resume]") {
     const TrainingFolder folder;
-    REQUIRE(run(folder, 1, "whole").exit_code == 0);
-    for (const auto& entry : fs::directory_iterator(step(folder, "whole", 10))) {
+    run(folder, 1, "whole").exits(0);
+    for (const auto& entry : fs::directory_iterator(folder.step("whole", 10))) {
         const std::string name = entry.path().filename();
         CAPTURE(name);
         const auto out = "damaged_" + name;
         copy_stopped(folder, "whole", out);
-        fs::copy(step(folder, "whole", 10), step(folder, out, 10));
-        std::string bytes = read_bytes(entry.path());
-        bytes[bytes.size() / 2] ^= 4;
-        std::ofstream(step(folder, out, 10) / name, std::ios::binary) << bytes;
-        const Result result = run(folder, 1, out, {"-y", "auto"});
-        CAPTURE(result.output);
-        REQUIRE(result.exit_code == 0);
-        CHECK_THAT(result.output, Contains("skips ") && Contains("step_00000010") && Contains(name) &&
-                                      Contains("resuming after step 5/12 from "));
-        CHECK(fs::exists(step(folder, out, 10).string() + ".damaged"));
-        CHECK(bytes_of(step(folder, out, 12)) == bytes_of(step(folder, "whole", 12)));
+        fs::copy(folder.step("whole", 10), folder.step(out, 10));
+        edit(folder.step(out, 10) / name, [](std::string& bytes) { bytes[bytes.size() / 2] ^= 4; });
+        const std::string output = run(folder, 1, out, {"-y", "auto"}).exits(0);
+        CHECK_THAT(output, Contains("skips ") && Contains("step_00000010") && Contains(name) &&
+                           Contains("resuming after step 5/12 from "));
+        CHECK(fs::exists(folder.step(out, 10).string() + ".damaged"));
+        CHECK(bytes_of(folder.step(out, 12)) == bytes_of(folder.step("whole", 12)));
     }
 }
 
@@ -221,31 +189,24 @@ TEST_CASE("impossible Adam moments are refused by all ranks, even with correct c
           "[run][resume][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;
-    REQUIRE(run(folder, 2, "whole", {"-z", "1", "-x", "5"}).exit_code == 0);
-    const fs::path last = step(folder, "whole", 5), file = last / "optimizer-00001-of-00002.safetensors";
-    std::string bytes = read_bytes(file);
-    const float nan = NAN;
-    std::memcpy(bytes.data() + bytes.size() - 400, &nan, sizeof nan);
-    write_bytes(file, bytes);
+    run(folder, 2, "whole", {"-z", "1", "-x", "5"}).exits(0);
+    const fs::path last = folder.step("whole", 5), file = last / "optimizer-00001-of-00002.safetensors";
+    put_float(file, 400, NAN);
     make_checksums_right(last);
-    const Result result = run(folder, 2, "whole", {"-z", "1", "-y", "auto"});
-    CAPTURE(result.output);
-    CHECK(result.exit_code == 1);
-    CHECK_THAT(result.output, Contains("error: rank 1 on ") && !Contains("step 6/") &&
-                                  Contains(": a value of second_moments is nan; expected "));
+    const std::string output = run(folder, 2, "whole", {"-z", "1", "-y", "auto"}).exits(1);
+    CHECK_THAT(output, Contains("error: rank 1 on ") && !Contains("step 6/") &&
+                       Contains(": a value of second_moments is nan; expected "));
 }
 
 TEST_CASE("an inconsistent checkpoint is refused, even with correct checksums", "[run][resume]") {
     const TrainingFolder folder;
-    REQUIRE(run(folder, 1, "whole", {"-x", "5"}).exit_code == 0);
+    run(folder, 1, "whole", {"-x", "5"}).exits(0);
     const auto refusal = [&](const std::string& out, auto&& change) {
         copy_stopped(folder, "whole", out);
-        change(step(folder, out, 5));
-        const Result result = run(folder, 1, out, {"-y", "auto"});
-        CAPTURE(result.output);
-        CHECK(result.exit_code == 2);
-        CHECK_THAT(result.output, !Contains("step 6/"));
-        return result.output;
+        change(folder.step(out, 5));
+        const std::string output = run(folder, 1, out, {"-y", "auto"}).exits(2);
+        CHECK_THAT(output, !Contains("step 6/"));
+        return output;
     };
     CHECK_THAT(refusal("heads", [](const fs::path& last) {
                    replace_in(last / "config.json", "\"n_head\": 2", "\"n_head\": 4");
@@ -263,10 +224,10 @@ TEST_CASE("an inconsistent checkpoint is refused, even with correct checksums", 
 
 TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run][resume]") {
     const TrainingFolder folder;
-    REQUIRE(run(folder, 1, "whole").exit_code == 0);
+    run(folder, 1, "whole").exits(0);
     fs::create_directory(folder.path("model"));
     for (const char* const name : {"config.json", "model.safetensors"})
-        fs::copy(step(folder, "whole", 5) / name, fs::path(folder.path("model")) / name);
+        fs::copy(folder.step("whole", 5) / name, fs::path(folder.path("model")) / name);
     fs::create_directory(folder.path(".step_00000009.partial"));
     struct Case {
         Texts flags;
@@ -286,24 +247,19 @@ TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run
              {{"-y", folder.path("train_0.bin")}, ", a file; expected auto, never or a checkpoint's folder"},
              {{"-y", folder.path("whole")}, "a run's folder; expected a checkpoint in it"},
              {{"-y", folder.path("model")}, "a model without a trainer state"},
-             {{"-y", folder.path("")}, "manifest.json"},
+             {{"-y", folder.path()}, "manifest.json"},
              {{"-y", folder.path(".step_00000009.partial")}, "incomplete; expected a complete checkpoint"},
              {{"-y", folder.path(".step_00000009.partial/")}, "incomplete; expected a complete checkpoint"},
          }) {
-        const Result result = run(folder, 1, "whole", flags);
-        CAPTURE(flags, result.output);
-        CHECK(result.exit_code == 2);
-        CHECK_THAT(result.output, Contains("error: ") && Contains(says));
+        CAPTURE(flags);
+        const std::string output = run(folder, 1, "whole", flags).exits(2);
+        CHECK_THAT(output, Contains("error: ") && Contains(says));
     }
-    const Result more = run(folder, 1, "whole", {"-y", "auto", "-x", "13", "--lr", "1e-3"});
-    CAPTURE(more.output);
-    CHECK(more.exit_code == 0);
-    CHECK_THAT(more.output, Contains("changed: --lr 0.01 -> 0.001") && Contains("changed: --max-steps 12 -> 13"));
-    const Result again = run(folder, 1, "whole", {"-y", "auto", "-x", "13"});
-    CAPTURE(again.output);
-    CHECK(again.exit_code == 0);
+    const std::string more = run(folder, 1, "whole", {"-y", "auto", "-x", "13", "--lr", "1e-3"}).exits(0);
+    CHECK_THAT(more, Contains("changed: --lr 0.01 -> 0.001") && Contains("changed: --max-steps 12 -> 13"));
+    run(folder, 1, "whole", {"-y", "auto", "-x", "13"}).exits(0);
     CHECK(steps_of(folder, "whole").size() == 13);
-    const Result other = run(folder, 1, "other", {"-y", step(folder, "whole", 5), "--allow-new-data", "-i",
+    const Result other = run(folder, 1, "other", {"-y", folder.step("whole", 5), "--allow-new-data", "-i",
                                                   folder.path("val_*.bin"), "-x", "6"});
     CAPTURE(other.output);
     CHECK(other.exit_code == 0);
@@ -313,49 +269,48 @@ TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run
 
 TEST_CASE("a run resumes from a checkpoint of step 0, by any path of its folder", "[run][resume]") {
     const TrainingFolder folder;
-    REQUIRE(run(folder, 1, "whole").exit_code == 0);
-    REQUIRE(run(folder, 1, "start", {"--max-minutes", "1e-12"}).exit_code == 0);
-    REQUIRE(fs::exists(step(folder, "start", 0)));
-    const llmc::SavedModel checkpoint(step(folder, "start", 0));
+    run(folder, 1, "whole").exits(0);
+    run(folder, 1, "start", {"--max-minutes", "1e-12"}).exits(0);
+    REQUIRE(fs::exists(folder.step("start", 0)));
+    const llmc::SavedModel checkpoint(folder.step("start", 0));
     const llmc::ParameterTable table(checkpoint.config());
     std::vector<float> initial(std::size_t(table.elements())), expected = initial;
     checkpoint.read(table, initial);
     table.initialise(expected, 1337);
     CHECK(initial == expected);
-    CHECK(run(folder, 1, "start", {"-y", "auto", "-x", "6", "--max-minutes", "0"}).exit_code == 0);
+    run(folder, 1, "start", {"-y", "auto", "-x", "6", "--max-minutes", "0"}).exits(0);
     write_bytes(folder.path("start/run_-1"), "");  // a name that only looks like a step's
     for (const char* const end : {"/", "/."}) {
-        CHECK(run(folder, 1, "start", {"-y", step(folder, "start", 6).string() + end, "-x", "6"}).exit_code == 0);
-        fs::remove_all(step(folder, "start", 12));
+        run(folder, 1, "start", {"-y", folder.step("start", 6).string() + end, "-x", "6"}).exits(0);
+        fs::remove_all(folder.step("start", 12));
     }
-    fs::create_directory_symlink(step(folder, "start", 6), folder.path("link"));
-    CHECK(run(folder, 1, "start", {"-y", folder.path("link")}).exit_code == 0);
+    fs::create_directory_symlink(folder.step("start", 6), folder.path("link"));
+    run(folder, 1, "start", {"-y", folder.path("link")}).exits(0);
     CHECK(steps_of(folder, "start").size() == 12);
 }
 
 TEST_CASE("a refused run does not change the files of another run, or those it may still write", "[run][resume]") {
     const TrainingFolder folder;
-    REQUIRE(run(folder, 1, "whole").exit_code == 0);
+    run(folder, 1, "whole").exits(0);
     const auto refused = [&](const std::string& out, const Texts& flags, const char* says) {
-        const Result result = run(folder, 1, out, flags);
-        CAPTURE(flags, result.output);
-        CHECK(result.exit_code == 2);
-        CHECK_THAT(result.output, Contains(says));
+        CAPTURE(flags);
+        const std::string output = run(folder, 1, out, flags).exits(2);
+        CHECK_THAT(output, Contains(says));
     };
     // Resumed from step 5, although the run has later checkpoints.
-    refused("whole", {"-y", step(folder, "whole", 5), "-x", "9"}, "after the step that --resume continues from");
+    refused("whole", {"-y", folder.step("whole", 5), "-x", "9"}, "after the step that --resume continues from");
     // A branch into a folder that has a step below it, which --keep-checkpoints would delete.
-    fs::create_directories(step(folder, "branch", 3));
-    refused("branch", {"-y", step(folder, "whole", 5), "--keep-checkpoints", "1"}, "step_00000003");
+    fs::create_directories(folder.step("branch", 3));
+    refused("branch", {"-y", folder.step("whole", 5), "--keep-checkpoints", "1"}, "step_00000003");
     // A command that cannot start, while a run is saving.
     fs::create_directories(folder.path("whole/.step_00000011.partial"));
-    write_bytes(step(folder, "whole", 12) / "model.safetensors", "damaged");
+    write_bytes(folder.step("whole", 12) / "model.safetensors", "damaged");
     refused("whole", {"-y", "auto", "-i", folder.path("nothing*.bin")}, "nothing*.bin");
     CHECK(fs::exists(folder.path("whole/.step_00000011.partial")));
-    CHECK(fs::exists(step(folder, "whole", 12)));
+    CHECK(fs::exists(folder.step("whole", 12)));
     // A branch without a checkpoint of its own does not start from random weights.
-    REQUIRE(run(folder, 1, "lost", {"-y", step(folder, "whole", 5), "-x", "7"}).exit_code == 0);
-    fs::remove_all(step(folder, "lost", 7));
+    run(folder, 1, "lost", {"-y", folder.step("whole", 5), "-x", "7"}).exits(0);
+    fs::remove_all(folder.step("lost", 7));
     std::ofstream(folder.path("lost/log.jsonl"), std::ios::app) << "{\"event\":5}\n[]\nno JSON\n";
     refused("lost", {"-y", "auto"}, "its run resumed from ");
     // A pipe in place of the log does not block.
@@ -366,80 +321,65 @@ TEST_CASE("a refused run does not change the files of another run, or those it m
 
 TEST_CASE("a branch of a finished run has its model; other lines in the log are refused", "[run][resume]") {
     const TrainingFolder folder;
-    REQUIRE(run(folder, 1, "whole", {"-x", "4"}).exit_code == 0);
-    REQUIRE(run(folder, 1, "branch", {"-x", "4", "-y", step(folder, "whole", 4)}).exit_code == 0);
-    CHECK(bytes_of(step(folder, "branch", 4)) == bytes_of(step(folder, "whole", 4)));
+    run(folder, 1, "whole", {"-x", "4"}).exits(0);
+    run(folder, 1, "branch", {"-x", "4", "-y", folder.step("whole", 4)}).exits(0);
+    CHECK(bytes_of(folder.step("branch", 4)) == bytes_of(folder.step("whole", 4)));
     const std::string log = folder.path("branch/log.jsonl");
     std::ofstream(log, std::ios::app) << "\nno JSON\n";
     const std::string lines = read_bytes(log);
-    const Result again = run(folder, 1, "branch", {"-x", "4", "-y", "auto"});
-    CHECK(again.exit_code == 2);
-    CHECK_THAT(again.output, Contains(log + " line " + std::to_string(std::count(lines.begin(), lines.end(), '\n')) +
-                                      " is \"no JSON\"; expected a JSON object"));
+    const std::string again = run(folder, 1, "branch", {"-x", "4", "-y", "auto"}).exits(2);
+    CHECK_THAT(again, Contains(log + " line " + std::to_string(std::count(lines.begin(), lines.end(), '\n')) +
+                               " is \"no JSON\"; expected a JSON object"));
     CHECK(read_bytes(log) == lines);
 }
 
 TEST_CASE("old checkpoints are deleted when a newer one is complete, except those of major steps", "[run][resume]") {
     const TrainingFolder folder;
     const std::string name = GENERATE("out", "out/");
-    REQUIRE(run(folder, 1, name, {"-n", "1", "--keep-checkpoints", "2", "--major-every", "4"}).exit_code == 0);
-    std::set<std::string> left;
-    for (const auto& entry : fs::directory_iterator(folder.path("out"))) left.insert(entry.path().filename());
-    CHECK(left == std::set<std::string>{"log.jsonl", "options.json", "step_00000004", "step_00000008", "step_00000011",
-                                        "step_00000012"});
+    run(folder, 1, name, {"-n", "1", "--keep-checkpoints", "2", "--major-every", "4"}).exits(0);
+    CHECK(names_in(folder.path("out")) == std::set<std::string>{"log.jsonl", "options.json", "step_00000004",
+                                                                "step_00000008", "step_00000011", "step_00000012"});
 }
 
 TEST_CASE("checkpoints of major steps are not deleted unless a flag says so", "[run][resume]") {
     const TrainingFolder folder;
     const Texts kept{"-n", "2", "--keep-checkpoints", "1"};
-    REQUIRE(run(folder, 1, "out", kept + Texts{"--major-every", "4", "-x", "10"}).exit_code == 0);
-    const Result removed = run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "0"});
-    CAPTURE(removed.output);
-    CHECK(removed.exit_code == 2);
-    CHECK_THAT(removed.output, Contains("error: --major-every is 0; expected 4, as in the run"));
-    CHECK(fs::exists(step(folder, "out", 4)));
-    CHECK(run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "8"}).exit_code == 0);
-    CHECK_FALSE(fs::exists(step(folder, "out", 4)));
-    CHECK(fs::exists(step(folder, "out", 8)));
+    run(folder, 1, "out", kept + Texts{"--major-every", "4", "-x", "10"}).exits(0);
+    const std::string removed = run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "0"}).exits(2);
+    CHECK_THAT(removed, Contains("error: --major-every is 0; expected 4, as in the run"));
+    CHECK(fs::exists(folder.step("out", 4)));
+    run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "8"}).exits(0);
+    CHECK_FALSE(fs::exists(folder.step("out", 4)));
+    CHECK(fs::exists(folder.step("out", 8)));
 }
 
 TEST_CASE("a failed checkpoint is reported and the next one tried; the last failure ends the run", "[run][resume]") {
     const TrainingFolder folder;
     // 100 KiB are enough for the log, not for the model.
-    Process process({"bash", "-c", "ulimit -f 100; exec \"$@\"", "bash", program("train_gpt2"), "-i",
-                     folder.path("train_*.bin"), "-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-x", "3",
-                     "-n", "1", "--threads", "1", "--tune=off", "-o", folder.path("out")},
-                    folder.path("output.txt"));
-    const int exit_code = process.exit_code();
-    CAPTURE(process.output());
-    CHECK(exit_code == 1);
-    CHECK_THAT(process.output(), Contains("note: no checkpoint of step 1: ") &&
-                                     Contains("error: no checkpoint of step 3: ") && Contains("File too large"));
+    const Result result = folder.command(
+        {"bash", "-c", "ulimit -f 100; exec \"$@\"", "bash", program("train_gpt2"), "-i", folder.path("train_*.bin"),
+         "-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-x", "3", "-n", "1", "--threads", "1", "--tune=off",
+         "-o", folder.path("out")});
+    CHECK_THAT(result.exits(1), Contains("note: no checkpoint of step 1: ") &&
+                                Contains("error: no checkpoint of step 3: ") && Contains("File too large"));
     CHECK(folder.log("out", "checkpoint_failed").size() == 2);
     CHECK(folder.log("out", "step").size() == 3);
-    std::set<std::string> left;
-    for (const auto& entry : fs::directory_iterator(folder.path("out"))) left.insert(entry.path().filename());
-    CHECK(left == std::set<std::string>{"log.jsonl", "options.json"});
+    CHECK(names_in(folder.path("out")) == std::set<std::string>{"log.jsonl", "options.json"});
 }
 
 TEST_CASE("the Slurm script resumes from the newest checkpoint, and requeues its job before the time limit",
           "[run][resume]") {
     const TrainingFolder folder;
-    const auto command = [&](const std::string& name, const std::string& text) {
-        write_bytes(folder.path(name), "#!/bin/sh\n" + text);
-        fs::permissions(folder.path(name), fs::perms::owner_all);
-    };
-    command("scontrol", "echo scontrol \"$@\"\n");
+    folder.script("scontrol", "echo scontrol \"$@\"\n");
     const auto started = [&](int status) {
-        command("srun", "if [ $1 = --mpi=list ]; then echo pmix; else echo srun \"$@\"; exit " +
-                            std::to_string(status) + "; fi\n");
-        const std::string script = (fs::path(program("")) / "../../scripts/run_slurm.sbatch").string();
-        Process process({"env", "PATH=" + folder.path("") + ":" + std::getenv("PATH"), "SLURM_JOB_ID=17",
-                         "PROGRAM=" + program("train_gpt2"), "bash", script, "-o", "out"},
-                        folder.path("output.txt"));
-        CHECK(process.exit_code() == status);
-        CHECK_THAT(process.output(), Contains("--resume auto -o out"));
-        return process.output().find("scontrol requeue 17") != std::string::npos;
+        folder.script("srun", "if [ $1 = --mpi=list ]; then echo pmix; else echo srun \"$@\"; exit " +
+                              std::to_string(status) + "; fi\n");
+        const std::string output = folder.command({"env", "PATH=" + folder.path() + ":" + std::getenv("PATH"),
+                                                   "SLURM_JOB_ID=17", "PROGRAM=" + program("train_gpt2"), "bash",
+                                                   program("../../scripts/run_slurm.sbatch"), "-o",
+                                                   "out"}).exits(status);
+        CHECK_THAT(output, Contains("--resume auto -o out"));
+        return output.find("scontrol requeue 17") != std::string::npos;
     };
     CHECK_FALSE(started(0));
     CHECK_FALSE(started(1));
@@ -451,11 +391,8 @@ TEST_CASE("the Slurm script resumes from the newest checkpoint, and requeues its
 TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][resume]") {
     const TrainingFolder folder;
     const Texts flags{"-n", "1", "-v", "0", "--shuffle"};
-    REQUIRE(run(folder, 1, "whole", flags).exit_code == 0);
-    const Texts command = Texts{program("train_gpt2"), "-i", folder.path("train_*.bin"), "-j",
-                                folder.path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-d",
-                                "192", "-x", "12", "--val-tokens", "64", "--lr", "1e-2", "--eps", "1e-3", "--threads",
-                                "1", "--tune=off", "-o", folder.path("killed"), "-y", "auto"} + flags;
+    run(folder, 1, "whole", flags).exits(0);
+    const Texts command = Texts{program("train_gpt2")} + twelve_steps(folder, "killed") + Texts{"-y", "auto"} + flags;
     std::mt19937 engine(3);
     int killed = 0, exit_code = -1;
     for (int start = 0; start < 100 && exit_code != 0; ++start) {
@@ -470,6 +407,6 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
     CAPTURE(killed);
     REQUIRE(exit_code == 0);
     CHECK(killed >= 3);
-    CHECK(bytes_of(step(folder, "killed", 12)) == bytes_of(step(folder, "whole", 12)));
+    CHECK(bytes_of(folder.step("killed", 12)) == bytes_of(folder.step("whole", 12)));
     CHECK(steps_of(folder, "killed") == steps_of(folder, "whole"));
 }

@@ -7,8 +7,6 @@
 #include <fstream>
 #include <thread>
 
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -16,39 +14,25 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using Flags = std::vector<std::string>;
 constexpr auto kGoodTime = 20s;  // for what takes a second or two on an idle machine
-
-template <class Condition>
-bool comes_true(Condition&& condition) {
-    const auto latest = std::chrono::steady_clock::now() + kGoodTime;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > latest) return false;
-        std::this_thread::sleep_for(5ms);
-    }
-    return true;
-}
 
 // A folder, and a run that takes hours.
 struct LongRun : TrainingFolder {
-    Flags flags_with(Flags more) const {
-        more.insert(more.begin(), {"-x", "100000000", "-v", "0", "-o", path("out")});
-        return flags(more);
+    Texts flags_with(const Texts& more) const {
+        return flags(Texts{"-x", "100000000", "-v", "0", "-o", path("out")} + more);
     }
-    Flags with_steps_of(int micro_batches, Flags more = {}) const {  // 1000 take 0.5 to 2 s
-        more.insert(more.end(), {"-d", std::to_string(64 * micro_batches), "--pad-last"});  // more than the data have
-        return flags_with(more);
+    Texts with_steps_of(int micro_batches, const Texts& more = {}) const {  // 1000 take 0.5 to 2 s
+        // more than the data have
+        return flags_with(more + Texts{"-d", std::to_string(64 * micro_batches), "--pad-last"});
     }
     // A validation that takes half a minute, before the first step.
-    Flags with_long_validation(Flags more = {}) const {
+    Texts with_long_validation(const Texts& more = {}) const {
         ShardBytes(std::vector<std::uint16_t>(2'000'000, 5), 257, 256).write(path("val_0.bin"));
-        more.insert(more.end(), {"-e", "custom:l=4,h=4,c=128,t=16", "-v", "1"});
-        return flags_with(more);
+        return flags_with(more + Texts{"-e", "custom:l=4,h=4,c=128,t=16", "-v", "1"});
     }
     // Samples that take minutes, after the first step, if there is one.
-    Flags with_long_sample(Flags more = {}) const {
-        more.insert(more.end(), {"-s", "1", "-g", "1000", "--samples", "1000"});
-        return flags_with(more);
+    Texts with_long_sample(const Texts& more = {}) const {
+        return flags_with(more + Texts{"-s", "1", "-g", "1000", "--samples", "1000"});
     }
     bool logs(const std::string& event) const {  // waits for it
         return comes_true([&] { return fs::exists(path("out/log.jsonl")) && !log("out", event).empty(); });
@@ -72,30 +56,13 @@ struct LongRun : TrainingFolder {
 
 int end_of(Process& process) { return process.exit_code(kGoodTime); }
 
-// Processes whose command line contains both texts.
-std::vector<pid_t> processes_with(const std::string& text, const std::string& another = "",
-                                  const std::string& in_environment = "") {
-    std::vector<pid_t> found;
-    for (const auto& entry : fs::directory_iterator("/proc")) {
-        const int process = std::atoi(entry.path().filename().c_str());
-        const auto holds = [&](const char* name, const std::string& what) {
-            std::ifstream in(entry.path() / name, std::ios::binary);
-            return std::string(std::istreambuf_iterator<char>(in), {}).find(what) != std::string::npos;
-        };
-        if (process > 0 && holds("cmdline", text) && holds("cmdline", another) && holds("environ", in_environment))
-            found.push_back(process);
-    }
-    return found;
-}
-
 // The script for one node, two ranks. `before`: shell commands to run first.
-Process start_script(const TrainingFolder& folder, const Flags& flags, const std::string& before = "",
+Process start_script(const TrainingFolder& folder, const Texts& flags, const std::string& before = "",
                      const std::string& after = "") {
-    const std::string script = (fs::path(program("")) / "../../scripts/run_one_node.sh").string();
-    const std::string command = before + (after.empty() ? "exec " : "") + script + " \"$@\" " + after;
-    Flags all{"env", "PROGRAM=" + program("train_gpt2"), "RANKS=2", "bash", "-c", command, "bash"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    return Process(all, folder.path("output.txt"));
+    const std::string command =
+        before + (after.empty() ? "exec " : "") + program("../../scripts/run_one_node.sh") + " \"$@\" " + after;
+    return Process(Texts{"env", "PROGRAM=" + program("train_gpt2"), "RANKS=2", "bash", "-c", command, "bash"} + flags,
+                   folder.path("output.txt"));
 }
 
 }  // namespace
@@ -127,7 +94,7 @@ TEST_CASE("only a second Ctrl-C, a second later, ends the run without saving, an
     CHECK_FALSE(process.ended());
     process.signal(SIGINT);
     CHECK(end_of(process) == 128 + SIGINT);
-    CHECK_THAT(process.output(), test::EndsWith("error: a second Ctrl-C: ending at once, without saving\n"));
+    CHECK_THAT(process.output(), EndsWith("error: a second Ctrl-C: ending at once, without saving\n"));
     CHECK(run.log("out", "checkpoint").empty());
 }
 
@@ -135,15 +102,11 @@ TEST_CASE("a signal that was ignored when the program started stays ignored", "[
     const LongRun run;
     std::string preload;
     if (GENERATE(false, true)) {  // a library that handles SIGHUP from its load on, as UCX does
-        std::ofstream(run.path("library.cpp")) << "#include <csignal>\nvoid note(int) {}\n"
-                                                  "[[gnu::constructor]] void load() { std::signal(SIGHUP, note); }\n";
-        preload = run.path("library.so");
-        REQUIRE(std::system(("c++ -shared -fPIC -o " + preload + ' ' + run.path("library.cpp")).c_str()) == 0);
+        preload = run.library("#include <csignal>\nvoid note(int) {}\n"
+                              "[[gnu::constructor]] void load() { std::signal(SIGHUP, note); }\n");
     }
-    Flags all{"sh", "-c", "trap '' HUP INT USR1; LD_PRELOAD=" + preload + " exec \"$@\"", "sh", program("train_gpt2")};
-    const Flags flags = run.flags_with({});
-    all.insert(all.end(), flags.begin(), flags.end());
-    Process process(all, run.path("output.txt"));
+    Process process(Texts{"sh", "-c", "trap '' HUP INT USR1; LD_PRELOAD=" + preload + " exec \"$@\"", "sh",
+                          program("train_gpt2")} + run.flags_with({}), run.path("output.txt"));
     REQUIRE(run.logs("step"));
     for (const int ignored : {SIGHUP, SIGINT, SIGUSR1}) process.signal(ignored);
     std::this_thread::sleep_for(50ms);
@@ -155,7 +118,7 @@ TEST_CASE("a signal that was ignored when the program started stays ignored", "[
 
 TEST_CASE("--eval-only says how it ended, and a signal ends it early", "[run]") {
     const LongRun run;
-    CHECK(run.run(run.flags_with({"--eval-only", "-o", run.path("whole")})).exit_code == 0);
+    run.run(run.flags_with({"--eval-only", "-o", run.path("whole")})).exits(0);
     CHECK(run.log("whole", "val").size() == 1);
     REQUIRE(run.log("whole", "end").size() == 1);
     CHECK(run.log("whole", "end")[0]["reason"] == "evaluated");
@@ -176,7 +139,7 @@ TEST_CASE("a signal ends validation and samples early; the model is saved, and t
           "[run]") {
     const LongRun run;
     const bool samples = GENERATE(false, true);
-    Flags flags = samples ? run.with_long_sample() : run.with_long_validation();
+    const Texts flags = samples ? run.with_long_sample() : run.with_long_validation();
     Process process = run.start(flags);
     REQUIRE(run.logs(samples ? "step" : "start"));
     std::this_thread::sleep_for(100ms);
@@ -186,18 +149,10 @@ TEST_CASE("a signal ends validation and samples early; the model is saved, and t
     CHECK(run.log("out", "val").empty());
     CHECK(run.log("out", "sample").empty());
 
-    flags.insert(flags.end(), {"-y", "auto", "-x", "2", "--val-tokens", "64", "--samples", "1", "-g", "5"});
-    const Result later = run.run(flags);
-    CAPTURE(later.output);
-    CHECK(later.exit_code == 0);
-    using Steps = std::vector<long long>;
-    const auto steps_of = [&](const char* event) {
-        Steps steps;
-        for (const auto& line : run.log("out", event)) steps.push_back(line["step"]);
-        return steps;
-    };
-    CHECK(steps_of("val") == (samples ? Steps{} : Steps{0, 1, 2}));
-    CHECK(steps_of("sample") == (samples ? Steps{1, 2} : Steps{}));
+    run.run(flags + Texts{"-y", "auto", "-x", "2", "--val-tokens", "64", "--samples", "1", "-g", "5"}).exits(0);
+    using Steps = std::vector<double>;
+    CHECK(numbers(run.log("out", "val"), "step") == (samples ? Steps{} : Steps{0, 1, 2}));
+    CHECK(numbers(run.log("out", "sample"), "step") == (samples ? Steps{1, 2} : Steps{}));
 }
 
 TEST_CASE("a signal to one rank ends validation and samples of all ranks early", "[run][ranks][mpi]") {
@@ -207,7 +162,7 @@ TEST_CASE("a signal to one rank ends validation and samples of all ranks early",
     Process process = start_script(run, samples ? run.with_long_sample() : run.with_long_validation());
     REQUIRE(run.logs(samples ? "step" : "start"));
     std::this_thread::sleep_for(100ms);
-    const auto second = processes_with(run.path(""), "", "OMPI_COMM_WORLD_RANK=1");
+    const auto second = processes_with({run.path()}, "OMPI_COMM_WORLD_RANK=1");
     REQUIRE(second.size() == 1);
     kill(second[0], SIGTERM);
     CHECK(end_of(process) == 128 + SIGTERM);
@@ -248,9 +203,9 @@ TEST_CASE("SIGUSR2 has no effect if the step has a checkpoint, or the run no fol
     CHECK(run.log("out", "checkpoint").size() == 2);
     CHECK(run.log("out", "checkpoint_failed").empty());
     Process elsewhere = run.start(run.flags({"-x", "100000000", "-v", "0"}));
-    REQUIRE(comes_true([&] { return elsewhere.output().find("step 3/") != std::string::npos; }));
+    REQUIRE(elsewhere.prints("step 3/"));
     elsewhere.signal(SIGUSR2);
-    CHECK(comes_true([&] { return elsewhere.output().find("note: SIGUSR2: no --output-dir") != std::string::npos; }));
+    CHECK(elsewhere.prints("note: SIGUSR2: no --output-dir"));
     elsewhere.signal(SIGTERM);
     CHECK(end_of(elsewhere) == 128 + SIGTERM);
 }
@@ -260,9 +215,7 @@ TEST_CASE("a run continues if the reader of its output is gone, or never existed
     SECTION("it is interrupted") {
         REQUIRE(mkfifo(run.path("fifo").c_str(), 0600) == 0);
         const int reader = open(run.path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-        Flags all = run.flags_with({});
-        all.insert(all.begin(), program("train_gpt2"));
-        Process process(all, run.path("fifo"));
+        Process process(Texts{program("train_gpt2")} + run.flags_with({}), run.path("fifo"));
         REQUIRE(run.logs("start"));
         close(reader);
         REQUIRE(run.logs("step"));
@@ -274,10 +227,9 @@ TEST_CASE("a run continues if the reader of its output is gone, or never existed
     SECTION("it ends by itself") {
         const std::string to = GENERATE("| head -n 1; exit ${PIPESTATUS[0]}", ">&-", ">/dev/full");
         CAPTURE(to);
-        Flags all{"bash", "-c", "\"$@\" " + to, "bash", program("train_gpt2")};
-        const Flags flags = run.flags_with({"-x", "50"});
-        all.insert(all.end(), flags.begin(), flags.end());
-        Process process(all, run.path("output.txt"));
+        const Texts flags = run.flags_with({"-x", "50"});
+        Process process(Texts{"bash", "-c", "\"$@\" " + to, "bash", program("train_gpt2")} + flags,
+                        run.path("output.txt"));
         CHECK(end_of(process) == 0);
         CHECK(run.log("out", "step").size() == 50);  // and no line that is not an event
         CHECK(run.log("out", "end").size() == 1);
@@ -289,13 +241,13 @@ TEST_CASE("the script loses no signal while mpirun starts the ranks, and no proc
     const LongRun run;
     Process script = start_script(run, run.flags_with({}));
     // as soon as mpirun exists
-    REQUIRE(comes_true([&] { return !processes_with(run.path("out"), "--bind-to").empty(); }));
+    REQUIRE(comes_true([&] { return !processes_with({run.path("out"), "--bind-to"}).empty(); }));
     std::this_thread::sleep_for(20ms);
     script.signal(SIGTERM);
     const int exit_code = end_of(script);
     CAPTURE(script.output());
     CHECK(exit_code == 128 + SIGTERM);
-    CHECK(comes_true([&] { return processes_with(run.path("out")).empty(); }));
+    CHECK(comes_true([&] { return processes_with({run.path("out")}).empty(); }));
 }
 
 TEST_CASE("the script continues if the reader of its output is gone", "[run][ranks][mpi]") {
@@ -315,12 +267,11 @@ TEST_CASE("the script repeats a request to end, and kills only on a second Ctrl-
     skip_without_mpi();
     const LongRun run;
     const bool never = GENERATE(false, true);
-    write_bytes(run.path("mpirun"), "#!/bin/bash\ntrap '' USR1\ntrap 'exit 1' TERM\necho ready\nsleep 0.3\n" +
-                                        std::string(never ? "" : "trap 'exit 138' USR1\n") +
-                                        "for i in {1..400}; do sleep 0.05; done\n");
-    fs::permissions(run.path("mpirun"), fs::perms::owner_all);
-    Process script = start_script(run, {"-x", "1"}, "PATH=" + run.path("") + ":$PATH; ");
-    REQUIRE(comes_true([&] { return script.output().find("ready") != std::string::npos; }));
+    run.script("mpirun", "trap '' USR1\ntrap 'exit 1' TERM\necho ready\nsleep 0.3\n" +
+                             std::string(never ? "" : "trap 'exit 138' USR1\n") +
+                             "for i in {1..400}; do sleep 0.05; done\n");
+    Process script = start_script(run, {"-x", "1"}, "PATH=" + run.path() + ":$PATH; ");
+    REQUIRE(script.prints("ready"));
     script.signal(SIGINT);
     std::this_thread::sleep_for(200us);
     script.signal(SIGINT);  // as from `timeout`

@@ -8,7 +8,6 @@
 #include <map>
 
 #include "llmc/run/control/schedule.h"
-#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -47,29 +46,14 @@ extern "C" ssize_t write(int file, const void* bytes, size_t size) {
 }
 )";
 
-class TimedRun {
-public:
-    TimedRun() {
-        std::ofstream(folder_.path("clock.cpp")) << kClock;
-        const std::string command = "c++ -std=c++20 -shared -fPIC -o " + library() + ' ' + folder_.path("clock.cpp");
-        REQUIRE(std::system(command.c_str()) == 0);
+// Runs with the clock, in a folder.
+struct TimedRun {
+    TrainingFolder folder;
+    std::string clock = folder.library(kClock);
+    Result run(const Texts& environment, const Texts& more) const {
+        return folder.command(Texts{"env", "LD_PRELOAD=" + clock} + environment + Texts{program("train_gpt2")} +
+                              folder.flags({"--tune=off", "--val-tokens", "64"}) + more);
     }
-    Result run(const std::vector<std::string>& environment, const std::vector<std::string>& more) const {
-        std::vector<std::string> all{"env", "LD_PRELOAD=" + library()};
-        all.insert(all.end(), environment.begin(), environment.end());
-        all.push_back(program("train_gpt2"));
-        const auto flags = folder_.flags({"--tune=off", "--val-tokens", "64"});
-        all.insert(all.end(), flags.begin(), flags.end());
-        all.insert(all.end(), more.begin(), more.end());
-        Process process(all, folder_.path("output.txt"));
-        const int exit_code = process.exit_code(std::chrono::minutes(1));
-        return {exit_code, process.output()};
-    }
-    const TrainingFolder& folder() const { return folder_; }
-
-private:
-    std::string library() const { return folder_.path("clock.so"); }
-    TrainingFolder folder_;
 };
 
 // {step: what the step event has of it}
@@ -85,11 +69,9 @@ std::map<int, nlohmann::json> numbers_of_steps(const TrainingFolder& folder, con
 TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the machine becomes slower",
           "[run][timed]") {
     const TimedRun timed;
-    const TrainingFolder& folder = timed.folder();
-    const Result run = timed.run({"FAST=20"}, {"--max-minutes", "0.2", "-v", "10", "-q", "0.25", "-s", "1000",
-                                               "--sample-tokens", "2", "-o", folder.path("out")});
-    CAPTURE(run.output);
-    REQUIRE(run.exit_code == 0);
+    const TrainingFolder& folder = timed.folder;
+    const std::string output = timed.run({"FAST=20"}, {"--max-minutes", "0.2", "-v", "10", "-q", "0.25", "-s", "1000",
+                                                       "--sample-tokens", "2", "-o", folder.path("out")}).exits(0);
     const auto steps = folder.log("out", "step");
     // 2.5 s of fast steps, three validations of 0.5 s (before the first step, after 10 and 20), and 12 - 0.5 s for all
     // of it: 8 slow steps until then.
@@ -107,18 +89,15 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
     const auto end = folder.log("out", "end")[0];
     CHECK(end["reason"] == "out of time (--max-minutes)");
     CHECK(end["seconds"].get<double>() == 13.5);  // the last step begins within the time, and this clock ends it later
-    CHECK_THAT(run.output, Contains("training: 0.2 minutes, steps of 64 tokens") && Contains("\nstep 1      | ") &&
-                               Contains("0:11\n") && Contains(" -y auto --max-minutes 0.4\n"));
+    CHECK_THAT(output, Contains("training: 0.2 minutes, steps of 64 tokens") && Contains("\nstep 1      | ") &&
+                       Contains("0:11\n") && Contains(" -y auto --max-minutes 0.4\n"));
     // All the time is used; with more of it the run continues at its share.
-    const Result again = timed.run({}, {"-o", folder.path("out"), "-y", "auto"});
-    CAPTURE(again.output);
-    CHECK(again.exit_code == 0);
-    CHECK_THAT(again.output, Contains("note: the checkpoint has used all of --max-minutes 0.2; to train further: "));
+    CHECK_THAT(timed.run({}, {"-o", folder.path("out"), "-y", "auto"}).exits(0),
+               Contains("note: the checkpoint has used all of --max-minutes 0.2; to train further: "));
     CHECK(folder.log("out", "step").size() == 29);
-    const Result more = timed.run({}, {"-o", folder.path("out"), "-y", "auto", "--max-minutes", "0.25", "-n", "2"});
-    CAPTURE(more.output);
-    CHECK_THAT(more.output, Contains("changed: --max-minutes 0.2 -> 0.25") &&
-                                Contains("; the schedule is now of 0.25 minutes"));
+    CHECK_THAT(
+        timed.run({}, {"-o", folder.path("out"), "-y", "auto", "--max-minutes", "0.25", "-n", "2"}).exits(0),
+        Contains("changed: --max-minutes 0.2 -> 0.25") && Contains("; the schedule is now of 0.25 minutes"));
     CHECK(folder.log("out", "step")[29].at("progress").get<double>() > 12 / 15.);
     CHECK(folder.log("out", "step").back()["lr"] == 0.25f * 1e-2f);
     const std::string saved = folder.log("out", "checkpoint").back()["folder"];
@@ -129,32 +108,17 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",
           "[run][resume][timed]") {
     const TimedRun timed;
-    const TrainingFolder& folder = timed.folder();
-    const std::vector<std::string> flags{"--max-minutes", "0.1", "-v", "20"};
-    const auto with_out = [&](const char* out, std::vector<std::string> more = {}) {
-        more.insert(more.end(), flags.begin(), flags.end());
-        more.insert(more.end(), {"-o", folder.path(out)});
-        return more;
+    const TrainingFolder& folder = timed.folder;
+    const auto run = [&](const Texts& environment, const char* out) {
+        return timed.run(environment, {"--max-minutes", "0.1", "-v", "20", "-o", folder.path(out)});
     };
-    const Result whole = timed.run({}, with_out("whole"));
-    CAPTURE(whole.output);
-    REQUIRE(whole.exit_code == 0);
-    const Result stopped = timed.run({"STOP=9"}, with_out("parts"));
-    CAPTURE(stopped.output);
-    REQUIRE(stopped.exit_code == 128 + SIGTERM);
+    run({}, "whole").exits(0);
+    run({"STOP=9"}, "parts").exits(128 + SIGTERM);
     const auto first = folder.log("parts", "step").size();
     CHECK((first >= 9 && first < 30));
-    const Result resumed = timed.run({}, {"-o", folder.path("parts"), "-y", "auto"});
-    CAPTURE(resumed.output);
-    REQUIRE(resumed.exit_code == 0);
-    CHECK_THAT(resumed.output, !Contains("changed: "));
+    CHECK_THAT(timed.run({}, {"-o", folder.path("parts"), "-y", "auto"}).exits(0), !Contains("changed: "));
     const auto expected = numbers_of_steps(folder, "whole");
     CHECK(expected.size() > 30);
     CHECK(numbers_of_steps(folder, "parts") == expected);
-    const auto model = [&](const char* out) {
-        char name[64];
-        std::snprintf(name, sizeof name, "%s/step_%08d/model.safetensors", out, int(expected.size()));
-        return read_bytes(folder.path(name));
-    };
-    CHECK(model("whole") == model("parts"));
+    CHECK(folder.model("whole", std::ssize(expected)) == folder.model("parts", std::ssize(expected)));
 }

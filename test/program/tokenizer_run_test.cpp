@@ -15,19 +15,41 @@ using namespace test;
 
 namespace {
 
-std::vector<std::string> without_init(const TrainingFolder& folder, std::vector<std::string> more) {
-    auto flags = folder.flags({"-x", "2", "-v", "0", "-o", folder.path("out")});
-    flags.insert(flags.end(), more.begin(), more.end());
-    return flags;
+// Two steps.
+std::string two_steps(const TrainingFolder& folder, const Texts& more) {
+    return folder.train(Texts{"-x", "2", "-v", "0", "-o", folder.path("out")} + more);
 }
+
+// A tokenizer that reads a pipe and has begun a shard.
+struct Tokenizing {
+    std::string shards;
+    Process process;
+    int end;  // of the pipe, also for reading, so that open() does not block
+
+    explicit Tokenizing(const TrainingFolder& folder, const Texts& more = {})
+        : shards(folder.path("shards")),
+          process(folder.start(Texts{"-o", shards, "--hold-out", "0", pipe_in(folder)} + more, "tokenize")),
+          end(open(folder.path("text").c_str(), O_RDWR | O_NONBLOCK)) {
+        REQUIRE(end >= 0);
+        REQUIRE(comes_true([&] { return write_more(), begun(); }, std::chrono::minutes(1)));
+    }
+    ~Tokenizing() { close(end); }
+    bool begun() const { return fs::exists(shards) && !fs::is_empty(shards); }
+    bool write_more() const {
+        const std::string text(1 << 16, 'a');
+        return write(end, text.data(), text.size()) > 0;
+    }
+    static std::string pipe_in(const TrainingFolder& folder) {
+        REQUIRE(mkfifo(folder.path("text").c_str(), 0600) == 0);
+        return folder.path("text");
+    }
+};
 
 }  // namespace
 
 TEST_CASE("every checkpoint has its tokenizer, which the manifest lists", "[run]") {
     const TrainingFolder folder;
-    const auto result = folder.run(without_init(folder, {}));
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    two_steps(folder, {});
     const fs::path saved = folder.path("out/step_00000002");
     const auto files = llmc::tokenizer_files(*llmc::tokenizer_for(llmc::kByteVocabulary), 32);
     const auto manifest = llmc::parse_json(read_bytes(saved / "manifest.json"))["files"];
@@ -40,11 +62,8 @@ TEST_CASE("every checkpoint has its tokenizer, which the manifest lists", "[run]
 
 TEST_CASE("a model with a larger vocabulary than its shards trains if requested", "[run]") {
     const TrainingFolder folder;
-    const auto result = folder.run(
-        without_init(folder, {"-e", "custom:l=2,h=2,c=32,t=32,v=400", "-s", "1", "-g", "64", "--prompt", "ab",
-                              "--top-k", "0", "--temperature", "50", "--allow-larger-vocabulary"}));
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    two_steps(folder, {"-e", "custom:l=2,h=2,c=32,t=32,v=400", "-s", "1", "-g", "64", "--prompt", "ab", "--top-k", "0",
+                   "--temperature", "50", "--allow-larger-vocabulary"});
     // At this temperature a third of the tokens sampled from 400 ids would be beyond the 257 of the tokenizer.
     CHECK(folder.log("out", "sample").size() == 2);
     const auto config = llmc::parse_json(read_bytes(fs::path(folder.path("out/step_00000002")) / "config.json"));
@@ -57,55 +76,31 @@ TEST_CASE("an interrupted tokenizer leaves no files, also while it waits for inp
     const int number = GENERATE(SIGINT, SIGTERM);
     const bool waits = GENERATE(true, false);
     CAPTURE(number, waits);
-    const std::string pipe = folder.path("pipe"), shards = folder.path("shards");
-    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-    Process tokenize = folder.start({"-o", shards, "--hold-out", "0", "--shard-tokens", "1000000", pipe}, "tokenize");
-    const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);  // also for reading, so that open() does not block
-    REQUIRE(end >= 0);
-    const std::string text(1 << 16, 'a');
-    const auto write_more = [&] { return write(end, text.data(), text.size()) > 0; };
-    // Until it has started a shard.
-    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    const auto begun = [&] { return fs::exists(shards) && !fs::is_empty(shards); };
-    while (!begun() && std::chrono::steady_clock::now() < until) write_more();
-    REQUIRE(begun());
+    Tokenizing tokenizing(folder, {"--shard-tokens", "1000000"});
     if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    tokenize.signal(number);
-    tokenize.signal(number);  // as if sent to a process group and its members
-    while (!waits && !tokenize.ended() && std::chrono::steady_clock::now() < until) write_more();
-    CHECK(tokenize.exit_code(std::chrono::seconds(30)) == -number);
-    close(end);
-    CHECK_FALSE(fs::exists(shards));
+    tokenizing.process.signal(number);
+    tokenizing.process.signal(number);  // as if sent to a process group and its members
+    CHECK(comes_true([&] { return (waits || tokenizing.write_more(), tokenizing.process.ended()); }));
+    CHECK(tokenizing.process.exit_code() == -number);
+    CHECK_FALSE(fs::exists(tokenizing.shards));
 }
 
 TEST_CASE("files of a killed tokenizer are removed when the next one writes shards of that name", "[run]") {
     const TrainingFolder folder;
-    const std::string pipe = folder.path("text"), shards = folder.path("shards"), text = folder.path("a.txt");
-    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-    Process killed = folder.start({"-o", shards, "--hold-out", "0", pipe}, "tokenize");
-    const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);
-    REQUIRE(end >= 0);
-    const std::string letters(1 << 16, 'a');
-    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    const auto begun = [&] { return fs::exists(shards) && !fs::is_empty(shards); };
-    while (!begun() && std::chrono::steady_clock::now() < until)
-        if (write(end, letters.data(), letters.size()) < 0) std::this_thread::yield();
-    REQUIRE(begun());
+    const std::string shards = folder.path("shards"), text = folder.path("a.txt");
+    {
+        Tokenizing killed(folder);
+        killed.process.signal(SIGKILL);
+        CHECK(killed.process.exit_code() == -SIGKILL);
+        REQUIRE(killed.begun());
+    }
     std::string lines;
     for (int i = 10; i < 60; ++i) lines += "line " + std::to_string(i) + "\n";
     write_bytes(text, lines);
-    killed.signal(SIGKILL);
-    CHECK(killed.exit_code() == -SIGKILL);
-    close(end);
-    REQUIRE(begun());
-    const auto result = folder.run({"-o", shards, text}, "tokenize");
-    CAPTURE(result.output);
-    CHECK(result.exit_code == 0);
-    CHECK_THAT(result.output, test::Contains("note:       1 file of killed runs found and removed\n"));
-    CHECK_THAT(result.output, test::Contains("validation: 1 document, 32 bytes, 33 tokens, "));
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(shards)) names.insert(entry.path().filename());
-    CHECK(names == std::set<std::string>{"text_train_000000.bin", "text_val_000000.bin"});
+    const std::string output = folder.run({"-o", shards, text}, "tokenize").exits(0);
+    CHECK_THAT(output, Contains("note:       1 file of killed runs found and removed\n"));
+    CHECK_THAT(output, Contains("validation: 1 document, 32 bytes, 33 tokens, "));
+    CHECK(names_in(shards) == std::set<std::string>{"text_train_000000.bin", "text_val_000000.bin"});
 }
 
 TEST_CASE("GPT-2 shards have prompts and samples in text if the merges are available", "[run]") {
@@ -114,18 +109,11 @@ TEST_CASE("GPT-2 shards have prompts and samples in text if the merges are avail
     for (std::size_t i = 0; i < ids.size(); i += 10) ids[i] = 50256;
     ShardBytes(ids).write(folder.path("train_0.bin"));
     ShardBytes(ids).write(folder.path("val_0.bin"));
-    const std::vector<std::string> sampling = {"-e",   "custom:l=1,h=1,c=16,t=32", "-s", "2", "-g", "4", "--prompt",
-                                               "Hello"};
-    if (llmc::find_gpt2_merges().empty()) {
-        const auto result = folder.run(without_init(folder, sampling));
-        CHECK(result.exit_code == 2);
-        CHECK_THAT(result.output, Contains("scripts/get_gpt2_tokenizer.sh"));
-    }
-    auto flags = sampling;
-    flags.insert(flags.end(), {"--merges", gpt2_merges().string()});
-    const auto result = folder.run(without_init(folder, flags));
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    const Texts sampling{"-x", "2", "-v", "0", "-o", folder.path("out"), "-e", "custom:l=1,h=1,c=16,t=32", "-s", "2",
+                         "-g", "4", "--prompt", "Hello"};
+    if (llmc::find_gpt2_merges().empty())
+        CHECK_THAT(folder.refuse(sampling), Contains("scripts/get_gpt2_tokenizer.sh"));
+    folder.train(sampling + Texts{"--merges", gpt2_merges().string()});
     const auto samples = folder.log("out", "sample");
     REQUIRE(samples.size() == 1);
     CHECK(samples[0]["text"].get<std::string>().starts_with("Hello"));

@@ -2,8 +2,6 @@
 // errors of the file never stop training
 
 #include "kernels/matmul/matmul.h"
-#include "test/support/catch.h"
-#include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -18,45 +16,40 @@ void skip_without_choices() {
     if (said.find("has no bf16 products") != said.npos) skip("nothing to autotune: " + said);
 }
 
-std::vector<std::string> bf16_flags(const TrainingFolder& folder, const std::string& out,
-                                    std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"-x", "3", "--dtype", "bf16", "--deterministic", "--tune-file",
-                               folder.path("choices.json"), "-o", folder.path(out)});
-    return folder.flags(more);
+std::string train_bf16(const TrainingFolder& folder, const std::string& out, const Texts& more = {}, int ranks = 1) {
+    return folder.run_on(ranks, folder.flags(Texts{"-x", "3", "--dtype", "bf16", "--deterministic", "--tune-file",
+                                                   folder.path("choices.json"), "-o", folder.path(out)} + more))
+        .exits(0);
 }
 nlohmann::json start_of(const TrainingFolder& folder, const std::string& out) { return folder.log(out, "start")[0]; }
-std::string weights_of(const TrainingFolder& folder, const std::string& out) {
-    return read_bytes(folder.path(out + "/step_00000003/model.safetensors"));
-}
 
 }  // namespace
 
-TEST_CASE("the first run stores autotuned algorithms; the next one uses them and is bit-identical", "[run]") {
+TEST_CASE("the first run stores rank 0's autotuned algorithms; the next one uses them and is bit-identical",
+          "[run][ranks][mpi]") {
     skip_without_choices();
+    const int ranks = GENERATE(1, 2);
+    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
-    const auto first = folder.run(bf16_flags(folder, "first"));
-    CAPTURE(first.output);
-    REQUIRE(first.exit_code == 0);
-    CHECK_THAT(first.output, Contains(" timed now, stored in " + file + '\n'));
+    const auto first = train_bf16(folder, "first", {}, ranks);
+    CHECK_THAT(first, Contains(" timed now, stored in " + file + '\n'));
     const std::string kept = read_bytes(file);
-    const auto second = folder.run(bf16_flags(folder, "second"));
-    CAPTURE(second.output);
-    REQUIRE(second.exit_code == 0);
-    CHECK_THAT(second.output, Contains(" from " + file + '\n') && !Contains("timed now"));
+    const auto second = train_bf16(folder, "second", {}, ranks);
+    CHECK_THAT(second, Contains(" from " + file + '\n') && !Contains("timed now"));
     CHECK(read_bytes(file) == kept);
-    CHECK(weights_of(folder, "first") == weights_of(folder, "second"));
+    CHECK(folder.model("first", 3) == folder.model("second", 3));
     const auto before = start_of(folder, "first")["choices"], after = start_of(folder, "second")["choices"];
     CHECK(before["file"] == file);
     CHECK((before["timed"] > 0 && after["timed"] == 0));
     CHECK(before["taken"] == after["taken"]);
     CHECK(!after["taken"].empty());
 
-    const auto again = folder.run(bf16_flags(folder, "again", {"--tune", "again"}));
-    CHECK_THAT(again.output, Contains(" timed now, stored in " + file + '\n'));
+    CHECK_THAT(train_bf16(folder, "again", {"--tune", "again"}, ranks),
+               Contains(" timed now, stored in " + file + '\n'));
     CHECK(read_bytes(file) != kept);  // other times
-    const auto off = folder.run(bf16_flags(folder, "off", {"--tune", "off"}));
-    CHECK_THAT(off.output, Contains("autotuned algorithms: none (--tune off)\n"));
+    CHECK_THAT(train_bf16(folder, "off", {"--tune", "off"}, ranks),
+               Contains("autotuned algorithms: none (--tune off)\n"));
     CHECK(start_of(folder, "off")["choices"]["file"].is_null());
 }
 
@@ -65,62 +58,41 @@ TEST_CASE("the stored algorithm determines the bits, whichever is fastest", "[ru
     if (kernels::Matmul::chooses_by_shape()) skip("only oneDNN has two ways to multiply bf16");
     const TrainingFolder folder;
     for (const char* arithmetic : {"native", "widen"})
-        REQUIRE(folder.run(bf16_flags(folder, arithmetic, {"--bf16-arithmetic", arithmetic})).exit_code == 0);
+        train_bf16(folder, arithmetic, {"--bf16-arithmetic", arithmetic});
     CHECK(!fs::exists(folder.path("choices.json")));  // set by a flag: nothing to time
-    REQUIRE(folder.run(bf16_flags(folder, "timed")).exit_code == 0);
-    std::string text = read_bytes(folder.path("choices.json"));
+    train_bf16(folder, "timed");
+    const std::string text = read_bytes(folder.path("choices.json"));
     const bool was_native = text.find(kNative) != text.npos;
     const std::string other = was_native ? kWidened : kNative, taken = was_native ? kNative : kWidened;
-    text.replace(text.find(taken), taken.size(), other);
-    write_bytes(folder.path("choices.json"), text);
-    REQUIRE(folder.run(bf16_flags(folder, "forged")).exit_code == 0);
+    write_bytes(folder.path("choices.json"), std::string(text).replace(text.find(taken), taken.size(), other));
+    train_bf16(folder, "forged");
     CHECK_THAT(start_of(folder, "forged")["matmul"].get<std::string>(), Contains("bf16 " + other + " ("));
-    CHECK(weights_of(folder, "timed") == weights_of(folder, was_native ? "native" : "widen"));
-    CHECK(weights_of(folder, "forged") == weights_of(folder, was_native ? "widen" : "native"));
-    CHECK(weights_of(folder, "forged") != weights_of(folder, "timed"));
+    CHECK(folder.model("timed", 3) == folder.model(was_native ? "native" : "widen", 3));
+    CHECK(folder.model("forged", 3) == folder.model(was_native ? "widen" : "native", 3));
+    CHECK(folder.model("forged", 3) != folder.model("timed", 3));
 }
 
 TEST_CASE("if the tuning file cannot be read or written, one note says so and training continues", "[run]") {
     skip_without_choices();
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
-    const auto notes = [&](const Result& result, const std::string& note) {
-        CAPTURE(result.output);
-        CHECK(result.exit_code == 0);
-        const auto at = result.output.find("note: " + note);
-        REQUIRE(at != result.output.npos);
-        CHECK(result.output.find("autotuning results", at + 6 + note.size()) == result.output.npos);
-        CHECK_THAT(result.output, Contains(" timed now\n"));
-        CHECK_THAT(result.output, Contains("done: all steps completed"));
+    const auto notes = [&](const std::string& output, const std::string& note) {
+        const auto at = output.find("note: " + note);
+        REQUIRE(at != output.npos);
+        CHECK(output.find("autotuning results", at + 6 + note.size()) == output.npos);
+        CHECK_THAT(output, Contains(" timed now\n") && Contains("done: all steps completed"));
     };
     write_bytes(file, "{\"format\": \"train_gpt2 choices 1\", \"devices\": {\"");
     const std::string damaged = read_bytes(file);
-    notes(folder.run(bf16_flags(folder, "damaged")), "autotuning results are neither read from " + file +
+    notes(train_bf16(folder, "damaged"), "autotuning results are neither read from " + file +
                                                          " nor stored there: it is not valid JSON; "
                                                          "remove it, or set another --tune-file\n");
     CHECK(read_bytes(file) == damaged);
     // No folder can be created below a file, not even by root.
     const std::string nowhere = folder.path("train_0.bin/choices.json");
-    notes(folder.run(bf16_flags(folder, "nowhere", {"--tune-file", nowhere})),
+    notes(train_bf16(folder, "nowhere", {"--tune-file", nowhere}),
           "the autotuning results of this run are not stored in " + nowhere + ": cannot create " +
               folder.path("train_0.bin"));
-    const auto dry = folder.run(bf16_flags(folder, "dry", {"--dry-run", "--tune-file", folder.path("dry.json")}));
-    CHECK(dry.exit_code == 0);
+    train_bf16(folder, "dry", {"--dry-run", "--tune-file", folder.path("dry.json")});
     CHECK(!fs::exists(folder.path("dry.json")));
-}
-
-TEST_CASE("all ranks use the algorithms that rank 0 timed, from one file", "[run][ranks][mpi]") {
-    skip_without_choices();
-    skip_without_mpi();
-    const TrainingFolder folder;
-    const std::string file = folder.path("choices.json");
-    const auto first = folder.run_ranks(2, bf16_flags(folder, "first"));
-    CAPTURE(first.output);
-    REQUIRE(first.exit_code == 0);
-    CHECK_THAT(first.output, Contains(" timed now, stored in " + file + '\n'));
-    const std::string kept = read_bytes(file);
-    const auto second = folder.run_ranks(2, bf16_flags(folder, "second"));
-    CHECK_THAT(second.output, Contains(" from " + file + '\n') && !Contains("timed now"));
-    CHECK(read_bytes(file) == kept);
-    CHECK(weights_of(folder, "first") == weights_of(folder, "second"));
 }

@@ -14,15 +14,22 @@
 
 namespace test {
 
-// Exit code and output of a job.
-struct JobResult {
+// Exit code and output of a program, and how long it took.
+struct Result {
     int exit_code;
-    double seconds;
     std::string output;
+    double seconds = 0;
     int count(const std::string& text) const {
         int times = 0;
         for (auto at = output.find(text); at != std::string::npos; at = output.find(text, at + 1)) ++times;
         return times;
+    }
+    int lines() const { return count("\n"); }
+    // Requires this exit code. Returns the output.
+    const std::string& exits(int code) const {
+        CAPTURE(output);
+        REQUIRE(exit_code == code);
+        return output;
     }
 };
 
@@ -36,7 +43,7 @@ inline void skip_without_mpi() {
 }
 
 // Runs a hidden case on `ranks` processes, a single one without mpirun; kills it after `seconds`, with exit code 137.
-inline JobResult run_case(const std::string& name, int ranks, int seconds) {
+inline Result run_case(const std::string& name, int ranks, int seconds) {
     const ScratchFolder folder;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(),
                       output = (folder.path() / "output").string();
@@ -47,14 +54,13 @@ inline JobResult run_case(const std::string& name, int ranks, int seconds) {
                                 "' >" + output + " 2>&1";
     const int status = std::system(command.c_str());
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), took, read_bytes(output)};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_bytes(output), took};
 }
 
 // Runs a hidden case that must pass on every rank.
 inline void check_case(const std::string& name, int ranks) {
-    const JobResult ended = run_case(name, ranks, 120);
-    CAPTURE(name, ranks, ended.output);
-    REQUIRE(ended.exit_code == 0);
+    const Result ended = run_case(name, ranks, 120);
+    CAPTURE(name, ranks, ended.exits(0));
     REQUIRE(ended.count("All tests passed") == ranks);
 }
 

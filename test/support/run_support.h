@@ -10,18 +10,51 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
+#include <thread>
 
 #include "kernels/device/device.h"
 #include "llmc/base/json_text.h"
 #include "llmc/weights/manifest.h"
-#include "test/support/scratch_folder.h"
+#include "llmc/weights/step_folder.h"
+#include "test/support/processes.h"
 #include "test/support/shard_support.h"
 
 namespace test {
 
 namespace fs = std::filesystem;
+using Texts = std::vector<std::string>;
+
+inline Texts operator+(Texts all, const Texts& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+// Starts `ranks` processes of the program that follows; requires skip_without_mpi().
+inline Texts launcher(int ranks) {
+    return {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks)};
+}
+
+// Whether the condition becomes true within the time.
+template <class Condition>
+bool comes_true(Condition&& condition, std::chrono::milliseconds within = std::chrono::seconds(30)) {
+    const auto latest = std::chrono::steady_clock::now() + within;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > latest) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+}
+
+inline Texts lines_of(const std::string& text) {
+    Texts lines;
+    std::istringstream all(text);
+    for (std::string line; std::getline(all, line);) lines.push_back(line);
+    return lines;
+}
 
 // The programs are in the folder of this one.
 inline std::string program(const std::string& name) {
@@ -60,6 +93,10 @@ public:
         std::erase(output, '\0');
         return output;
     }
+    // Whether the output has the text within the time.
+    bool prints(const std::string& text, std::chrono::milliseconds within = std::chrono::seconds(30)) const {
+        return comes_true([&] { return output().find(text) != std::string::npos; }, within);
+    }
     bool ended() const {  // whether it has ended; exit_code() stays available
         siginfo_t info{};
         return waitid(P_PID, id_t(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
@@ -76,6 +113,10 @@ public:
         ended_ = true;
         return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     }
+    Result result(std::chrono::milliseconds at_most = std::chrono::minutes(5)) {
+        const int code = exit_code(at_most);
+        return {code, output()};
+    }
 
 private:
     fs::path output_;
@@ -83,11 +124,11 @@ private:
     bool ended_ = false;
 };
 
-struct Result {
-    int exit_code;
-    std::string output;
-    int lines() const { return int(std::count(output.begin(), output.end(), '\n')); }
-};
+inline std::vector<double> numbers(const std::vector<nlohmann::json>& events, const char* key) {
+    std::vector<double> values;
+    for (const auto& event : events) values.push_back(event[key].get<double>());
+    return values;
+}
 
 // A folder with shards of a language that a small model learns quickly, and the flags to train on them.
 class TrainingFolder {
@@ -102,55 +143,102 @@ public:
         ids.resize(700);
         ShardBytes(ids, 257, 256).write(path("val_0.bin"));
     }
-    std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
-    std::vector<std::string> flags(std::vector<std::string> more = {}) const {
-        std::vector<std::string> all{"-i",        path("train_*.bin"),
-                                     "-j",        path("val_*.bin"),
-                                     "-e",        "custom:l=2,h=2,c=32,t=32",
-                                     "-b",        "4",
-                                     "-t",        "16",
-                                     "--lr",      "1e-2",
-                                     "--threads", "1"};
+    std::string path(const std::string& name = "") const { return (folder_.path() / name).string(); }
+    Texts flags(const Texts& more = {}) const {
         // Tests start up to four ranks, which share GPUs if the machine has fewer.
-        if (device::count() > 0 && device::count() < 4) all.insert(all.end(), {"--comm", "mpi"});
-        all.insert(all.end(), more.begin(), more.end());
-        return all;
+        const bool shares = device::count() > 0 && device::count() < 4;
+        return Texts{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32", "-b", "4",
+                     "-t", "16", "--lr", "1e-2", "--threads", "1"} + (shares ? Texts{"--comm", "mpi"} : Texts()) + more;
     }
-    Process start(std::vector<std::string> arguments, const std::string& name = "train_gpt2") const {
-        arguments.insert(arguments.begin(), program(name));
-        return Process(arguments, path("output.txt"));
+    Process start(const Texts& arguments, const std::string& name = "train_gpt2") const {
+        return Process(Texts{program(name)} + arguments, path("output.txt"));
     }
-    Result run(const std::vector<std::string>& arguments, const std::string& name = "train_gpt2") const {
-        Process process = start(arguments, name);
-        const int exit_code = process.exit_code();
-        return {exit_code, process.output()};
+    // Any command.
+    Result command(const Texts& words) const { return Process(words, path("output.txt")).result(); }
+    Result run(const Texts& arguments, const std::string& name = "train_gpt2") const {
+        return command(Texts{program(name)} + arguments);
     }
-    // Runs under mpirun; requires skip_without_mpi(). The exit code is mpirun's.
-    Result run_ranks(int ranks, std::vector<std::string> arguments) const {
-        arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np",
-                                             std::to_string(ranks), program("train_gpt2")});
-        Process process(arguments, path("output.txt"));
-        const int exit_code = process.exit_code();
-        return {exit_code, process.output()};
+    // Under mpirun, whose exit code it is.
+    Result run_ranks(int ranks, const Texts& arguments) const {
+        return command(launcher(ranks) + Texts{program("train_gpt2")} + arguments);
+    }
+    Result run_on(int ranks, const Texts& arguments) const {
+        return ranks > 1 ? run_ranks(ranks, arguments) : run(arguments);
+    }
+    // Runs flags() and `more`, which must succeed or be refused. Returns the output.
+    std::string train(const Texts& more) const { return run(flags(more)).exits(0); }
+    std::string refuse(const Texts& more) const { return run(flags(more)).exits(2); }
+    // The bash script `name` in this folder.
+    void script(const std::string& name, const std::string& text) const {
+        write_bytes(path(name), "#!/bin/bash\n" + text);
+        fs::permissions(path(name), fs::perms::owner_all);
+    }
+    // A library of these sources, for LD_PRELOAD. Returns its path.
+    std::string library(const std::string& source, const std::string& compiler = "c++") const {
+        write_bytes(path("library.cpp"), source);
+        const std::string file = path("library.so");
+        REQUIRE(std::system((compiler + " -std=c++20 -shared -fPIC -ldl -o " + file + ' ' +
+                             path("library.cpp")).c_str()) == 0);
+        return file;
+    }
+    fs::path step(const std::string& out, std::int64_t number) const { return llmc::step_folder(path(out), number); }
+    std::string model(const std::string& out, std::int64_t step_number) const {
+        return read_bytes(step(out, step_number) / "model.safetensors");
     }
     // Skips a last line that the run is still writing.
     std::vector<nlohmann::json> log(const std::string& out, const std::string& event) const {
         std::vector<nlohmann::json> events;
-        const std::string text = read_bytes(fs::path(path(out)) / "log.jsonl");
-        std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
-        for (std::string line; std::getline(lines, line);)
+        const std::string text = read_bytes(path(out) + "/log.jsonl");
+        for (const std::string& line : lines_of(text.substr(0, text.rfind('\n') + 1)))
             if (auto json = llmc::parse_json(line); json["event"] == event) events.push_back(json);
         return events;
     }
+    std::vector<double> losses(const std::string& out) const { return numbers(log(out, "step"), "loss"); }
 
 private:
     ScratchFolder folder_;
 };
 
-inline std::vector<double> numbers(const std::vector<nlohmann::json>& events, const char* key) {
-    std::vector<double> values;
-    for (const auto& event : events) values.push_back(event[key].get<double>());
-    return values;
+// An event of the log, except for what depends on the time.
+inline nlohmann::json without_times(nlohmann::json event) {
+    for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden",
+                                  "time"})
+        event.erase(key);
+    return event;
+}
+
+// Of all files and folders in a folder.
+inline std::set<std::string> names_in(const fs::path& folder) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+    return names;
+}
+
+// The processes that have these texts in their command line and their environment.
+inline std::vector<pid_t> processes_with(const Texts& words, const std::string& in_environment = "") {
+    const auto holds = [](const fs::path& file, const std::string& text) {
+        std::ostringstream contents;  // ends where reading fails, because the process has just ended
+        contents << std::ifstream(file, std::ios::binary).rdbuf();
+        return contents.str().find(text) != std::string::npos;
+    };
+    std::vector<pid_t> found;
+    for (const auto& entry : fs::directory_iterator("/proc"))
+        if (const int process = std::atoi(entry.path().filename().c_str());
+            process > 0 && holds(entry.path() / "environ", in_environment) &&
+            std::ranges::all_of(words, [&](const std::string& word) { return holds(entry.path() / "cmdline", word); }))
+            found.push_back(process);
+    return found;
+}
+
+// Changes the bytes of a file.
+template <class Change> void edit(const fs::path& file, Change&& change) {
+    std::string bytes = read_bytes(file);
+    change(bytes);
+    write_bytes(file, bytes);
+}
+// Overwrites the float that begins `from_end` bytes before the end of a file.
+inline void put_float(const fs::path& file, std::size_t from_end, float value) {
+    edit(file, [&](std::string& bytes) { std::memcpy(bytes.data() + bytes.size() - from_end, &value, sizeof value); });
 }
 
 // Updates the checksums after a test has changed a file of a checkpoint.

@@ -1,14 +1,19 @@
 // scratch_folder.h - a temporary folder for a test, removed at its end, and reading and writing of files
 #pragma once
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "kernels/base/error.h"
+#include "test/support/catch.h"
 
 namespace test {
 
@@ -43,14 +48,39 @@ inline void write_bytes(const std::filesystem::path& file, const std::string& by
     if (!out) throw std::runtime_error("cannot write " + file.string());
 }
 
-// The message of the Error that `work` throws; "accepted" if it throws none.
-template <class Work> std::string error_of(Work&& work) {
+// The message of the Error that `work` throws; "accepted" if it throws none. `blame`: the Error's.
+template <class Work> std::string error_of(Work&& work, std::optional<Blame> blame = {}) {
     try {
         work();
     } catch (const Error& error) {
+        if (blame) CHECK(error.blame() == *blame);
         return error.what();
     }
     return "accepted";
+}
+
+// The error for a file of these bytes: one line that names the file and what was expected; "accepted" if there is none.
+template <class Open>
+std::string fault_of_file(const std::filesystem::path& file, const std::string& bytes, Open&& open) {
+    write_bytes(file, bytes);
+    const std::string said = error_of(open);
+    if (said != "accepted") CHECK_THAT(said, Contains(file.string()) && Contains("expected ") && !Contains("\n"));
+    return said;
+}
+
+// What `work` writes to the descriptor.
+template <class Work> std::string written_to(int descriptor, Work&& work) {
+    const ScratchFolder folder;
+    const auto path = folder.path() / "written";
+    std::fflush(stdout);
+    const int before = dup(descriptor), file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    dup2(file, descriptor);
+    close(file);
+    work();
+    std::fflush(stdout);
+    dup2(before, descriptor);
+    close(before);
+    return read_bytes(path);
 }
 
 }  // namespace test

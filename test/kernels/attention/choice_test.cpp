@@ -7,6 +7,7 @@
 #include "kernels/attention/cudnn_layout.h"
 #include "kernels/tuning/tuned_algorithms.h"
 #include "llmc/base/names.h"
+#include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace kernels;
@@ -23,13 +24,7 @@ const AttentionBuild kWithoutCudnn{.plain = "plain", .choice = true, .cudnn = fa
 const AttentionBuild kCpu{.plain = "tiled on the CPU", .choice = false};
 
 std::string refusal(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size) {
-    try {
-        attention_candidates(asked, build, dtype, head_size);
-    } catch (const Error& error) {
-        CHECK(error.blame() == Blame::input);
-        return error.what();
-    }
-    return "accepted";
+    return test::error_of([&] { attention_candidates(asked, build, dtype, head_size); }, Blame::input);
 }
 
 }  // namespace

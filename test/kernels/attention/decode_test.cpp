@@ -3,6 +3,7 @@
 #include "kernels/attention/decode.h"
 
 #include "kernels/matmul/few_rows.h"
+#include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using test::Contains;
@@ -17,12 +18,7 @@ TEST_CASE("attention to a cache rejects invalid inputs", "[decode][one_order]") 
     const auto refusal = [&](auto change) {
         auto changed = op;
         change(changed);
-        try {
-            kernels::decode_attention(changed, nullptr);
-        } catch (const base::Error& error) {
-            return std::string(error.what());
-        }
-        return std::string("accepted");
+        return test::error_of([&] { kernels::decode_attention(changed, nullptr); });
     };
     CHECK_THAT(refusal([](auto& x) { x.first = 10; }), Contains("first new position is 10") && Contains("fit into 10"));
     CHECK_THAT(refusal([](auto& x) { x.first = -1; }), Contains("is -1"));

@@ -2,21 +2,14 @@
 #include "llmc/base/did_you_mean.h"
 
 #include "kernels/base/error.h"
-#include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 
 TEST_CASE("the edit distance of two names", "[did_you_mean]") {
-    const auto [a, b, distance] = GENERATE(table<std::string, std::string, int>({{"", "", 0},
-                                                                                 {"", "abc", 3},
-                                                                                 {"abc", "abc", 0},
-                                                                                 {"abc", "ac", 1},
-                                                                                 {"abc", "abxc", 1},
-                                                                                 {"abc", "axc", 1},
-                                                                                 {"abcd", "abdc", 1},
-                                                                                 {"abcd", "badc", 2},
-                                                                                 {"kitten", "sitting", 3},
-                                                                                 {"ca", "abc", 3}}));
+    const auto [a, b, distance] = GENERATE(table<std::string, std::string, int>(
+        {{"", "", 0}, {"", "abc", 3}, {"abc", "abc", 0}, {"abc", "ac", 1}, {"abc", "abxc", 1}, {"abc", "axc", 1},
+         {"abcd", "abdc", 1}, {"abcd", "badc", 2}, {"kitten", "sitting", 3}, {"ca", "abc", 3}}));
     CAPTURE(a, b);
     CHECK(edit_distance(a, b) == distance);
     CHECK(edit_distance(b, a) == distance);
@@ -38,12 +31,7 @@ TEST_CASE("the suggested name is near, or starts with the given text", "[did_you
 
 TEST_CASE("arguments that are no flags are refused", "[did_you_mean]") {
     const auto refusal = [](const std::string& word) {
-        try {
-            refuse_argument(word, {"--name", "-n"}, "tool --help");
-        } catch (const Error& error) {
-            CHECK(error.blame() == Blame::input);
-            return std::string(error.what());
-        }
+        return test::error_of([&] { refuse_argument(word, {"--name", "-n"}, "tool --help"); }, Blame::input);
     };
     const std::string expected = "expected one of those that tool --help shows";
     CHECK(refusal("--nmae=3") == "the flag \"--nmae\" is unknown; " + expected + "; did you mean --name?");

@@ -1,14 +1,11 @@
 // output_file_test.cpp - files written with O_DIRECT and, where that is refused, through the page cache
 #include "llmc/base/output_file.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 
-#include "test/support/catch.h"
-#include "test/support/scratch_folder.h"
+#include "test/support/shard_support.h"
 
 using llmc::OutputFile;
 namespace fs = std::filesystem;
@@ -52,18 +49,14 @@ TEST_CASE("an output file reports a full disk, wherever the space ends", "[outpu
     const auto room = GENERATE(rlim_t(0), 100, 4096, 6000, kMiB, kMiB + 8192, kMiB + 8200, 2 * kMiB - 1);
     CAPTURE(room);
     const std::string text = letters(2 * kMiB);
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit little{room, before.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &little);
-    const std::string heard = test::error_of([&] {
-        OutputFile file(place, "the file of this test");
-        file.append(std::as_bytes(std::span(text)));
-        file.finish();
-    });
-    setrlimit(RLIMIT_FSIZE, &before);
-    std::signal(SIGXFSZ, handler);
+    const std::string heard = [&] {
+        const test::FullDisk full(room);
+        return test::error_of([&] {
+            OutputFile file(place, "the file of this test");
+            file.append(std::as_bytes(std::span(text)));
+            file.finish();
+        });
+    }();
     CHECK(heard == "cannot write the file of this test: File too large");
     CHECK(fs::file_size(place) <= room);
 }

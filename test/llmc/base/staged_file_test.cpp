@@ -1,21 +1,15 @@
 // staged_file_test.cpp - atomic replacement of a file
 #include "llmc/base/staged_file.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <csignal>
-
-#include "test/support/catch.h"
-#include "test/support/scratch_folder.h"
+#include "test/support/shard_support.h"
 
 namespace fs = std::filesystem;
 using test::read_bytes;
 
 namespace {
 
-std::size_t entries(const fs::path& folder) {
-    return std::size_t(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+std::ptrdiff_t entries(const fs::path& folder) {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
 }
 
 }  // namespace
@@ -34,15 +28,10 @@ TEST_CASE("if a staged file cannot be written, the old one stays and nothing is 
     const test::ScratchFolder scratch;
     const fs::path place = scratch.path() / "file.json";
     llmc::write_whole(place, "old");
-    // Simulates a full disk: no file may grow beyond 100 bytes.
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit little{100, before.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &little);
-    const std::string heard = test::error_of([&] { llmc::write_whole(place, std::string(1000, 'x')); });
-    setrlimit(RLIMIT_FSIZE, &before);
-    std::signal(SIGXFSZ, handler);
+    const std::string heard = [&] {
+        const test::FullDisk full(100);
+        return test::error_of([&] { llmc::write_whole(place, std::string(1000, 'x')); });
+    }();
     CHECK(heard == "cannot write " + place.string() + ": File too large");
     CHECK(read_bytes(place) == "old");
     CHECK(entries(scratch.path()) == 1);

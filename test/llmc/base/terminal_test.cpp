@@ -2,7 +2,6 @@
 #include "llmc/base/terminal.h"
 
 #include <algorithm>
-#include <fcntl.h>
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -17,20 +16,6 @@ using namespace llmc;
 using namespace test;
 
 namespace {
-
-// The output of `work` on descriptor `stream`, redirected to a file.
-template <class Work>
-std::string written(int stream, Work&& work) {
-    const ScratchFolder folder;
-    const auto path = folder.path() / "written";
-    const int before = dup(stream), file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    dup2(file, stream);
-    close(file);
-    work();
-    dup2(before, stream);
-    close(before);
-    return read_bytes(path);
-}
 
 // The output of `work` on descriptor `stream`, redirected to a terminal with this number of columns.
 template <class Work>
@@ -84,7 +69,7 @@ TEST_CASE("the width comes from the terminal, else from COLUMNS, else it is 120"
     for (const auto& [given, expected] : {std::pair{"200", 200}, {"20", 60}, {"wide", 120}, {"", 120}, {"0", 120}}) {
         CAPTURE(given);
         setenv("COLUMNS", given, 1);
-        written(STDOUT_FILENO, ask);
+        written_to(STDOUT_FILENO, ask);
         CHECK(columns == expected);
     }
     setenv("COLUMNS", "200", 1);
@@ -93,7 +78,7 @@ TEST_CASE("the width comes from the terminal, else from COLUMNS, else it is 120"
     on_terminal(STDOUT_FILENO, 0, ask);  // some terminals report 0
     CHECK(columns == 200);
     unsetenv("COLUMNS");
-    written(STDOUT_FILENO, ask);
+    written_to(STDOUT_FILENO, ask);
     CHECK(columns == 120);
 }
 
@@ -114,8 +99,8 @@ TEST_CASE("progress is shown on a terminal, at most four times a second, and era
     CHECK_THAT(shown, Contains("validation 25 %"));
     CHECK(double(std::count(shown.begin(), shown.end(), 'v')) <= seconds / 0.25);
     CHECK(on_terminal(STDERR_FILENO, 80, work(false)).empty());
-    CHECK(written(STDERR_FILENO, work(true)).empty());
-    const std::string lines = written(STDERR_FILENO, [] {
+    CHECK(written_to(STDERR_FILENO, work(true)).empty());
+    const std::string lines = written_to(STDERR_FILENO, [] {
         ProgressLine line(true, 0.01);
         usleep(20000);
         line.show_share("validation", 0.5);

@@ -35,66 +35,53 @@ TEST_CASE("ranks as processes: in chunks of 512 bytes", "[communicator][mpi]") {
     check_case("mpi rank: small chunks", 3);
 }
 
-TEST_CASE("a process that throws ends the job and prints the reason once", "[communicator][mpi]") {
-    skip_without_mpi();
-    const JobResult ended = run_case("mpi rank: one throws", 3, 30);
-    CAPTURE(ended.output, ended.seconds);
-    REQUIRE(ended.exit_code == 3);
+namespace {
+
+// The case's job must end in time, with no rank at its end.
+Result end_of(const std::string& name, int ranks) {
+    const Result ended = run_case(name, ranks, 30);
+    CAPTURE(name, ended.output);
     REQUIRE(ended.seconds < kSecondsToEnd);
-    REQUIRE(ended.count("error: ") == 1);
-    REQUIRE(ended.count("error: rank 1 on ") == 1);
-    REQUIRE(ended.count(": no memory is left\n") == 1);
+    REQUIRE(ended.count("reached the end") == 0);
+    return ended;
 }
 
-TEST_CASE("an error of all processes is printed once", "[communicator][mpi]") {
+}  // namespace
+
+TEST_CASE("an error of one or of all processes ends the job, and is printed once", "[communicator][mpi]") {
     skip_without_mpi();
-    const JobResult ended = run_case("mpi rank: all throw", 4, 30);
-    CAPTURE(ended.output, ended.seconds);
-    REQUIRE(ended.exit_code == 2);
-    REQUIRE(ended.seconds < kSecondsToEnd);
-    REQUIRE(ended.count("error: ") == 1);
-    REQUIRE(ended.count("error: rank 0 on ") == 1);
+    const auto [name, ranks, exit_code, says] = GENERATE(table<const char*, int, int, const char*>(
+        {{"mpi rank: one throws", 3, 3, "error: rank 1 on "}, {"mpi rank: all throw", 4, 2, "error: rank 0 on "}}));
+    const Result ended = end_of(name, ranks);
+    CHECK_THAT(ended.exits(exit_code), Contains(says));
+    CHECK(ended.count("error: ") == 1);
+    CHECK(ended.count(": no memory is left\n") == (exit_code == 3 ? 1 : 0));
 }
 
-TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
+TEST_CASE("a process that is killed, or leaves by an unreported exception, ends the job", "[communicator][mpi]") {
     skip_without_mpi();
-    for (const std::string others : {"in a collective", "at a barrier"}) {
-        const std::string name = "mpi rank: one is killed while the others are " + others;
-        const JobResult ended = run_case(name, 3, 30);
-        CAPTURE(name, ended.output, ended.seconds);
-        REQUIRE(ended.exit_code != 0);
-        // On a busy machine mpirun may report the processes that it has ended after that, and not the killed one.
-        REQUIRE_THAT(ended.output, Contains("rank 1 is killed"));
-        REQUIRE(ended.seconds < kSecondsToEnd);
-        REQUIRE(ended.count("reached the end") == 0);
-    }
-}
-
-TEST_CASE("a process that leaves by an unreported exception ends the job", "[communicator][mpi]") {
-    skip_without_mpi();
-    for (const std::string when : {"during a collective", "between collectives"}) {
-        const JobResult ended = run_case("mpi rank: one leaves " + when, 3, 30);
-        CAPTURE(when, ended.output, ended.seconds);
-        REQUIRE(ended.exit_code != 0);
-        REQUIRE_THAT(ended.output, Contains("rank 2 leaves " + when));  // Catch2 prints the exception
-        REQUIRE(ended.seconds < kSecondsToEnd);
-        REQUIRE(ended.count("reached the end") == 0);
-    }
+    // Catch2 prints the exception. On a busy machine mpirun may report the processes that it has ended after that, and
+    // not the killed one.
+    const auto [name, says] = GENERATE(table<std::string, const char*>(
+        {{"mpi rank: one is killed while the others are in a collective", "rank 1 is killed"},
+         {"mpi rank: one is killed while the others are at a barrier", "rank 1 is killed"},
+         {"mpi rank: one leaves during a collective", "rank 2 leaves during a collective"},
+         {"mpi rank: one leaves between collectives", "rank 2 leaves between collectives"}}));
+    const Result ended = end_of(name, 3);
+    CHECK_THAT(ended.output, Contains(says));
+    CHECK(ended.exit_code != 0);
 }
 
 TEST_CASE("messages of different sizes cause an Error that names call, rank and line", "[communicator][mpi]") {
     skip_without_mpi();
-    const JobResult ended = run_case("mpi rank: sizes differ", 2, 30);
-    CAPTURE(ended.output, ended.seconds);
-    REQUIRE(ended.exit_code == 4);
-    REQUIRE(ended.seconds < kSecondsToEnd);
-    REQUIRE_THAT(ended.output, Contains("communicator_mpi.cpp:") && Contains("on rank 0: MPI_ERR_TRUNCATE"));
+    CHECK_THAT(end_of("mpi rank: sizes differ", 2).exits(4),
+               Contains("communicator_mpi.cpp:") && Contains("on rank 0: MPI_ERR_TRUNCATE"));
 }
 
 TEST_CASE("a launcher of another MPI is detected", "[communicator][mpi]") {
     skip_without_mpi();
     setenv("PMI_SIZE", "4", 1);
-    const JobResult ended = run_case("mpi rank: every collective", 0, 60);
+    const Result ended = run_case("mpi rank: every collective", 0, 60);
     unsetenv("PMI_SIZE");
     CAPTURE(ended.output);
     REQUIRE(ended.exit_code != 0);

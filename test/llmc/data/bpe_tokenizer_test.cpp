@@ -59,25 +59,9 @@ Ids merged_by_rule(const BpeMerges& table, std::string_view piece) {
 }
 
 std::string random_text(std::mt19937& random, std::size_t length) {
-    const std::vector<std::string> words = {"a",
-                                            "b",
-                                            "c",
-                                            "abc",
-                                            " ",
-                                            "  ",
-                                            "\n",
-                                            "'s",
-                                            "'",
-                                            "1",
-                                            "23",
-                                            ".",
-                                            "\xc3\xa9",
-                                            "\xe2\x80\x83",
-                                            "\xe2\x80",
-                                            "\xff",
-                                            "\xf0\x9f\x98\x80",
-                                            "aaaa",
-                                            "\r\n"};
+    const std::vector<std::string> words = {
+        "a", "b", "c", "abc", " ", "  ", "\n", "'s", "'", "1", "23", ".", "\xc3\xa9", "\xe2\x80\x83", "\xe2\x80",
+        "\xff", "\xf0\x9f\x98\x80", "aaaa", "\r\n"};
     std::string text;
     while (text.size() < length) text += words[random() % words.size()];
     return text;

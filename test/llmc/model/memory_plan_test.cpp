@@ -5,6 +5,7 @@
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/optimizer.h"
 #include "test/support/model_support.h"
+#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 using namespace test;
@@ -27,12 +28,7 @@ std::size_t moments_of(const ParameterTable& table, const Sharding& sharding) {
 }
 
 std::string refusal(const ModelSetup& setup, const Context& context) {
-    try {
-        require_room(planned(setup, context));
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "accepted";
+    return error_of([&] { require_room(planned(setup, context)); });
 }
 
 }  // namespace

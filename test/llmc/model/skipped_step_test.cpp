@@ -1,7 +1,6 @@
 // skipped_step_test.cpp - steps without an update: no targets, or a non-finite gradient, also if only on one rank
 #include <algorithm>
 
-#include "test/support/catch.h"
 #include "test/support/rank_support.h"
 #include "test/support/run_support.h"
 
@@ -35,10 +34,8 @@ TEST_CASE("a step without targets is skipped, reported and counted, and the run 
     // ends of text, so that the next tokens are masked
     std::fill_n(ids.begin() + kSkipped * kPositions, kPositions, std::uint16_t(256));
     ShardBytes(ids, 257, 256).write(folder.path("train_0.bin"));
-    const auto result = folder.run(folder.flags({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o",
-                                                 folder.path("out")}));
-    CAPTURE(result.output);
-    REQUIRE(result.exit_code == 0);
+    const std::string output = folder.train({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o",
+                                             folder.path("out")});
     const auto steps = folder.log("out", "step"), skips = folder.log("out", "skip");
     REQUIRE(steps.size() == 12);
     const auto& skipped = steps[kSkipped];
@@ -48,10 +45,10 @@ TEST_CASE("a step without targets is skipped, reported and counted, and the run 
     REQUIRE(skips.size() == 1);
     CHECK(skips[0]["step"] == kSkipped + 1);
     CHECK(skips[0]["skipped_steps"] == 1);
-    CHECK_THAT(result.output, test::Contains("step 9/12  | update skipped: no targets (1 so far)"));
+    CHECK_THAT(output, Contains("step 9/12  | update skipped: no targets (1 so far)"));
     // The noise scale is known in tokens, but not in sequences for a step without valid tokens.
     CHECK(skipped["noise_scale_tokens"].is_number());
-    const auto line = result.output.substr(result.output.find("step 9/12  |     nan "));
+    const auto line = output.substr(output.find("step 9/12  |     nan "));
     CHECK_THAT(line.substr(0, line.find('\n')), EndsWith("   n/a"));
 }
 
@@ -135,11 +132,9 @@ TEST_CASE("an outlier on a single rank skips the step on all, without any change
 
 TEST_CASE("a run whose losses are no longer finite ends with an error", "[run]") {
     const TrainingFolder folder;
-    const auto result = folder.run(folder.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o",
-                                                 folder.path("out")}));
-    CAPTURE(result.output);
-    CHECK(result.exit_code == 1);
-    CHECK_THAT(result.output, test::Contains("the loss or gradient norm was not finite for 10 steps in a row"));
+    const std::string output = folder.run(folder.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay",
+                                                        "1000", "-o", folder.path("out")})).exits(1);
+    CHECK_THAT(output, Contains("the loss or gradient norm was not finite for 10 steps in a row"));
     CHECK(folder.log("out", "skip").size() >= 10);
     CHECK(folder.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
     REQUIRE(folder.log("out", "end").size() == 1);

@@ -2,40 +2,27 @@
 
 #include "kernels/base/error.h"
 #include "llmc/weights/model_config.h"
-#include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 
 namespace {
+
 std::string message(std::string_view text) {
-    try {
-        model_by_name(text, 50257);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "accepted";
+    return test::error_of([&] { model_by_name(text, 50257); });
 }
+
 }  // namespace
 
 TEST_CASE("names by depth and by channels give the tables' sizes", "[model_config]") {
     struct Row { const char* name; int layers, heads, channels, positions; };
-    const auto row = GENERATE(values<Row>({{"d6", 6, 6, 384, 1024},
-                                           {"d12", 12, 12, 768, 1024},
-                                           {"d24", 24, 16, 1024, 1024},
-                                           {"d36", 36, 20, 1280, 1024},
-                                           {"d48", 48, 25, 1600, 1024},
-                                           {"d60", 60, 30, 1920, 1024},
-                                           {"d72", 72, 30, 2880, 1024},
-                                           {"d84", 84, 36, 3456, 1024},
-                                           {"gpt3:c384", 6, 6, 384, 2048},
-                                           {"gpt3:c768", 12, 12, 768, 2048},
-                                           {"gpt3:c1024", 24, 16, 1024, 2048},
-                                           {"gpt3:c1536", 24, 16, 1536, 2048},
-                                           {"gpt3:c2048", 24, 16, 2048, 2048},
-                                           {"gpt3:c2560", 32, 32, 2560, 2048},
-                                           {"gpt3:c4096", 32, 32, 4096, 2048},
-                                           {"gpt3:c5120", 40, 40, 5120, 2048},
-                                           {"gpt3:c12288", 96, 96, 12288, 2048}}));
+    const auto row = GENERATE(values<Row>(
+        {{"d6", 6, 6, 384, 1024}, {"d12", 12, 12, 768, 1024}, {"d24", 24, 16, 1024, 1024}, {"d36", 36, 20, 1280, 1024},
+         {"d48", 48, 25, 1600, 1024}, {"d60", 60, 30, 1920, 1024}, {"d72", 72, 30, 2880, 1024},
+         {"d84", 84, 36, 3456, 1024}, {"gpt3:c384", 6, 6, 384, 2048}, {"gpt3:c768", 12, 12, 768, 2048},
+         {"gpt3:c1024", 24, 16, 1024, 2048}, {"gpt3:c1536", 24, 16, 1536, 2048}, {"gpt3:c2048", 24, 16, 2048, 2048},
+         {"gpt3:c2560", 32, 32, 2560, 2048}, {"gpt3:c4096", 32, 32, 4096, 2048}, {"gpt3:c5120", 40, 40, 5120, 2048},
+         {"gpt3:c12288", 96, 96, 12288, 2048}}));
     const NamedModel model = model_by_name(row.name, 50257);
     CAPTURE(row.name);
     CHECK(model.config == ModelConfig{row.layers, row.heads, row.channels, row.positions, 50257});
@@ -84,12 +71,7 @@ TEST_CASE("check() names the invalid size", "[model_config]") {
     const auto fault = [&](int ModelConfig::* member, int value) {
         ModelConfig config = good;
         config.*member = value;
-        try {
-            check(config);
-        } catch (const Error& error) {
-            return std::string(error.what());
-        }
-        return std::string("accepted");
+        return test::error_of([&] { check(config); });
     };
     using test::Contains;
     CHECK_THAT(fault(&ModelConfig::layers, 0), Contains("layers is 0"));

@@ -49,13 +49,7 @@ struct OutputFolder {
     ResumeSearch search() const { return find_resumption(options, *communicator); }
     std::string search_without_root() const {
         const test::WithoutRoot without_root;
-        try {
-            search();
-        } catch (const Error& error) {
-            CHECK(error.blame() == Blame::input);
-            return error.what();
-        }
-        return "accepted";
+        return error_of([&] { search(); }, Blame::input);
     }
 };
 

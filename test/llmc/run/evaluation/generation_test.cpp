@@ -12,7 +12,7 @@ using kernels::DType;
 
 namespace {
 
-using Texts = std::vector<std::vector<int>>;
+using TokenTexts = std::vector<std::vector<int>>;
 
 const ModelConfig kWriter{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 48, .vocabulary = 61};
 constexpr int kNoEnd = -1;
@@ -29,9 +29,9 @@ struct Writer {
                     weight *= 10;  // far from uniform
         model->load(weights);
     }
-    Texts generate(const GenerationSettings& settings, const std::vector<int>& prompt, int end_of_text = kNoEnd,
+    TokenTexts generate(const GenerationSettings& settings, const std::vector<int>& prompt, int end_of_text = kNoEnd,
                    const Generator::Stop& stop = {}) {
-        Texts texts(std::size_t(settings.samples), prompt);
+        TokenTexts texts(std::size_t(settings.samples), prompt);
         Generator generator(*model, settings, {vocabulary, end_of_text}, prompt.size(), context);
         finished = generator.generate(
             prompt, [&](int sample, int token) { texts[std::size_t(sample)].push_back(token); }, stop);
@@ -74,7 +74,7 @@ TEST_CASE("a KV cache does not change the text", "[generation]") {
     Writer writer;
     const GenerationSettings settings{.tokens = 40, .samples = 3, .sampling = {.top_k = 20, .temperature = temperature},
                                       .seed = 5, .window = 48};
-    const Texts texts = writer.generate(settings, prompt);
+    const TokenTexts texts = writer.generate(settings, prompt);
     CHECK(writer.finished);
     for (int sample = 0; sample < 3; ++sample)
         CHECK(texts[std::size_t(sample)] == writer.without_cache(settings, sample, prompt));
@@ -85,11 +85,11 @@ TEST_CASE("a KV cache does not change the text", "[generation]") {
 TEST_CASE("a sample does not depend on the number of samples, and is repeatable", "[generation]") {
     Writer writer;
     GenerationSettings settings{.tokens = 20, .samples = 11, .seed = 9, .window = 48};
-    const Texts many = writer.generate(settings, {4, 4});
+    const TokenTexts many = writer.generate(settings, {4, 4});
     CHECK(writer.generate(settings, {4, 4}) == many);
     for (const int samples : {1, 8, 9}) {
         settings.samples = samples;
-        CHECK(writer.generate(settings, {4, 4}) == Texts(many.begin(), many.begin() + samples));
+        CHECK(writer.generate(settings, {4, 4}) == TokenTexts(many.begin(), many.begin() + samples));
     }
     settings.seed = 10;
     CHECK(writer.generate(settings, {4, 4})[0] != many[0]);
@@ -107,9 +107,9 @@ TEST_CASE("a text may be longer than the window", "[generation]") {
 TEST_CASE("a sample ends at the end of text, the others continue; stop ends all", "[generation]") {
     Writer writer;
     const GenerationSettings settings{.tokens = 30, .samples = 3, .seed = 5, .window = 48};
-    const Texts whole = writer.generate(settings, {7});
+    const TokenTexts whole = writer.generate(settings, {7});
     const int end = whole[1][10];
-    const Texts ended = writer.generate(settings, {7}, end);
+    const TokenTexts ended = writer.generate(settings, {7}, end);
     CHECK(writer.finished);
     for (int i = 0; i < 3; ++i) {
         std::vector<int> text = whole[std::size_t(i)];
@@ -119,7 +119,7 @@ TEST_CASE("a sample ends at the end of text, the others continue; stop ends all"
     }
     CHECK(ended[1].size() <= 11);
     int asked = 0;
-    const Texts stopped = writer.generate(settings, {7}, kNoEnd, [&] { return ++asked == 4; });
+    const TokenTexts stopped = writer.generate(settings, {7}, kNoEnd, [&] { return ++asked == 4; });
     CHECK(!writer.finished);
     for (std::size_t i = 0; i < 3; ++i)
         CHECK(stopped[i] == std::vector<int>(whole[i].begin(), whole[i].begin() + 4));

@@ -3,9 +3,7 @@
 
 #include <atomic>
 #include <future>
-#include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
@@ -117,12 +115,8 @@ TEST_CASE("a missing or wrong NVML library is an error", "[gpu_monitor]") {
     CHECK_THROWS_WITH(open_nvml("libnot-there.so.1"),
                       Contains("NVML is not found (libnot-there.so.1: ") && Contains("; expected a library of NVIDIA"));
     CHECK_THROWS_WITH(open_nvml("libc.so.6"), Contains("NVML is \"libc.so.6\" without NVML's functions; expected"));
-    std::ostringstream said;
-    auto* const before = std::cerr.rdbuf(said.rdbuf());
-    const auto watch = monitor_gpu("");
-    std::cerr.rdbuf(before);
-    CHECK(!watch);
-    CHECK(said.str() == "note: --log-gpu: the log has no \"gpu\": this build trains on a CPU\n");
+    CHECK(written_to(STDERR_FILENO, [] { CHECK(!monitor_gpu("")); }) ==
+          "note: --log-gpu: the log has no \"gpu\": this build trains on a CPU\n");
 }
 
 TEST_CASE("a step has a GPU reading with --log-gpu, or null if there is none", "[gpu_monitor]") {

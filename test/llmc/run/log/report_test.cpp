@@ -2,7 +2,6 @@
 #include "llmc/run/log/report.h"
 
 #include <algorithm>
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <unistd.h>
@@ -12,7 +11,6 @@
 
 #include "llmc/base/json_text.h"
 #include "llmc/weights/step_folder.h"
-#include "test/support/catch.h"
 #include "test/support/run_support.h"
 #include "test/support/scratch_folder.h"
 
@@ -24,17 +22,7 @@ namespace {
 // The output of `work`.
 template <class Work>
 std::string printed(Work&& work) {
-    const ScratchFolder folder;
-    const auto path = folder.path() / "printed";
-    std::fflush(stdout);
-    const int before = dup(STDOUT_FILENO), file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    dup2(file, STDOUT_FILENO);
-    close(file);
-    work();
-    std::fflush(stdout);
-    dup2(before, STDOUT_FILENO);
-    close(before);
-    return read_bytes(path);
+    return written_to(STDOUT_FILENO, work);
 }
 
 Report::Step step_of(double loss) {
@@ -77,10 +65,9 @@ TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]")
         report.step(step);
         report.validation(12, std::copysign(NAN, -1), 100, 1, std::copysign(NAN, -1));
     });
-    CHECK_THAT(text, test::Contains("|     nan 1.00e-03    inf ") && test::Contains("| nan bits per byte\n"));
-    CHECK_THAT(text, !test::Contains("-nan"));
-    std::istringstream lines(read_bytes(folder.path() / "run" / kLogName));
-    for (std::string line; std::getline(lines, line);) {
+    CHECK_THAT(text, Contains("|     nan 1.00e-03    inf ") && Contains("| nan bits per byte\n"));
+    CHECK_THAT(text, !Contains("-nan"));
+    for (const std::string& line : lines_of(read_bytes(folder.path() / "run" / kLogName))) {
         CAPTURE(line);
         const nlohmann::json event = parse_json(line);
         CHECK((event.is_object() && (event["event"] == "warning" || event["loss"].is_null())));
@@ -125,9 +112,7 @@ TEST_CASE("the header is repeated after thirty rows, and after a sample", "[repo
                 if (i == sample_after) report.sample(12, "text");
             }
         });
-        std::size_t count = 0;
-        for (auto at = text.find("ms/step"); at != text.npos; at = text.find("ms/step", at + 1)) ++count;
-        return count;
+        return Result{0, text}.count("ms/step");
     };
     CHECK(headers(30, -1) == 1);
     CHECK(headers(31, -1) == 2);
@@ -155,18 +140,16 @@ TEST_CASE("--log-every reduces the lines of steps, and nothing else", "[report]"
         for (; step.step < 8; ++step.step) report.step(step);
         report.end(8, "interrupted", 1);
     });
-    std::vector<std::string> before_end;
-    std::istringstream rows(cut);
-    for (std::string line; std::getline(rows, line);)
+    Texts before_end;
+    for (const std::string& line : lines_of(cut))
         if (line.starts_with("step ") && line.find("loss") == line.npos) before_end.push_back(line.substr(5, 2));
-    CHECK(before_end == std::vector<std::string>{"1/", "5/", "5/", "8/"});
-    std::vector<std::string> numbers;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);)
+    CHECK(before_end == Texts{"1/", "5/", "5/", "8/"});
+    Texts steps;
+    for (const std::string& line : lines_of(text))
         if (line.starts_with("step ") && line.find("loss") == line.npos)
-            numbers.push_back(line.substr(5, line.find('/') - 5));
+            steps.push_back(line.substr(5, line.find('/') - 5));
     // the first, the skipped one, multiples of 10, the last, and the validation
-    CHECK(numbers == std::vector<std::string>{"4", "7", "10", "20", "23", "21"});
+    CHECK(steps == Texts{"4", "7", "10", "20", "23", "21"});
     const std::string log = read_bytes(out + "/log.jsonl");
     CHECK(std::count(log.begin(), log.end(), '\n') == 20 + 1 + 1);
 }
@@ -267,9 +250,8 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         report.sample(12, "caf\xe9");  // invalid UTF-8
         report.end(12, "all steps completed", 1);
     });
-    std::ifstream lines(out + "/log.jsonl");
     std::vector<nlohmann::json> events;
-    for (std::string line; std::getline(lines, line);) events.push_back(llmc::parse_json(line));
+    for (const std::string& line : lines_of(read_bytes(out + "/log.jsonl"))) events.push_back(parse_json(line));
     REQUIRE(events.size() == 4);
     CHECK(events[0]["event"] == "start");
     CHECK(events[1]["event"] == "step");

@@ -30,13 +30,7 @@ Options parsed(const std::vector<std::string>& arguments, Request expected = Req
 
 std::string refusal(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"-i", "train"});
-    try {
-        parsed(arguments);
-    } catch (const Error& error) {
-        CHECK(error.blame() == Blame::input);
-        return error.what();
-    }
-    return "accepted";
+    return test::error_of([&] { parsed(arguments); }, Blame::input);
 }
 
 // --help wraps lines at any word.
