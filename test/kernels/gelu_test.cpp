@@ -1,13 +1,14 @@
 // gelu_test.cpp - small values and NaN in GELU, and rejected inputs (the rest: operations/gelu.cpp)
 #include "kernels/device/memory.h"
 #include "kernels/gelu.h"
+#include "test/operations/gelu.h"
 #include "test/support/support.h"
 
 using kernels::bf16;
 
 namespace {
 
-double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+using operations::gelu;
 // The error of exp is 3e-7 for |x| <= 87 on a CPU and 2 + |x| units in the last place on a GPU (math.cuh). The argument
 // of exp, whose slope is at most 2.5 where GELU is not yet flat, has three roundings, and the sums and products after
 // it have four more.

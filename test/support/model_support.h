@@ -25,6 +25,12 @@ inline llmc::Context make_context(llmc::Communicator& communicator) {
 }
 inline llmc::Context make_context() { return {device::open(2), device::Stream(), kernels::Matmul()}; }
 
+inline std::vector<float> initial_weights(const llmc::ParameterTable& table, std::uint64_t seed) {
+    std::vector<float> weights(std::size_t(table.elements()));
+    table.initialise(weights, seed);
+    return weights;
+}
+
 // Sequences with their targets; kIgnoreTarget where a target is ignored.
 struct GlobalBatch {
     int rows, seq_len;
@@ -75,9 +81,7 @@ public:
         setup.sharding.whole_matrices = llmc::owns_whole_matrices(settings);
         exchange.sharding = setup.sharding;
         model_ = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
-        std::vector<float> weights(std::size_t(model_->table().elements()));
-        model_->table().initialise(weights, seed);
-        model_->load(weights);
+        model_->load(initial_weights(model_->table(), seed));
         exchange.may_stay_local = llmc::may_stay_local(settings);
         gradients_ = llmc::make_gradient_exchange(model_->table(), exchange, context);
         optimizer_ = std::make_unique<llmc::OptimizerStep>(*model_, *gradients_, settings, context);

@@ -74,6 +74,15 @@ struct ShardBytes {
     std::string write(const std::string& path) const { return write_file(path, bytes()); }
 };
 
+// All tokens of the matching shards, in order.
+inline std::vector<int> tokens_of(const std::string& pattern) {
+    std::vector<int> ids;
+    const llmc::ShardSet shards(pattern);
+    for (const llmc::Shard& shard : shards.shards())
+        for (const std::uint16_t id : shard.read(0, shard.tokens())) ids.push_back(id);
+    return ids;
+}
+
 // Ids first, first + 1, ...: every token identifies its position in the test's data.
 inline std::vector<std::uint16_t> counting(int size, int first = 0) {
     std::vector<std::uint16_t> ids(static_cast<std::size_t>(size));

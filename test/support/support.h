@@ -65,6 +65,11 @@ template <class T> double largest_error(const std::vector<T>& got, const std::ve
     }
     return largest;
 }
+inline double norm(const std::vector<double>& values) {
+    double squares = 0;
+    for (double x : values) squares += x * x;
+    return std::sqrt(squares);
+}
 inline double largest_magnitude(const std::vector<double>& values) {
     double largest = 0;
     for (double x : values) largest = std::max(largest, std::fabs(x));

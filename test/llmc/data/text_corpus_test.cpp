@@ -36,14 +36,6 @@ std::string zstandard(const std::string& text) {
     return packed;
 }
 
-std::vector<int> all_tokens(const std::string& pattern) {
-    std::vector<int> ids;
-    const ShardSet shards(pattern);
-    for (const Shard& shard : shards.shards())
-        for (const std::uint16_t id : shard.read(0, shard.tokens())) ids.push_back(id);
-    return ids;
-}
-
 std::string read_all(const std::string& path, std::size_t at_once) {
     TextSource source(path);
     std::string text;
@@ -119,7 +111,7 @@ TEST_CASE("a BPE corpus has the ids of whole documents, on any number of threads
         CHECK(summary.train.documents == 1);
         CHECK(summary.train.bytes == std::int64_t(text.size()));
         CHECK(summary.train.shards.size() == (expected.size() + 299'999) / 300'000);
-        CHECK((all_tokens(folder / ("out/t" + std::to_string(threads) + "_train_*.bin")) == expected));
+        CHECK((test::tokens_of(folder / ("out/t" + std::to_string(threads) + "_train_*.bin")) == expected));
     }
 }
 
@@ -135,7 +127,7 @@ TEST_CASE("a document that cannot be split may follow others in the same batch",
         const std::vector<int> ids = tokenizer->encode(text);
         expected.insert(expected.end(), ids.begin(), ids.end());
     }
-    CHECK((all_tokens(folder / "out/text_train_*.bin") == expected));
+    CHECK((test::tokens_of(folder / "out/text_train_*.bin") == expected));
 }
 
 TEST_CASE("of few documents the last tenth of every file is held out, cut after a line or a word", "[tokenizer]") {
@@ -160,8 +152,8 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
         for (const char byte : second) ids.push_back(byte);
         return ids;
     };
-    CHECK((all_tokens(folder / "out/text_train_*.bin") == stream(prose.substr(0, cut), words + ' ')));
-    CHECK((all_tokens(folder / "out/text_val_*.bin") == stream(prose.substr(cut), rest)));
+    CHECK((test::tokens_of(folder / "out/text_train_*.bin") == stream(prose.substr(0, cut), words + ' ')));
+    CHECK((test::tokens_of(folder / "out/text_val_*.bin") == stream(prose.substr(cut), rest)));
 
     const TextCorpusOptions several = {.files = {a, b},
                                        .output_dir = folder / "documents",
@@ -182,9 +174,9 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 2});
     CHECK(summary.boms == 1);
     CHECK(summary.crlf_lines == 0);
-    CHECK(all_tokens(folder / "out/text_train_*.bin") ==
+    CHECK(test::tokens_of(folder / "out/text_train_*.bin") ==
           std::vector<int>{256, 't', 'h', 'e', '\n', 0xc3, 0xa9, 256, 'a', '"'});
-    CHECK(all_tokens(folder / "out/text_val_*.bin") == std::vector<int>{256});
+    CHECK(test::tokens_of(folder / "out/text_val_*.bin") == std::vector<int>{256});
     CHECK(summary.train.documents == 2);
     CHECK(summary.train.bytes == 8);
     const auto refused = [&](const std::string& content, const std::string& field, const std::string& words) {
@@ -210,7 +202,7 @@ TEST_CASE("an escaped surrogate without its pair is replaced by U+FFFD and count
         folder / "a.jsonl", R"({"text": "\ud800y\\\ud800"})" "\n" R"({"text": "\udc00\uD83D\uDE00\\ud800"})" "\n");
     const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.lone_surrogates == 3);
-    const std::vector<int> ids = all_tokens(folder / "out/text_train_*.bin");
+    const std::vector<int> ids = test::tokens_of(folder / "out/text_train_*.bin");
     CHECK(std::string(ids.begin() + 1, ids.end()) ==
           "\xef\xbf\xbdy\\\xef\xbf\xbd" + std::string(1, char(256)) + "\xef\xbf\xbd\xf0\x9f\x98\x80\\ud800");
 }
@@ -233,7 +225,7 @@ TEST_CASE("a byte order mark is removed, and lines that end with CR LF are count
     const auto summary = write_text_corpus({.files = {a, b}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.boms == 1);
     CHECK(summary.crlf_lines == 2);
-    CHECK(all_tokens(folder / "out/text_train_*.bin") ==
+    CHECK(test::tokens_of(folder / "out/text_train_*.bin") ==
           std::vector<int>{256, 'x', '\r', '\n', 'y', '\r', '\n', '\r', 256, '\n'});
     const std::string only = test::write_file(folder / "only", "\xef\xbb\xbf");
     CHECK_THROWS_WITH(write_text_corpus({.files = {only}, .output_dir = folder / "none", .hold_out = 0}),

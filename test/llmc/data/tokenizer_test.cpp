@@ -28,16 +28,6 @@ TextCorpusOptions corpus(const TemporaryFolder& folder, const std::vector<std::s
     return {.files = files, .output_dir = folder / "out", .name = "t", .hold_out = 2};
 }
 
-// All tokens of the matching shards, in order.
-std::vector<int> tokens(const std::string& pattern) {
-    std::vector<int> ids;
-    const ShardSet shards(pattern);
-    CHECK(shards.vocabulary() == kByteVocabulary);
-    for (const Shard& shard : shards.shards())
-        for (const std::uint16_t id : shard.read(0, shard.tokens())) ids.push_back(id);
-    return ids;
-}
-
 // The expected tokens: 256 and the bytes, document by document.
 std::vector<int> stream(const std::vector<std::string_view>& documents) {
     std::vector<int> ids;
@@ -150,8 +140,8 @@ TEST_CASE("shards have an end of text before every document, and every k-th is h
     options.hold_out = 3;
     options.shard_tokens = 10;
     const auto summary = write_text_corpus(options);
-    CHECK(tokens(folder / "out/t_train_*.bin") == stream({texts[0], texts[1], texts[3], texts[4], texts[6]}));
-    CHECK(tokens(folder / "out/t_val_*.bin") == stream({texts[2], texts[5]}));
+    CHECK(test::tokens_of(folder / "out/t_train_*.bin") == stream({texts[0], texts[1], texts[3], texts[4], texts[6]}));
+    CHECK(test::tokens_of(folder / "out/t_val_*.bin") == stream({texts[2], texts[5]}));
     CHECK(summary.train.documents == 5);
     CHECK(summary.val.documents == 2);
     CHECK(summary.train.bytes == 5 * 7 + 2);  // two of them have a newline
@@ -175,8 +165,8 @@ TEST_CASE("a document longer than a chunk stays whole, and documents are numbere
     options.hold_out = 5;  // four documents of verses, then the large one
     const auto summary = write_text_corpus(options);
     CHECK(summary.train.documents == 4);
-    CHECK((tokens(folder / "out/t_val_*.bin") == stream({text})));
-    CHECK((tokens(folder / "out/t_train_*.bin") == stream(options.documents.split(kVerses))));
+    CHECK((test::tokens_of(folder / "out/t_val_*.bin") == stream({text})));
+    CHECK((test::tokens_of(folder / "out/t_train_*.bin") == stream(options.documents.split(kVerses))));
 }
 
 TEST_CASE("invalid texts or options are refused and leave no file", "[tokenizer]") {

@@ -8,19 +8,6 @@ using namespace test;
 
 namespace {
 
-double norm_of(const std::vector<double>& values) {
-    double squares = 0;
-    for (double x : values) squares += x * x;
-    return std::sqrt(squares);
-}
-
-std::vector<float> initial_weights(std::uint64_t seed) {
-    const ParameterTable table(kTinyModel);
-    std::vector<float> weights(std::size_t(table.elements()));
-    table.initialise(weights, seed);
-    return weights;
-}
-
 std::vector<GlobalBatch> batches_with_gaps(int count) {
     std::vector<GlobalBatch> batches;
     for (int i = 0; i < count; ++i) batches.push_back(random_batch_with_gaps(unsigned(i)));
@@ -43,8 +30,8 @@ void check_one_step(Partition partition, const RankRunner& how) {
     for (const unsigned seed : {1u, 2u}) {
         if (kThreadSanitizer && seed > 1) break;
         const GlobalBatch batch = random_batch_with_gaps(seed);
-        const auto want = reference_gradient(table, widen(initial_weights(seed)), batch.reference());
-        const double norm = norm_of(want.gradient);
+        const auto want = reference_gradient(table, widen(initial_weights(table, seed)), batch.reference());
+        const double norm = test::norm(want.gradient);
         REQUIRE(norm > max_norm);  // otherwise clipping would not be tested
         for (const int stage : {0, 1, 2}) {
             CAPTURE(partition.ranks, partition.micro_batches, seed, stage);
@@ -73,7 +60,7 @@ void check_five_steps(Partition partition, const OptimizerSettings& optimizer, c
     const ParameterTable table(kTinyModel);
     for (const float max_norm : {0.5f, 0.0f}) {
         if (kThreadSanitizer && max_norm == 0) break;
-        std::vector<double> parameters = widen(initial_weights(1));
+        std::vector<double> parameters = widen(initial_weights(ParameterTable(kTinyModel), 1));
         ReferenceMuon muon{.adamw = {.eps = 1e-4, .max_norm = max_norm}, .momentum = kMuon.muon->momentum,
                            .learning_rate_factor = kMuon.muon->learning_rate_factor};
         ReferenceAdamW adamw = muon.adamw;
@@ -163,7 +150,7 @@ TEST_CASE("ZeRO stage 1 is bit-identical to stage 0, and so is stage 2 with one 
     CHECK(zero.ranks_agree());
     CHECK(one.ranks_agree());
     CHECK(two.ranks_agree());
-    CHECK(!same_bits(zero.master_weights, initial_weights(1)));
+    CHECK(!same_bits(zero.master_weights, initial_weights(ParameterTable(kTinyModel), 1)));
     CHECK(same_bits(one.ranks[0].parameters, zero.ranks[0].parameters));
     CHECK(same_bits(one.master_weights, zero.master_weights));
     CHECK(std::memcmp(one.ranks[0].scalars.data(), zero.ranks[0].scalars.data(),

@@ -14,18 +14,6 @@ std::size_t activation_bytes(const ModelSetup& setup, const device::Info& device
     return model_bytes(setup, ParameterTable(setup.config), device).activations;
 }
 
-double norm(const std::vector<double>& values) {
-    double squares = 0;
-    for (double x : values) squares += x * x;
-    return std::sqrt(squares);
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-    double largest = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
-    return largest;
-}
-
 }  // namespace
 
 TEST_CASE("loss and gradients of a whole model equal fp64", "[model]") {
@@ -38,7 +26,7 @@ TEST_CASE("loss and gradients of a whole model equal fp64", "[model]") {
     const auto scalars = trainer.step(batch);
     CHECK(scalars.valid_targets == want.loss.valid_targets);
     CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
-    CHECK(largest_difference(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
+    CHECK(largest_error(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
     CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-6 * norm(want.gradient));
 }
 
@@ -53,7 +41,7 @@ TEST_CASE("logits in chunks give the same loss, gradients and logits", "[model]"
     const auto want = reference_gradient(trainer.table(), widen(trainer.master_weights()), batch.reference());
     const auto scalars = trainer.step(batch);
     CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
-    CHECK(largest_difference(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
+    CHECK(largest_error(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
     const GlobalBatch sequence = random_batch(6, 1, 11);
     const auto logits = reference_logits(trainer.table(), widen(trainer.master_weights()), sequence.reference());
     CHECK(largest_error(trainer.model().logits(sequence.tokens, 0, 11), logits) <=
@@ -88,9 +76,7 @@ TEST_CASE("the first loss is that of an untrained model", "[model]") {
                                       .vocabulary = vocabulary},
                            .shape = {8, 64}, .training = false};
     const auto model = make_model(setup, ParameterTable(setup.config), context);
-    std::vector<float> weights(std::size_t(model->table().elements()));
-    model->table().initialise(weights, 1337);
-    model->load(weights);
+    model->load(initial_weights(model->table(), 1337));
     BatchUpload upload(setup.shape, vocabulary, context);
     device::Array<double> loss_sum(1);
     loss_sum.zero(context.stream);

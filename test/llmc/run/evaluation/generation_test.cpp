@@ -21,8 +21,7 @@ struct Writer {
     explicit Writer(DType dtype = DType::fp32) {
         model = make_model({.config = kWriter, .dtype = dtype, .shape = {1, kWriter.max_seq_len}, .training = false},
                            ParameterTable(kWriter), context);
-        std::vector<float> weights(std::size_t(model->table().elements()));
-        model->table().initialise(weights, 3);
+        std::vector<float> weights = initial_weights(model->table(), 3);
         for (const auto& spec : model->table().tensors())
             if (!spec.is_vector())
                 for (float& weight : model->table().view(std::span(weights), int(&spec - &model->table().tensors()[0])))

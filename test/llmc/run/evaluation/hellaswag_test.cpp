@@ -82,8 +82,7 @@ TEST_CASE("a model's HellaSwag scores equal those of its fp64 logits on any numb
     }
     const std::string path = HellaSwagBytes(examples, 61, 0).write(folder / "many.bin");
     const ParameterTable table(kScored);
-    std::vector<float> weights(std::size_t(table.elements()));
-    table.initialise(weights, 7);
+    std::vector<float> weights = initial_weights(table, 7);
     for (float& weight : weights) weight *= 8;  // so that endings differ
     const std::vector<double> parameters = widen(weights);
     std::vector<double> nats, shifted;

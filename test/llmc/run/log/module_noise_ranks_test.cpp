@@ -59,9 +59,7 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
     const Measured got = measure(run, batch);
 
     const ParameterTable table(kTinyModel);
-    std::vector<float> initial(std::size_t(table.elements()));
-    table.initialise(initial, 1);
-    const std::vector<double> weights = widen(initial);
+    const std::vector<double> weights = widen(initial_weights(table, 1));
     const NormModules modules(table, GradientBuckets(table, {}));
     const auto squares = [&](const std::vector<double>& gradient, int module) {  // -1: all
         double sum = 0;
