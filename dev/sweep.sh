@@ -26,7 +26,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
         -o) out=$2 ;;
         --vary)
             read -ra words <<<"$2"
-            [ ${#words[@]} -ge 2 ] && [[ ${words[0]} = -* ]] || refuse "--vary is \"$2\"; expected a flag and values; $see"
+            [ ${#words[@]} -ge 2 ] && [[ ${words[0]} = -* ]] ||
+                refuse "--vary is \"$2\"; expected a flag and values; $see"
             varied+=("$2")
             ;;
         --seeds) seeds=$2 ;;

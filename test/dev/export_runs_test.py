@@ -134,7 +134,8 @@ class Exports(WithFolder):
         for words, said in (((run, '-o', out), '--to is not given; expected csv, parquet, tensorboard or wandb'),
                             (('--to', 'tensorbord', run, '-o', out), 'did you mean tensorboard?'),
                             (('--to', 'csv', '--follow', run, '-o', out), '--follow is set with --to csv; expected'),
-                            (('--to', 'csv', run), '-o is not given'), (('--to', 'csv', '-o', out), 'arguments are required: RUN'),
+                            (('--to', 'csv', run), '-o is not given'),
+                            (('--to', 'csv', '-o', out), 'arguments are required: RUN'),
                             (('--too', 'csv', run), 'did you mean --to?'),
                             (('--to', 'csv', self.log('new', start()), '-o', out), 'a log without numbers')):
             self.assertIn(said, self.refused(export_runs, *words))
