@@ -12,6 +12,7 @@ with_progress() {
     (
         trap - EXIT
         # one second at a time: the last sleep may outlive the script
+        # shellcheck disable=SC2217
         while sleep 1 </dev/null >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
             seconds=$((seconds + 1))
             [ $((seconds % ${PROGRESS_SECONDS:-10})) -ne 0 ] || $report

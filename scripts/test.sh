@@ -68,6 +68,7 @@ trap 'exit 130' INT TERM
 builds=()
 # build NAME MAKE-ARGUMENTS...: a build that tests refer to as NEEDS
 build() { builds+=("$(printf '%q ' "$@")"); }
+# shellcheck disable=SC2120
 build_all() {
     local line name began
     for line in "${builds[@]}"; do
@@ -175,7 +176,9 @@ nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/nul
 [ -n "$nvcc" ] && has_nvcc=yes || has_nvcc=
 cuda=build/cuda stand_in=build/stand-in asan=build/fibers-address-undefined
 # The benchmarks and other tools of dev/ take 40 s of processor time: only some tests of each tier start them.
-build cpu DEVICE=cpu all $([ $tier = default ] || echo tools) tests
+tools=()
+[ $tier = default ] || tools=(tools)
+build cpu DEVICE=cpu all "${tools[@]}" tests
 is kernels || all_of host && build fibers DEVICE=fibers build/fibers/tests ${has_nvcc:+build/fibers/train_gpt2}
 if [ -n "$has_nvcc" ] && all_of cuda; then
     all_of kernels host || build fibers DEVICE=fibers build/fibers/train_gpt2
@@ -211,7 +214,7 @@ is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]~[tools]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
 is ranks && one cpu "killed ranks resume without losing steps" \
-    dev/mutate/chaos.sh $([ $tier = default ] && echo 4 || echo 8)
+    dev/mutate/chaos.sh "$([ $tier = default ] && echo 4 || echo 8)"
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
@@ -242,7 +245,7 @@ all_of run && one cpu "training matches PyTorch, and planted kernel faults are d
 all_of kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
     test/program/bench.sh
 for most in $caps; do
-    cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)
+    cap=(env "ONEDNN_MAX_CPU_ISA=$most" build/cpu/tests)
     all_of kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
     all_of host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
