@@ -17,10 +17,22 @@ namespace base {
 // input: the user can fix it before a run starts; exit code 2. runtime: a failure during the run; exit code 1.
 enum class Blame { input, runtime };
 
+// Control characters, also those of a user's text in a message, become \x0a.
+inline std::string on_one_line(std::string_view text) {
+    std::string line;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        if (byte < ' ' || byte == 127) (line.append("\\x") += kDigits[byte / 16]) += kDigits[byte % 16];
+        else line += c;
+    }
+    return line;
+}
+
 class Error : public std::runtime_error {
 public:
     explicit Error(const std::string& message, Blame blame = Blame::input)
-        : std::runtime_error(message),
+        : std::runtime_error(on_one_line(message)),
           blame_(blame) {}
     Blame blame() const { return blame_; }
 
@@ -30,26 +42,19 @@ private:
 
 // The text of an exception for a user: the library's word for exhausted memory, "std::bad_alloc", says nothing.
 inline std::string message_of(const std::exception& error) {
-    if (!dynamic_cast<const std::bad_alloc*>(&error)) return error.what();
+    if (!dynamic_cast<const std::bad_alloc*>(&error)) return on_one_line(error.what());
     return "host memory is exhausted; expected room for another allocation; free memory, or raise the limits of this "
            "process (ulimit -v, ulimit -d, or its container's)";
 }
 
-// Quotes text from a user or a file for a one-line message: control characters become \x0a, text is cut to 300 bytes.
+// Quotes text from a user or a file for an Error's message, cut to 300 bytes.
 inline std::string in_quotes(std::string_view text) {
     constexpr std::size_t kMaxBytes = 300, kMaxUtf8Bytes = 4;
     std::size_t length = text.size() < kMaxBytes ? text.size() : kMaxBytes;
     if (length < text.size())  // do not cut within a UTF-8 character
         while (length > kMaxBytes - kMaxUtf8Bytes + 1 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
             --length;
-    std::string quoted(1, '"');
-    for (const char c : text.substr(0, length)) {
-        const auto byte = static_cast<unsigned char>(c);
-        constexpr std::string_view kDigits = "0123456789abcdef";
-        if (byte < ' ' || byte == 127) (quoted.append("\\x") += kDigits[byte / 16]) += kDigits[byte % 16];
-        else quoted += c;
-    }
-    return quoted.append(length < text.size() ? "..." : "").append(1, '"');
+    return '"' + std::string(text.substr(0, length)) + (length < text.size() ? "...\"" : "\"");
 }
 
 // Formats a value for a message: text unchanged, a number with at most 10 significant digits. Without <sstream>, which

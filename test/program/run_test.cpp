@@ -282,6 +282,7 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
     };
     const std::vector<Case> cases{
         {{"-i", folder.path("none_*.bin")}, {"none_*.bin"}},
+        {{"-i", folder.path("\x1b[31mred\n")}, {"\\x1b[31mred\\x0a"}},
         {{"-i", folder.path("magic.bin")}, {"magic.bin", "7", "20240520"}},
         {{"-j", folder.path("gpt2.bin")}, {"vocabulary", "50257", "257"}},
         {{"-b", "0"}, {"--micro-batch", "\"0\""}},

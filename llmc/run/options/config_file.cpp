@@ -14,7 +14,11 @@
 namespace llmc {
 
 std::string text_of_setting(const std::string& what, const nlohmann::json& value) {
-    if (value.is_string()) return value.get<std::string>();
+    if (value.is_string()) {
+        auto text = value.get<std::string>();
+        require(text.find('\0') == text.npos, what, in_quotes(text), "text without the character NUL");
+        return text;
+    }
     require(value.is_number() || value.is_boolean(), what, excerpt(value), "text, a number, true or false");
     return text_of(value);
 }

@@ -131,6 +131,7 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"-u", "2", "--warmup-tokens", "1"}, "--warmup-tokens is 1; expected 0 with --warmup-steps 2; remove one of"},
         {{"--max-tokens", "1e6"}, "--max-tokens is \"1e6\"; expected a whole number from 0"},
         {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
+        {{"--optimizer", "\x1b[31mred\n"}, "--optimizer is \"\\x1b[31mred\\x0a\"; expected adamw"},
         {{"--optimizer", "newton"}, "--optimizer is \"newton\"; expected adamw, onebit-adam or muon"},
         {{"--muon-momentum", "0.9"}, "--muon-momentum is set with --optimizer adamw; expected --optimizer muon"},
         {{"--muon-lr-scale", "2", "--optimizer", "onebit-adam"},
@@ -334,6 +335,8 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK_THAT(refusal_of("{\"--lr\": 2}"), test::Contains("is unknown; expected lr"));
     CHECK_THAT(refusal_of("{\"lr\": 1,\n \"lr\": 2}"), test::Contains("each key once"));
     CHECK_THAT(refusal_of("{\"lr\": 1,\n \"seed\": }"), test::Contains("invalid at byte 20, in line 2; expected JSON"));
+    CHECK(refusal_of("{\"optimizer\": \"mu\\u0000on\"}") ==
+          file + ": optimizer is \"mu\\x00on\"; expected text without the character NUL");
     CHECK_THAT(refusal({"--config", (folder.path() / "none").string()}), test::Contains("is missing; expected a file"));
 }
 
