@@ -45,7 +45,8 @@ struct stat status_of_file(const std::string& path, const std::string& what) {
     struct stat status;
     if (::stat(path.c_str(), &status) != 0) fail_as_unreadable(what);
     if (S_ISDIR(status.st_mode))
-        fail(what, "a folder", "a file", "pass the files in it: " + path + (path.ends_with('/') ? "*" : "/*"));
+        fail(what, "a folder", "a file",
+             "pass a file in it; where several are taken, " + path + (path.ends_with('/') ? "*" : "/*"));
     return status;
 }
 

@@ -22,7 +22,7 @@ bool raised_limit_of_files() {
 }  // namespace
 
 InputFile::InputFile(std::string path, std::string_view kind)
-    : path_(std::move(path)), what_((kind.empty() ? "" : std::string(kind) + ' ') + path_) {
+    : path_(std::move(path)), what_((kind.empty() ? "" : std::string(kind) + ' ') + (path_.empty() ? "\"\"" : path_)) {
     // Before open(), which would block forever on a named pipe without a writer.
     struct stat status = status_of_file(path_, what_);
     if (!S_ISREG(status.st_mode))

@@ -91,6 +91,9 @@ nlohmann::json parse_json_object(const std::string& what, std::string_view text,
             found += " at byte " + std::to_string(syntax->byte);
             if (text.substr(0, text.find_last_not_of(" \n") + 1).find('\n') != text.npos)
                 found += ", in line " + std::to_string(1 + std::ranges::count(before, '\n'));
+        } else {  // "[json.exception.out_of_range.406] number overflow parsing '1e400'"
+            const std::string why = error.what();
+            found += " (" + why.substr(why.find(' ') + 1) + ')';
         }
         fail(what, found, "JSON", hint);
     }

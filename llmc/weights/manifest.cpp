@@ -105,7 +105,7 @@ void check_manifest(const fs::path& folder, const std::function<void(double)>& o
             if (on_progress) on_progress(double(read) / double(all));
         };
         const std::string found = fingerprint_of_file(folder / name, count).xxh3;
-        require(found == file.xxh3, (folder / name).string(), "with the checksum " + found,
+        require(found == file.xxh3, "the checksum of " + (folder / name).string(), found,
                 file.xxh3 + according_to_manifest(), hint);
     }
 }

@@ -115,8 +115,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
 
 void SafetensorsFile::parse() {
     const std::uint64_t size = file_.size();
-    require(size >= kLengthBytes, path() + ": the size", counted(std::int64_t(size), "byte"),
-            "at least the 8 bytes of the header's length", kCopyAgain);
+    require(size >= kLengthBytes + 2, path() + ": the size", counted(std::int64_t(size), "byte"),
+            "at least the 10 bytes of the header's length and an empty header", kCopyAgain);
     std::uint64_t length = 0;
     file_.read(0, std::as_writable_bytes(std::span(&length, 1)));
     const std::uint64_t most = std::min<std::uint64_t>(size - kLengthBytes, kLongestHeader);

@@ -144,7 +144,7 @@ TEST_CASE("a model with flipped bits is not used: -e, dev/generate and dev/expor
             const Result result = folder.run(words, name);
             CAPTURE(name, words, result.output);
             CHECK(result.exit_code == (of_run ? 0 : 2));
-            CHECK_THAT(result.output, Contains(file + " is with the checksum ") &&
+            CHECK_THAT(result.output, Contains("the checksum of " + file + " is ") &&
                                           Contains(of_run ? "note: skips " : "remove manifest.json"));
         }
     }

@@ -217,7 +217,7 @@ TEST_CASE("an inconsistent checkpoint is refused, even with correct checksums", 
                    replace_in(last / "trainer_state.json", "\"updates\": 5", "\"updates\": 4");
                    make_checksums_right(last);
                }),
-               Contains("skipped_steps"));
+               Contains("skipped_steps is 0; expected 1; restore the file"));
     CHECK_THAT(refusal("name", [](const fs::path& last) { fs::rename(last, last.parent_path() / "step_00000006"); }),
                Contains("step_00000006 is 5; expected the step in its name"));
 }
@@ -225,9 +225,12 @@ TEST_CASE("an inconsistent checkpoint is refused, even with correct checksums", 
 TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run][resume]") {
     const TrainingFolder folder;
     run(folder, 1, "whole").exits(0);
-    fs::create_directory(folder.path("model"));
-    for (const char* const name : {"config.json", "model.safetensors"})
-        fs::copy(folder.step("whole", 5) / name, fs::path(folder.path("model")) / name);
+    for (const char* const copy : {"model", "unlisted"}) {
+        fs::create_directory(folder.path(copy));
+        for (const char* const name : {"config.json", "model.safetensors"})
+            fs::copy(folder.step("whole", 5) / name, fs::path(folder.path(copy)) / name);
+    }
+    fs::copy(folder.step("whole", 5) / "trainer_state.json", folder.path("unlisted"));
     fs::create_directory(folder.path(".step_00000009.partial"));
     struct Case {
         Texts flags;
@@ -247,6 +250,7 @@ TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run
              {{"-y", folder.path("train_0.bin")}, ", a file; expected auto, never or a checkpoint's folder"},
              {{"-y", folder.path("whole")}, "a run's folder; expected a checkpoint in it"},
              {{"-y", folder.path("model")}, "a model without a trainer state"},
+             {{"-y", folder.path("unlisted")}, "without manifest.json; expected a complete checkpoint"},
              {{"-y", folder.path()}, "manifest.json"},
              {{"-y", folder.path(".step_00000009.partial")}, "incomplete; expected a complete checkpoint"},
              {{"-y", folder.path(".step_00000009.partial/")}, "incomplete; expected a complete checkpoint"},

@@ -33,7 +33,7 @@ void require_room_on_disk(const fs::path& output_dir, const ParameterTable& tabl
     const fs::space_info disk = fs::space(output_dir, unknown);
     if (!unknown && disk.available < bytes)
         fail("the free disk space of " + output_dir.string() + " in bytes", disk.available,
-             "at least " + std::to_string(bytes), "free disk space", Blame::runtime);
+             "at least " + std::to_string(bytes), "make room on the disk", Blame::runtime);
 }
 
 }  // namespace

@@ -141,8 +141,9 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
     if (!is_present(folder / kManifestName)) {
         require(step_folders(folder).empty(), "--resume", given + ", a run's folder", "a checkpoint in it",
                 "use one of its step_XXXXXXXX folders, or --output-dir " + options.resume + " --resume auto");
-        require(!is_present(folder / "config.json"), "--resume", given + ", a model without a trainer state",
-                "a complete checkpoint of this program", "start a new run from it with --init");
+        require(!is_present(folder / "config.json") || is_present(folder / "trainer_state.json"), "--resume",
+                given + ", a model without a trainer state", "a complete checkpoint of this program",
+                "start a new run from it with --init");
     }
     check_and_show(folder);
     return folder;

@@ -109,7 +109,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_unchanged(state, json, file.string());
     const auto require_within = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
         require(value >= least && value <= most, file.string() + ": " + name, value,
-                std::to_string(least) + " to " + std::to_string(most), "restore the file from a copy");
+                std::to_string(least) + (least < most ? " to " + std::to_string(most) : ""),
+                "restore the file from a copy");
     };
     require_within("step", state.step, 0, kMostSteps);
     require_within("updates", state.optimizer.updates, 0, state.step);

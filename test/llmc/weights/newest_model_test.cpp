@@ -73,7 +73,8 @@ TEST_CASE("a tokenizer with flipped bits is not used", "[checkpoint]") {
     write_manifest(run.last, manifest);
     CHECK(newest_model(run.last).path == run.last);
     test::write_bytes(tokenizer, "{ ");
-    CHECK_THAT(test::error_of([&] { newest_model(run.last); }), Contains("tokenizer.json is with the checksum "));
+    CHECK_THAT(test::error_of([&] { newest_model(run.last); }),
+               Contains("the checksum of ") && Contains("tokenizer.json is "));
     std::filesystem::remove(tokenizer);
     CHECK(newest_model(run.last).path == run.last);
 }
@@ -95,7 +96,7 @@ TEST_CASE("an older model is used if the newest is damaged, but not if it cannot
     const NewestModel older = newest_model(run.out);
     CHECK(older.path == step_folder(run.out, 1));
     REQUIRE(older.notes.size() == 1);
-    CHECK_THAT(older.notes[0], Contains("skips ") && Contains("with the checksum "));
+    CHECK_THAT(older.notes[0], Contains("skips ") && Contains("the checksum of "));
 }
 
 TEST_CASE("a model that differs from the manifest in its folder is refused", "[checkpoint]") {
@@ -105,7 +106,7 @@ TEST_CASE("a model that differs from the manifest in its folder is refused", "[c
     for (const auto& path : {run.last, run.model}) {
         CAPTURE(path);
         CHECK_THAT(test::error_of([&] { newest_model(path); }),
-                   Contains("model.safetensors is with the checksum ") && Contains("remove manifest.json"));
+                   Contains("the checksum of ") && Contains("model.safetensors is ") && Contains("remove manifest"));
     }
     std::filesystem::remove(run.last / kManifestName);
     CHECK(newest_model(run.last).path == run.last);

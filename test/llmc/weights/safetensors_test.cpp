@@ -135,7 +135,8 @@ TEST_CASE("a file truncated at any byte is refused", "[safetensors]") {
         CAPTURE(length);
         CHECK(open_fault(whole.substr(0, length)) != "accepted");
     }
-    CHECK_THAT(open_fault(whole.substr(0, 7)), Contains("7 bytes") && Contains("at least the 8 bytes"));
+    CHECK_THAT(open_fault(whole.substr(0, 7)), Contains("7 bytes") && Contains("at least the 10 bytes"));
+    CHECK_THAT(open_fault(std::string(8, '\xff')), Contains("the size is 8 bytes; expected at least the 10 bytes"));
     CHECK_THAT(open_fault(whole.substr(0, 40)),
                Contains("header's length is " + std::to_string(kGood.size())) && Contains("between 2 and 32 bytes"));
     CHECK_THAT(open_fault(whole.substr(0, whole.size() - 1)),

@@ -335,9 +335,13 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK_THAT(refusal_of("{\"--lr\": 2}"), test::Contains("is unknown; expected lr"));
     CHECK_THAT(refusal_of("{\"lr\": 1,\n \"lr\": 2}"), test::Contains("each key once"));
     CHECK_THAT(refusal_of("{\"lr\": 1,\n \"seed\": }"), test::Contains("invalid at byte 20, in line 2; expected JSON"));
+    CHECK_THAT(refusal_of("{\"lr\": 1e400}"),
+               test::Contains("is invalid (number overflow parsing '1e400'); expected JSON"));
     CHECK(refusal_of("{\"optimizer\": \"mu\\u0000on\"}") ==
           file + ": optimizer is \"mu\\x00on\"; expected text without the character NUL");
     CHECK_THAT(refusal({"--config", (folder.path() / "none").string()}), test::Contains("is missing; expected a file"));
+    CHECK_THAT(refusal({"--config", ""}), test::StartsWith("the file of --config \"\" is missing; expected a file"));
+    CHECK_THAT(refusal({"--config", folder.path().string()}), test::Contains("a folder; expected a file; pass a file"));
 }
 
 TEST_CASE("all options as a file give the same options", "[options]") {
