@@ -33,8 +33,8 @@ steps=$((12 * kills + 20))
 start() {  # FOLDER FLAGS...
     local folder=$1
     shift
-    exec mpirun --bind-to none --oversubscribe -np 2 $bin -i "$work/text_train_*.bin" -e custom:l=2,h=2,c=64,t=32 \
-        -t 32 -b 2 -d 2048 -x $steps --epochs 1000000 -n 2 -z 1 --dtype bf16 --stochastic-rounding --shuffle \
+    exec mpirun --bind-to none --oversubscribe -np 2 "$bin" -i "$work/text_train_*.bin" -e custom:l=2,h=2,c=64,t=32 \
+        -t 32 -b 2 -d 2048 -x $steps -n 2 -z 1 --dtype bf16 --stochastic-rounding --shuffle \
         --keep-checkpoints 2 --threads 1 --tune=off "${flags[@]}" -o "$folder" "$@"
 }
 (start "$work/whole") >"$work/whole.txt" 2>&1 || { cat "$work/whole.txt"; exit 1; }

@@ -19,17 +19,21 @@ namespace llmc {
 namespace {
 
 // What a source sets (its long names), other than to 0, replaces the same quantity in another unit, which an earlier
-// source has set.
+// source has set. Throws Error if this source sets it in two units.
 template <class Set>
 void replace_other_units(Options& o, const Set& set) {
-    const auto sets = [&](const char* name, std::int64_t value) { return value > 0 && set.contains(name); };
-    const bool epochs = sets("epochs", o.epochs), steps = sets("max-steps", o.max_steps),
-               tokens = sets("max-tokens", o.max_tokens), warmup_steps = sets("warmup-steps", o.warmup_steps),
-               warmup_tokens = sets("warmup-tokens", o.warmup_tokens);
-    if ((epochs || tokens) && !steps) o.max_steps = 0;
-    if ((epochs || steps) && !tokens) o.max_tokens = 0;
-    if (warmup_tokens && !warmup_steps) o.warmup_steps = 0;
-    if (warmup_steps && !warmup_tokens) o.warmup_tokens = 0;
+    using Units = std::map<std::string, std::int64_t*>;
+    for (const Units& units : {Units{{"epochs", &o.epochs}, {"max-steps", &o.max_steps}, {"max-tokens", &o.max_tokens}},
+                               Units{{"warmup-steps", &o.warmup_steps}, {"warmup-tokens", &o.warmup_tokens}}})
+        for (const auto& [name, value] : units) {
+            if (*value == 0 || !set.contains(name)) continue;
+            for (const auto& [other, replaced] : units) {
+                if (other == name) continue;
+                require(*replaced == 0 || !set.contains(other), "--" + other, *replaced,
+                        "none with --" + name + ' ' + std::to_string(*value), "remove one of them");
+                *replaced = 0;
+            }
+        }
 }
 
 // Sets the options of one source, which override those of earlier ones.
@@ -171,6 +175,7 @@ CommandLine parse(int argc, char** argv) {
             if (given.count(name)) return {.request = request};
         if (!parsed.unmatched.empty())
             refuse_argument(parsed.unmatched.front(), flag_names(), "train_gpt2 --help");
+        require(given.count("config") <= 1, "--config", "given twice", "one file", "write the options in one file");
         if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
         Settings flags;
         for (const Option& option : option_table(line.options)) {

@@ -60,10 +60,6 @@ void check_together(const CommandLine& line) {
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro,
             "at most 2147483647 tokens", "decrease one of them and increase -d");
-    require(o.max_steps == 0 || o.max_tokens == 0, "--max-tokens", o.max_tokens,
-            "0 with --max-steps " + std::to_string(o.max_steps), "remove one of them");
-    require(o.warmup_steps == 0 || o.warmup_tokens == 0, "--warmup-tokens", o.warmup_tokens,
-            "0 with --warmup-steps " + std::to_string(o.warmup_steps), "remove one of them");
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));

@@ -127,8 +127,10 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"-r", "all"}, "--recompute is \"all\"; expected none, gelu, gelu+layernorm or block"},
         {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
-        {{"-x", "10", "--max-tokens", "1"}, "--max-tokens is 1; expected 0 with --max-steps 10; remove one of them"},
-        {{"-u", "2", "--warmup-tokens", "1"}, "--warmup-tokens is 1; expected 0 with --warmup-steps 2; remove one of"},
+        {{"-x", "10", "--max-tokens", "1"}, "--max-tokens is 1; expected none with --max-steps 10; remove one of them"},
+        {{"-u", "2", "--warmup-tokens", "1"}, "--warmup-tokens is 1; expected none with --warmup-steps 2; remove one"},
+        {{"-x", "9", "--epochs", "2"}, "--max-steps is 9; expected none with --epochs 2; remove one of them"},
+        {{"--max-tokens", "9", "--epochs", "2"}, "--max-tokens is 9; expected none with --epochs 2; remove one of"},
         {{"--max-tokens", "1e6"}, "--max-tokens is \"1e6\"; expected a whole number from 0"},
         {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
         {{"--optimizer", "\x1b[31mred\n"}, "--optimizer is \"\\x1b[31mred\\x0a\"; expected adamw"},
@@ -342,6 +344,7 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK_THAT(refusal({"--config", (folder.path() / "none").string()}), test::Contains("is missing; expected a file"));
     CHECK_THAT(refusal({"--config", ""}), test::StartsWith("the file of --config \"\" is missing; expected a file"));
     CHECK_THAT(refusal({"--config", folder.path().string()}), test::Contains("a folder; expected a file; pass a file"));
+    CHECK_THAT(refusal({"--config", file, "--config", file}), test::StartsWith("--config is given twice; expected"));
 }
 
 TEST_CASE("all options as a file give the same options", "[options]") {
@@ -373,6 +376,10 @@ TEST_CASE("the length of a run is a time if only --max-minutes limits it", "[opt
     CHECK(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
     before["epochs"] = 1;
     CHECK_FALSE(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
+    before["max-steps"] = 7;
+    const CommandLine both = continued(read({"-o", "o", "-y", "auto"}), before, "state.json");
+    CHECK((both.options.max_steps == 7 && both.options.epochs == 1));
+    CHECK(continued(read({"-o", "o", "-y", "auto", "-x", "9"}), before, "state.json").options.max_steps == 9);
 }
 
 TEST_CASE("a length or warm-up in tokens is one of whole steps, and replaces an earlier one in steps", "[options]") {
@@ -401,6 +408,9 @@ TEST_CASE("a length or warm-up in tokens is one of whole steps, and replaces an 
     CHECK(over(tokens, {"-x", "5"}) == Lengths{5, 0, 0, 0, 100});
     CHECK(over(tokens, {"-x", "5", "-u", "3"}) == Lengths{5, 0, 0, 3, 0});
     CHECK(over(tokens, {"--epochs", "2"}) == Lengths{0, 0, 2, 0, 100});
+    const Options epochs = parsed({"-i", "x", "--epochs", "2"});
+    CHECK(over(epochs, {"-x", "5"}) == Lengths{5, 0, 0, 0, 0});
+    CHECK(over(epochs, {"--max-tokens", "9"}) == Lengths{0, 9, 0, 0, 0});
     CHECK(over(steps, {"--max-tokens", "9"}) == Lengths{0, 9, 0, 2, 0});
     CHECK(over(steps, {"--warmup-tokens", "9"}) == Lengths{7, 0, 0, 0, 9});
 }
