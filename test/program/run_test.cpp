@@ -77,9 +77,11 @@ TEST_CASE("a run starts from another run's model", "[run]") {
     const Texts from{"-x", "1", "-e", folder.path(init)};
     const std::string output = folder.train(from + Texts{"-o", folder.path("second")});
     CHECK(folder.log("second", "val").front()["loss"].get<double>() == saved);
-    CHECK_THAT(folder.train(from + Texts{"--optimizer", "muon", "--dry-run", "-o", folder.path("fourth")}),
-               Contains("note: a model that AdamW has trained may become worse") &&
-               Contains("Muon: orthogonalizing adds "));
+    const Texts as_muon{"--optimizer", "muon", "--dry-run", "-o", folder.path("fourth")};
+    CHECK_THAT(folder.train(from + as_muon), Contains("note: a model that AdamW has trained may become worse") &&
+                                                 Contains("Muon: orthogonalizing adds "));
+    folder.train({"-x", "1", "--optimizer", "muon", "-o", folder.path("muon")});
+    CHECK_THAT(folder.train(Texts{"-x", "1", "-e", folder.path("muon")} + as_muon), !Contains("AdamW has trained"));
     folder.train(from + Texts{"--eval-only", "-o", folder.path("third")});
     CHECK(folder.log("third", "val").front()["loss"].get<double>() == saved);
     const std::string note = "note: starts from the newest checkpoint, ", run = folder.path("first/step_000000");

@@ -63,6 +63,15 @@ std::string note_on_seen_shards(const RunData& data) {
            std::to_string(data.val->size()) + ", so their loss is that of data seen in training";
 }
 
+// Whether a run with Muon has saved the model.
+bool is_of_muon(const std::filesystem::path& model) {
+    try {
+        return read_trainer_state(model).run.options->value("optimizer", "") == "muon";
+    } catch (const std::exception&) {  // a model alone
+        return false;
+    }
+}
+
 std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
                                        const Options& options, const Context& context) {
     std::vector<std::string> notes;
@@ -73,7 +82,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
-    if (plan.optimizer.muon && start.checkpoint && plan.first_step == 0)
+    if (plan.optimizer.muon && start.checkpoint && plan.first_step == 0 && !is_of_muon(start.path))
         notes.push_back("a model that AdamW has trained may become worse with --optimizer muon");
     if (plan.control.timed && plan.seconds_before >= options.max_minutes * 60)
         notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
