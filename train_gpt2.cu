@@ -4,7 +4,6 @@
 // Exit codes: 0 the run ended as requested, 1 it failed while running, 2 it could not start, 128 + the signal's number
 // (130 for Ctrl-C) it was interrupted and has saved a checkpoint.
 #include <exception>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -173,12 +172,12 @@ int main(int argc, char** argv) {
         const bool first_rank = communicator->rank() == 0;
         const CommandLine line = parse_on_all_ranks(argc, argv, *communicator);
         switch (line.request) {
-            case Request::help: if (first_rank) std::cout << help_text(); return 0;
-            case Request::version: if (first_rank) std::cout << version_text(); return 0;
+            case Request::help: if (first_rank) print_stdout(help_text()); return 0;
+            case Request::version: if (first_rank) print_stdout(version_text()); return 0;
             case Request::print_config: {
                 const ResumeSearch search = find_resumption(line.options, *communicator);
                 const Options options = options_of_run(line, search, communicator->size());
-                if (first_rank) std::cout << config_text(options);
+                if (first_rank) print_stdout(config_text(options));
                 return 0;
             }
             case Request::run: return run(line, communicator, *interrupt);

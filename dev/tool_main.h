@@ -66,7 +66,7 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
         const std::vector<std::string> words = values_apart(options, argc, argv);
         const auto [given, unmatched] = llmc::parse_words(options, words);
         if (given.count("help")) {
-            std::cout << options.help(groups) << '\n';
+            llmc::print_stdout(options.help(groups) + '\n');
             return 0;
         }
         if (!unmatched.empty()) {

@@ -3,7 +3,11 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+
+#include "llmc/base/file_status.h"
 
 namespace llmc {
 
@@ -13,6 +17,14 @@ void secure_standard_streams() {
     // open() returns the lowest free descriptor.
     for (int stream = 0; stream <= 2; ++stream)
         if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return;
+}
+
+void print_stdout(const std::string& text) {
+    std::cout << text << std::flush;
+    const int fault = errno;
+    if (!std::cout && fault != EPIPE)
+        throw Error(std::string("cannot write standard output: ") + std::strerror(fault) + "; " + advice_after(fault),
+                    Blame::runtime);
 }
 
 }  // namespace llmc

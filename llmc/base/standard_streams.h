@@ -11,6 +11,9 @@ namespace llmc {
 // receive the printed output. Call it before the program opens a file.
 void secure_standard_streams();
 
+// Throws Error if there is no room for the text. A reader that has exited (`... | head`) needs no more.
+void print_stdout(const std::string& text);
+
 // Prints a line to stderr in one write: mpirun mixes partial lines with those of stdout and of other ranks.
 inline void print_stderr(const std::string& line) { std::cerr << line + '\n' << std::flush; }
 

@@ -29,6 +29,14 @@ refuses() {
     [ $status = 2 ] || fail "$name with an unknown argument: exit code $status, not 2: $said"
     [ "$(wc -l <<<"$said")" = 1 ] || fail "$name with an unknown argument prints more than one line: $said"
 }
+# fills NAME COMMAND...: checks the output to a full device
+fills() {
+    local name=$1 said status=0
+    shift
+    said=$("$@" 2>&1 >/dev/full) || status=$?
+    [ "$status, $(wc -l <<<"$said")" = "1, 1" ] || fail "$name, without room for its output: exit code $status: $said"
+    [[ $said = *"error: cannot write standard output: No space left on device; "* ]] || fail "$name: $said"
+}
 root=$PWD
 for script in scripts/*.sh dev/{,bench/,mutate/}*.sh dev/gpu_check/{pack,planted_faults,text}.sh; do
     case $script in
@@ -48,12 +56,15 @@ for source in dev/{,bench/,peers/}*.cpp; do
     tool=$(basename "$source" .cpp)
     answers "$tool" "$root/$build/$tool" --help
     refuses "$tool" "$root/$build/$tool" --word
+    fills "$tool" "$root/$build/$tool" --help
 done
 for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     answers "dev/$tool" python3 "$root/dev/$tool" --help
     refuses "dev/$tool" python3 "$root/dev/$tool" --word
 done
 answers train_gpt2 "$root/$build/train_gpt2" --help
+for request in help version print-config; do fills "--$request" "$root/$build/train_gpt2" --$request; done
+[ "$("$root/$build/train_gpt2" --help 2>&1 | read -r; echo "${PIPESTATUS[0]}")" = 0 ] || fail "--help without a reader"
 refuses train_gpt2 "$root/$build/train_gpt2" --word
 
 # ---- make, in a tree without sources
