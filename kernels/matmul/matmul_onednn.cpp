@@ -24,6 +24,7 @@
 #include <ctime>
 #include <map>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/bias_gradient.h"
@@ -65,10 +66,6 @@ private:
     int before_ = omp_get_max_threads();
 };
 
-// oneDNN takes inputs as pointers to non-const.
-template <class T> void* address(std::span<const T> input) { return const_cast<T*>(input.data()); }
-template <class T> void* address(std::span<T> output) { return output.data(); }
-
 }  // namespace
 
 struct Matmul::State {
@@ -90,32 +87,23 @@ struct Matmul::State {
         return found != plans.end() ? found->second : plans.emplace(shape, make_plan(shape, engine)).first->second;
     }
 
-    void execute(Plan& plan, void* source, void* weights, void* result) {
-        plan.source.set_data_handle(source);
-        plan.weights.set_data_handle(weights);
+    // oneDNN takes inputs as pointers to non-const.
+    void execute(Plan& plan, const void* source, const void* weights, void* result) {
+        plan.source.set_data_handle(const_cast<void*>(source));
+        plan.weights.set_data_handle(const_cast<void*>(weights));
         plan.result.set_data_handle(result);
         plan.scratch.set_data_handle(workspace.at_least(plan.scratch_bytes));
         plan.primitive.execute(stream, plan.arguments);
         stream.wait();
     }
-    void run(const Shape& shape, void* source, void* weights, void* bias, void* result) {
+    void run(const Shape& shape, const void* source, const void* weights, const void* bias, void* result) {
         try {
             Plan& plan = plan_for(shape);
-            if (shape.biased) plan.bias.set_data_handle(bias);
+            if (shape.biased) plan.bias.set_data_handle(const_cast<void*>(bias));
             execute(plan, source, weights, result);
         } catch (const dnnl::error& error) {
             fail_in_library(shape.call(), error.message, error.status);
         }
-    }
-
-    void run_widened(Product product, const widened::Product& op) {
-        const dnnl_status_t status = widened::multiply(
-            op, reinterpret_cast<float*>(workspace.at_least(widened::kScratchFloats * sizeof(float))));
-        if (status != dnnl_success)
-            fail_in_library(
-                std::string("sgemm for a widened ") + name_of(product),
-                std::to_string(op.rows) + " x " + std::to_string(op.columns) + " x " + std::to_string(op.inner),
-                status);
     }
 
     template <class T> bool widens() {
@@ -126,69 +114,44 @@ struct Matmul::State {
         }
     }
 
-    // out = in weight^T + bias
     template <class T> void multiply(const LinearForward<T>& op, std::span<T> out, bool widen) {
-        if constexpr (dtype_of<T> == DType::bf16) {
-            if (widen)
-                return run_widened(Product::forward, {.rows = op.rows,
-                                                      .columns = op.out_channels,
-                                                      .inner = op.in_channels,
-                                                      .left = {op.in.data(), op.in_channels, false},
-                                                      .right = {op.weight.data(), op.in_channels, true},
-                                                      .out = out.data(),
-                                                      .bias = op.bias.empty() ? nullptr : op.bias.data()});
-        }
-        run({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), false,
-             omp_get_max_threads()},
-            address(op.in), address(op.weight), address(op.bias), address(out));
+        multiply({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), false,
+                  omp_get_max_threads()},
+                 op.in.data(), op.weight.data(), op.bias.data(), out.data(), widen);
     }
-
-    // din = dout weight
     template <class T> void multiply(const LinearBackwardInput<T>& op, bool widen) {
-        if constexpr (dtype_of<T> == DType::fp32) {
-            return sgemm(Product::backward_input, op.rows, op.in_channels, op.out_channels, 'N', op.rows,
-                         op.in_channels, op.out_channels, op.dout.data(), op.out_channels, op.weight.data(), 0.0f,
-                         op.din.data());
-        } else if (widen) {
-            return run_widened(Product::backward_input, {.rows = op.rows, .columns = op.in_channels,
-                                                         .inner = op.out_channels,
-                                                         .left = {op.dout.data(), op.out_channels, false},
-                                                         .right = {op.weight.data(), op.in_channels, false},
-                                                         .out = op.din.data()});
-        }
-        run({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, false,
-             omp_get_max_threads()},
-            address(op.dout), address(op.weight), nullptr, address(op.din));
+        multiply<T>({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, false,
+                     omp_get_max_threads()},
+                    op.dout.data(), op.weight.data(), nullptr, op.din.data(), widen);
     }
-
-    // dweight (+)= dout^T in
     template <class T> void multiply(const LinearBackwardWeight<T>& op, bool widen) {
-        if constexpr (dtype_of<T> == DType::fp32) {
-            return sgemm(Product::backward_weight, op.rows, op.in_channels, op.out_channels, 'T', op.out_channels,
-                         op.in_channels, op.rows, op.dout.data(), op.out_channels, op.in.data(),
-                         op.accumulate ? 1.0f : 0.0f, op.dweight.data());
-        } else if (widen) {
-            return run_widened(Product::backward_weight, {.rows = op.out_channels,
-                                                          .columns = op.in_channels,
-                                                          .inner = op.rows,
-                                                          .left = {op.dout.data(), op.out_channels, true},
-                                                          .right = {op.in.data(), op.in_channels, false},
-                                                          .out_float = op.dweight.data(),
-                                                          .accumulate = op.accumulate});
-        }
-        run({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, op.accumulate,
-             omp_get_max_threads()},
-            address(op.dout), address(op.in), nullptr, address(op.dweight));
+        multiply<T>({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false,
+                     op.accumulate, omp_get_max_threads()},
+                    op.dout.data(), op.in.data(), nullptr, op.dweight.data(), widen);
     }
 
-    // result (m, n) = beta * result + left (m, k; stored transposed if 'T') * right (k, n), where n is in_channels
-    void sgemm(Product product, int rows, int in_channels, int out_channels, char transposed, int m, int n, int k,
-               const float* left, int left_stride, const float* right, float beta, float* result) {
-        const dnnl_status_t status = dnnl_sgemm(transposed, 'N', m, n, k, 1.0f, left, left_stride, right, n, beta,
-                                                result, n);
-        if (status != dnnl_success)
-            fail_in_library(std::string("sgemm for ") + name_of(product), dimensions(rows, in_channels, out_channels),
-                            status);
+    // A product of a linear layer: result (+)= left right + bias
+    template <class T, class Result>
+    void multiply(const Shape& shape, const T* left, const T* right, const T* bias, Result* result, bool widen) {
+        const Gemm gemm = shape.gemm();
+        dnnl_status_t status = dnnl_success;
+        if constexpr (dtype_of<T> == DType::bf16) {
+            if (!widen) return run(shape, left, right, bias, result);
+            widened::Product op{.rows = gemm.m, .columns = gemm.n, .inner = gemm.k,
+                                .left = {left, gemm.left_stride(), gemm.left_transposed},
+                                .right = {right, gemm.right_stride(), gemm.right_transposed},
+                                .bias = shape.biased ? bias : nullptr, .accumulate = shape.accumulate};
+            if constexpr (std::is_same_v<Result, float>) op.out_float = result;
+            else op.out = result;
+            status = widened::multiply(
+                op, reinterpret_cast<float*>(workspace.at_least(widened::kScratchFloats * sizeof(float))));
+        } else {
+            if (shape.product == Product::forward) return run(shape, left, right, bias, result);
+            status = dnnl_sgemm(gemm.left_transposed ? 'T' : 'N', gemm.right_transposed ? 'T' : 'N', gemm.m, gemm.n,
+                                gemm.k, 1.0f, left, gemm.left_stride(), right, gemm.right_stride(),
+                                shape.accumulate ? 1.0f : 0.0f, result, gemm.n);
+        }
+        if (status != dnnl_success) fail_in_library("sgemm for " + shape.call(), "failed", status);
     }
 
     template <class T> void multiply(const ScaledProduct<T>& op) {
@@ -223,7 +186,7 @@ struct Matmul::State {
             try {
                 auto plan = scaled_plans.find(shape);
                 if (plan == scaled_plans.end()) plan = scaled_plans.emplace(shape, make_plan(shape, engine)).first;
-                execute(plan->second, const_cast<T*>(left), address(op.right), out);
+                execute(plan->second, left, op.right.data(), out);
             } catch (const dnnl::error& error) {
                 fail_in_library("a scaled product", described(op), error.status);
             }

@@ -17,14 +17,17 @@ namespace kernels::onednn {
 
 using dnnl::memory;
 
-inline std::string dimensions(int rows, int in_channels, int out_channels) {
-    return "rows " + std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " +
-           std::to_string(out_channels);
-}
-
 [[noreturn]] inline void fail_in_library(const std::string& call, const std::string& what, dnnl_status_t status) {
     throw Error("oneDNN refused " + call + ": " + what + " (" + dnnl_status2str(status) + ")", Blame::runtime);
 }
+
+// result (m, n) = left (m, k) right (k, n), row-major; a transposed factor is stored as (k, m) or (n, k).
+struct Gemm {
+    std::int64_t m, n, k;
+    bool left_transposed, right_transposed;
+    std::int64_t left_stride() const { return left_transposed ? m : k; }
+    std::int64_t right_stride() const { return right_transposed ? k : n; }
+};
 
 // The key of a matmul primitive. oneDNN divides the work by the number of threads when it creates the primitive.
 struct Shape {
@@ -34,9 +37,15 @@ struct Shape {
     bool biased, accumulate;
     int threads;
     auto operator<=>(const Shape&) const = default;
+    Gemm gemm() const {
+        return product == Product::forward          ? Gemm{rows, out_channels, in_channels, false, true}
+               : product == Product::backward_input ? Gemm{rows, in_channels, out_channels, false, false}
+                                                    : Gemm{out_channels, in_channels, rows, true, false};
+    }
     std::string call() const {
         return std::string("matmul ") + name_of(product) + (dtype == DType::bf16 ? " bf16" : " fp32") +
-               (accumulate ? " accumulating" : "") + " of " + dimensions(rows, in_channels, out_channels);
+               (accumulate ? " accumulating" : "") + " of rows " + std::to_string(rows) + ", in_channels " +
+               std::to_string(in_channels) + ", out_channels " + std::to_string(out_channels);
     }
 };
 
@@ -65,26 +74,16 @@ inline Plan plan_of(const Operation::Implementation& implementation, const dnnl:
 }
 
 inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
-    using Strides = memory::dims;
-    const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
+    const Gemm gemm = shape.gemm();
     const auto type = shape.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    const memory::desc in_desc({rows, in}, type, Strides{in, 1}), out_desc({rows, out}, type, Strides{out, 1});
-    const memory::desc weight_desc({out, in}, type, Strides{in, 1});
-    memory::desc source, weights, result;
-    switch (shape.product) {
-        case Product::forward:
-            source = in_desc;
-            weights = memory::desc({in, out}, type, Strides{1, in});
-            result = out_desc;
-            break;
-        case Product::backward_input: source = out_desc; weights = weight_desc; result = in_desc; break;
-        case Product::backward_weight:
-            source = memory::desc({out, rows}, type, Strides{1, out});
-            weights = in_desc;
-            result = memory::desc({out, in}, memory::data_type::f32, Strides{in, 1});
-            break;
-    }
-    const memory::desc bias = shape.biased ? memory::desc({1, out}, type, Strides{out, 1}) : memory::desc();
+    const auto matrix = [](std::int64_t rows, std::int64_t columns, bool transposed, memory::data_type type) {
+        return memory::desc({rows, columns}, type, transposed ? memory::dims{1, rows} : memory::dims{columns, 1});
+    };
+    const memory::desc source = matrix(gemm.m, gemm.k, gemm.left_transposed, type),
+                       weights = matrix(gemm.k, gemm.n, gemm.right_transposed, type),
+                       result = matrix(gemm.m, gemm.n, false, shape.product == Product::backward_weight
+                                                                  ? memory::data_type::f32 : type),
+                       bias = shape.biased ? matrix(1, gemm.n, false, type) : memory::desc();
 
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -130,16 +129,16 @@ struct ScaledShape {
 };
 
 inline Plan make_plan(const ScaledShape& shape, const dnnl::engine& engine) {
-    const std::int64_t m = shape.m, n = shape.n, k = shape.k, batch = shape.batch;
-    const std::int64_t rows = shape.part.rows, columns = shape.part.columns;
+    const Gemm whole{shape.m, shape.n, shape.k, shape.left_transposed, shape.right_transposed};
+    const std::int64_t m = whole.m, n = whole.n, k = whole.k, rows = shape.part.rows, columns = shape.part.columns;
     // `stride`: between rows, or if transposed between columns
     const auto matrices = [&](std::int64_t height, std::int64_t width, bool transposed, std::int64_t stride,
                               std::int64_t size) {
         const memory::dims strides = transposed ? memory::dims{size, 1, stride} : memory::dims{size, stride, 1};
-        return memory::desc({batch, height, width}, memory::data_type::bf16, strides);
+        return memory::desc({shape.batch, height, width}, memory::data_type::bf16, strides);
     };
-    const memory::desc left = matrices(rows, k, shape.left_transposed, shape.left_transposed ? m : k, m * k),
-                       right = matrices(k, columns, shape.right_transposed, shape.right_transposed ? k : n, k * n),
+    const memory::desc left = matrices(rows, k, whole.left_transposed, whole.left_stride(), m * k),
+                       right = matrices(k, columns, whole.right_transposed, whole.right_stride(), k * n),
                        out = matrices(rows, columns, false, n, m * n);
     dnnl::post_ops scaling;
     if (shape.alpha != 1) append_factor(scaling, shape.alpha);
