@@ -23,6 +23,7 @@
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/text_stream.h"
 #include "llmc/data/tokenizer_files.h"
+#include "llmc/model/memory_plan.h"
 #include "llmc/model/model.h"
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/evaluation/generation.h"
@@ -33,7 +34,7 @@ using namespace base;
 
 namespace {
 
-using llmc::Tokenizer, llmc::Vocabulary;
+using llmc::mebibytes, llmc::Tokenizer, llmc::Vocabulary;
 using Ids = std::vector<int>;
 
 cxxopts::Options command_line() {
@@ -111,12 +112,6 @@ SavedModel open_newest(const std::filesystem::path& given) {
             if (newest.path == given || llmc::is_there(newest.path)) throw;
         }
     }
-}
-
-std::string mebibytes(std::size_t bytes) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / double(1 << 20));
-    return text;
 }
 
 std::unique_ptr<llmc::Model> load_model(const llmc::SavedModel& checkpoint, kernels::DType dtype,

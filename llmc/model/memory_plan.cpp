@@ -7,13 +7,14 @@
 #include "llmc/model/batch_upload.h"
 
 namespace llmc {
-namespace {
 
 std::string mebibytes(std::size_t bytes) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / double(1 << 20));
     return text;
 }
+
+namespace {
 
 std::size_t total_of(const std::vector<MemoryPlan::Line>& lines) {
     std::size_t sum = 0;

@@ -334,18 +334,16 @@ std::vector<std::string> flags_of(const Options& options, bool changed) {
     return flags;
 }
 
-nlohmann::json to_json(const Options& options) {
+namespace {
+template <class Json> Json json_of(const Options& options) {
     Options read = options;
-    nlohmann::json json;
+    Json json;
     for (const Option& option : option_table(read)) json[long_name(option.flag).substr(2)] = json_of_value(option);
     return json;
 }
+}  // namespace
 
-std::string config_text(const Options& options) {
-    Options read = options;
-    nlohmann::ordered_json json;
-    for (const Option& option : option_table(read)) json[long_name(option.flag).substr(2)] = json_of_value(option);
-    return text_of(json, 4) + '\n';
-}
+nlohmann::json to_json(const Options& options) { return json_of<nlohmann::json>(options); }
+std::string config_text(const Options& options) { return text_of(json_of<nlohmann::ordered_json>(options), 4) + '\n'; }
 
 }  // namespace llmc

@@ -109,11 +109,11 @@ std::string note_on_onebit_freeze(const RunPlan& plan) {
 }
 
 StartupItem onebit_exchange_item(const RunPlan& plan, const Communicator& communicator) {
-    if (!plan.optimizer.onebit) return {"", nlohmann::ordered_json::object()};
+    if (!plan.optimizer.onebit) return {};
     const OnebitSettings& onebit = *plan.optimizer.onebit;
     const int ranks = communicator.size();
     if (const std::string why = why_not_compressed(plan, ranks); !why.empty())
-        return {kExchange + ("none, because " + why) + '\n', nlohmann::ordered_json::object()};
+        return StartupItem(kExchange + ("none, because " + why) + '\n');
     const int workers = ranks / onebit.ranks_per_node;
     const auto sent = [&](double elements, int among, double bits) {
         return 2.0 * (among - 1) / among * elements * bits / 8;
@@ -126,16 +126,15 @@ StartupItem onebit_exchange_item(const RunPlan& plan, const Communicator& commun
             ? "resumed: the second moment was frozen after " + counted(plan.frozen_after, "update") + "; "
         : onebit.freeze_after > 0 ? "after " + counted(onebit.freeze_after, "update") + ' '
                                   : "once the second moment has settled ";
-    return {kExchange + since + "a rank sends " + megabytes(bits) + " of momentum per step" +
-                (onebit.ranks_per_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
-                megabytes(full) + '\n' + excluded_text(plan),
-            nlohmann::ordered_json::object()};
+    return StartupItem(kExchange + since + "a rank sends " + megabytes(bits) + " of momentum per step" +
+                       (onebit.ranks_per_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
+                       megabytes(full) + '\n' + excluded_text(plan));
 }
 
 StartupItem onebit_compression_item(const RunPlan& plan, Context& context) {
     const int ranks = context.communicator->size();
     const auto& onebit = plan.optimizer.onebit;
-    if (!onebit || !why_not_compressed(plan, ranks).empty()) return {"", nlohmann::ordered_json::object()};
+    if (!onebit || !why_not_compressed(plan, ranks).empty()) return {};
     const int workers = ranks / onebit->ranks_per_node;
     const std::int64_t elements = plan.table.elements() / onebit->ranks_per_node;
     const double seconds = measure_compression(elements, workers, context);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llmc/model/memory_plan.h"
@@ -15,6 +16,7 @@ namespace llmc {
 // Either part may be empty.
 struct StartupItem {
     StartupItem() = default;
+    explicit StartupItem(std::string lines) : lines(std::move(lines)) {}
     StartupItem(std::string lines, const nlohmann::ordered_json& fields, std::string details = {});
 
     std::string lines, details;                            // for the terminal, each with its newline; with --verbose
