@@ -82,9 +82,9 @@ struct Matmul::State {
     device::Workspace workspace;
     std::optional<Bf16Choice> bf16_choice;  // made by the first bf16 product
 
-    Plan& plan_for(const Shape& shape) {
-        const auto found = plans.find(shape);
-        return found != plans.end() ? found->second : plans.emplace(shape, make_plan(shape, engine)).first->second;
+    template <class Key> Plan& plan_for(const Key& shape, std::map<Key, Plan>& known) {
+        const auto found = known.find(shape);
+        return found != known.end() ? found->second : known.emplace(shape, make_plan(shape, engine)).first->second;
     }
 
     // oneDNN takes inputs as pointers to non-const.
@@ -98,7 +98,7 @@ struct Matmul::State {
     }
     void run(const Shape& shape, const void* source, const void* weights, const void* bias, void* result) {
         try {
-            Plan& plan = plan_for(shape);
+            Plan& plan = plan_for(shape, plans);
             if (shape.biased) plan.bias.set_data_handle(const_cast<void*>(bias));
             execute(plan, source, weights, result);
         } catch (const dnnl::error& error) {
@@ -184,9 +184,7 @@ struct Matmul::State {
             const ScaledShape shape{op.m, op.n, op.k, op.batch, part, op.left_transposed, op.right_transposed,
                                     op.alpha, op.beta, omp_get_max_threads()};
             try {
-                auto plan = scaled_plans.find(shape);
-                if (plan == scaled_plans.end()) plan = scaled_plans.emplace(shape, make_plan(shape, engine)).first;
-                execute(plan->second, left, op.right.data(), out);
+                execute(plan_for(shape, scaled_plans), left, op.right.data(), out);
             } catch (const dnnl::error& error) {
                 fail_in_library("a scaled product", described(op), error.status);
             }
@@ -232,7 +230,8 @@ struct Matmul::State {
         if (options.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as requested"};
         constexpr int kRows = 256, kChannels = 768;
         try {
-            plan_for({Product::forward, DType::bf16, kRows, kChannels, kChannels, false, false, omp_get_max_threads()});
+            plan_for({Product::forward, DType::bf16, kRows, kChannels, kChannels, false, false, omp_get_max_threads()},
+                     plans);
         } catch (const dnnl::error&) {
             return {false, "widened to fp32, because oneDNN has no bf16 products for this processor"};
         }
