@@ -17,11 +17,7 @@ steps=${1:-1000} seeds=${2:-3}
     refuse "expected numbers of steps, at least 50, and of seeds; not \"$*\""
 [ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
 data=data/bible
-if [ ! -e $data/bible_val_000000.bin ]; then
-    mkdir -p $data
-    bible -f gen1:1-rev22:21 >$data/bible.txt
-    dev/tokenize -o $data --name bible --document-key '^([^:]+):' $data/bible.txt
-fi
+[ -e $data/bible_val_000000.bin ] || refuse "$data has no shards; run scripts/quickstart.sh first"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 mkdir -p runs

@@ -14,11 +14,10 @@ rate=${1:-0.1} steps=${2:-300}
 . dev/bench/limited_link.sh
 rates "$rate"
 [[ $steps =~ ^[0-9]+$ && $steps -ge 20 ]] || refuse "STEPS is \"$steps\"; expected 20 or more"
+[ -e data/bible/bible_val_000000.bin ] || refuse "data/bible has no shards; run scripts/quickstart.sh first"
 [ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
 make_hosts
 limit "$rate"
-bible -f gen1:1-rev22:21 >"$work/bible.txt"
-build/cpu/tokenize -o "$work" --name bible --document-key '^([^:]+):' "$work/bible.txt" >/dev/null
 mkdir -p runs
 freeze=$((steps / 5))
 PROGRAM=$(realpath build/cpu/train_gpt2)
@@ -27,7 +26,7 @@ for run in adamw 1-bit; do
     echo "running $run, $steps steps" >&2
     flags=()
     [ "$run" = adamw ] || flags=(--optimizer onebit-adam --onebit-freeze-step "$freeze")
-    on_first_host scripts/run_two_nodes.sh -i "$work/bible_train_*.bin" -j "$work/bible_val_*.bin" \
+    on_first_host scripts/run_two_nodes.sh -i "data/bible/bible_train_*.bin" -j "data/bible/bible_val_*.bin" \
         -e custom:l=4,h=4,c=256,t=128 -b 4 -t 128 -x "$steps" -v $((steps / 10)) --val-tokens 16384 --shuffle \
         --lr 1e-3 -u $((steps / 10)) --threads 1 -o "$work/$run" ${flags[@]+"${flags[@]}"} >"$work/$run.txt" 2>&1 ||
         { tail -n 5 "$work/$run.txt" >&2; exit 1; }
