@@ -21,7 +21,7 @@ data=data/bible
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 mkdir -p runs
-export OMP_WAIT_POLICY=passive
+export OMP_WAIT_POLICY=passive RANKS=4 PROGRAM=build/cpu/train_gpt2
 freeze=$((steps * 3 / 10))
 onebit=(--optimizer onebit-adam --onebit-freeze-step "$freeze")
 for ((seed = 1; seed <= seeds; seed++)); do
@@ -29,9 +29,9 @@ for ((seed = 1; seed <= seeds; seed++)); do
         flags=()
         [ $run = adamw ] || flags=("${onebit[@]}")
         [ $run = frozen ] && flags+=(--onebit-bits 32)
-        mpirun --bind-to none --oversubscribe -np 4 build/cpu/train_gpt2 -i "$data/bible_train_*.bin" \
-            -j "$data/bible_val_*.bin" -e custom:l=4,h=4,c=128,t=128 -b 4 -t 128 -x "$steps" -v $((steps / 20)) \
-            --shuffle --lr 3e-3 -u $((steps / 5)) -q 0 --threads 1 --seed $seed -o "$out/$run-$seed" "${flags[@]}" \
+        scripts/run_one_node.sh -i "$data/bible_train_*.bin" -j "$data/bible_val_*.bin" \
+            -e custom:l=4,h=4,c=128,t=128 -b 4 -t 128 -x "$steps" -v $((steps / 20)) --shuffle --lr 3e-3 \
+            -u $((steps / 5)) -q 0 --threads 1 --seed $seed -o "$out/$run-$seed" "${flags[@]}" \
             >"$out/$run-$seed.txt" 2>&1 || { tail -n 5 "$out/$run-$seed.txt" >&2; exit 1; }
         jq -r 'select(.event == "val") | [.step, .loss] | @tsv' "$out/$run-$seed/log.jsonl" >"$out/$run-$seed.val"
     done
