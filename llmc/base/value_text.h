@@ -18,6 +18,10 @@ std::string text_of_number(Number value) {
     char text[64];
     return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
+// "1 minute", "2.5 minutes"
+inline std::string minutes_text(double minutes) {
+    return text_of_number(minutes) + (minutes == 1 ? " minute" : " minutes");
+}
 
 // Throws Error that names the flag if the whole text is not a number in this range.
 template <class Number>

@@ -59,7 +59,7 @@ double share_of_time(double seconds, const Options& o) {
 }
 
 std::string length_of(const Schedule& schedule, const Options& o) {
-    return o.is_timed() ? text_of_number(o.max_minutes) + " minutes" : counted(schedule.total_steps, "step");
+    return o.is_timed() ? minutes_text(o.max_minutes) : counted(schedule.total_steps, "step");
 }
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of

@@ -111,7 +111,7 @@ StartupItem training_item(const RunPlan& plan) {
     std::string lines;
     if (plan.setup.training)
         lines += "training: " +
-                 (timed ? text_of_number(plan.control.max_minutes) + " minutes, steps"
+                 (timed ? minutes_text(plan.control.max_minutes) + ", steps"
                         : with_commas(plan.total_steps, "step")) +
                  " of " + with_commas(plan.step_tokens, "token") +
                  ", micro-batches per step: " + std::to_string(plan.micro_batches) + '\n';
