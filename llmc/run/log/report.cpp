@@ -289,6 +289,9 @@ void Report::validation(std::int64_t step, double loss, std::int64_t targets, do
                  only_evaluates() ? (" | " + counted(targets, "target")).c_str() : health.best ? " | best" : ""));
     write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", health.best}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
+    if (prints_ && step == first_step_ && seconds > 0.1 * 60 * lines_.max_minutes && lines_.max_minutes > 0)
+        print_stderr("note: a validation takes " + clock_text(seconds) + " of the " +
+                     minutes_text(lines_.max_minutes) + ": --val-tokens makes it shorter");
     warn(step, health.warning);
 }
 

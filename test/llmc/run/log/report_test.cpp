@@ -56,6 +56,17 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
     CHECK(printed([] { Report("", 100, false).step(step_of(2)); }).empty());
 }
 
+TEST_CASE("a note says that validations take a tenth of a run's time or more", "[report]") {
+    const auto notes = [](double seconds) {
+        Report report("", 0, true, false, {.max_minutes = 1});
+        return written_to(STDERR_FILENO, [&] {
+            for (const int step : {0, 12}) report.validation(step, 5.5, 1000, seconds, {});
+        });
+    };
+    CHECK(notes(7) == "note: a validation takes 0:07 of the 1 minute: --val-tokens makes it shorter\n");
+    CHECK(notes(5).empty());
+}
+
 TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]") {
     const ScratchFolder folder;
     const std::string out = (folder.path() / "run").string(), text = printed([&] {
