@@ -107,15 +107,6 @@ class Run:
     def of(self, kind):
         return [event for event in self.events if event['event'] == kind]
 
-    def total_steps(self):
-        return number(self.start.get('total_steps'))
-
-    def seconds_of_run(self):
-        """Of a run whose length is a time: --max-minutes, in seconds."""
-        options = self.start.get('options')
-        minutes = number(options.get('max-minutes')) if isinstance(options, dict) else None
-        return 60 * minutes if minutes is not None else None
-
     def tokens_per_step(self):
         return number(self.start.get('tokens_per_step'))
 
