@@ -17,7 +17,7 @@ check() {  # WHAT COMMAND...
 export OMP_WAIT_POLICY=passive
 "$build/tokenize" -o "$work" --name t --hold-out 2 README.md llmc/RUNS.md scripts/README.md >/dev/null
 train=("$build/train_gpt2" -i "$work/t_train_*.bin" -j "$work/t_val_*.bin" -e custom:l=1,h=2,c=32,t=32 -b 2 -t 32
-    --val-tokens 256 --tune=off --epochs 1000)
+    --val-tokens 256 --tune=off)
 sweep() { dev/sweep.sh -o "$work/sweep" --seeds '1 2' --jobs 2 "$@"; }
 
 small=(--vary '--lr 1e-3 1e-2' --vary '-u 0 5' -- "${train[@]}" -x 20)
