@@ -12,8 +12,8 @@
 #
 # An interrupted program writes a checkpoint. So the same command finishes a sweep that was stopped: finished runs are
 # skipped, others resumed. A run that fails, for example because its loss is no longer finite, counts as worst; its
-# output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds. Exit status 1: a run failed;
-# 2: wrong arguments; 130: interrupted.
+# output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds. Exit status 1: a run failed
+# or has no validation loss; 2: wrong arguments; 130: interrupted.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -28,6 +28,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
             read -ra words <<<"$2"
             [ ${#words[@]} -ge 2 ] && [[ ${words[0]} = -* ]] ||
                 refuse "--vary is \"$2\"; expected a flag and values; $see"
+            [ "${words[0]}" != --seed ] || refuse "--vary is \"$2\"; expected --seeds for this flag; $see"
             varied+=("$2")
             ;;
         --seeds) seeds=$2 ;;
@@ -39,11 +40,11 @@ done
 [ -n "$out" ] || refuse "-o is not given; expected the folder of the sweep; $see"
 [ ${#varied[@]} -gt 0 ] || refuse "--vary is not given; expected a flag and its values; $see"
 [ $# -ge 2 ] || refuse "expected -- and the program with its flags, after the options; $see"
+[ -n "${seeds// /}" ] || refuse "--seeds is \"$seeds\"; expected numbers; $see"
 # shellcheck disable=SC2086
 whole_numbers "$jobs" "$plotted" $seeds
 shift
 command -v "$1" >/dev/null || refuse "\"$1\" is not a program; $see"
-mkdir -p "$out"
 threads=()
 [[ " $* " = *" --threads"[\ =]* ]] || threads=(--threads $(($(nproc) > jobs ? $(nproc) / jobs : 1)))
 
@@ -57,6 +58,10 @@ for one in "${varied[@]}"; do
     done
     combinations=("${longer[@]}")
 done
+# shellcheck disable=SC2086
+twice=$(printf '%s\n' $seeds "${combinations[@]}" | sort | uniq -d)
+[ -z "$twice" ] || refuse "\"${twice%%$'\n'*}\" is given twice; $see"
+mkdir -p "$out"
 # name_of FLAGS: "lr=3e-3,weight-decay=0.1"
 name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
 finished() { [ -e "$1/log.jsonl" ] && [[ $(jq -rs 'last | .reason // ""' "$1/log.jsonl") == "all steps "* ]]; }
@@ -93,13 +98,14 @@ def events_of(log):
         return [json.loads(line) for line in log.open()] or [{}]
     except (OSError, ValueError):  # not started, or killed
         return [{}]
-rows = []
+rows, unvalidated = [], False
 for name in (re.sub(r"(^| )-+", ",", flags)[1:].replace(" ", "=").replace("/", "_") for flags in combinations):
     losses, seconds = [], 0
     for seed in seeds.split():
         events = events_of(Path(out, f"{name},seed={seed}", "log.jsonl"))
         finished = str(events[-1].get("reason")).startswith("all steps ")
         last = [event["loss"] for event in events if event.get("event") == "val"][-1:] if finished else []
+        unvalidated |= finished and not last
         losses.append(math.inf if last in ([], [None]) else last[0])
         seconds += sum(event["seconds"] for event in events if finished and event["event"] == "end")
     rows.append((sum(losses) / len(losses), max(losses) - min(losses), seconds / 60 / len(losses), losses, name))
@@ -112,6 +118,10 @@ for mean, spread, minutes, losses, name in rows:
 Path(out, "table.md").write_text(table)
 print(table, end="", flush=True)
 best = [f"{out}/{name},seed={seeds.split()[0]}" for mean, *_, name in rows[:int(plotted)] if mean < math.inf]
-if best: subprocess.run([plot, *best, "--x", "tokens", "-o", f"{out}/plot.png"], stdout=subprocess.DEVNULL, check=True)
+draw = [plot, *best, "--x", "tokens", "-o", f"{out}/plot.png"]
+if best and subprocess.run(draw, stdout=subprocess.DEVNULL).returncode:
+    print(f"note: no {out}/plot.png", file=sys.stderr)
+if unvalidated:
+    sys.exit("error: a run has no validation loss; expected -j, and -v above 0, among the program's flags")
 sys.exit(rows[-1][0] == math.inf)
 PYTHON

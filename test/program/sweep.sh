@@ -63,6 +63,16 @@ dev/sweep.sh -o "$work/bad" --seeds 1 --vary '--lr 1e-3 1000' -- "${train[@]}" -
 check "a failed run" test $? = 1
 check "its row, last" grep -q '^| `lr=1000` | failed | - | ' <(tail -n 1 "$work/bad/table.md")
 check "its output" grep -q '^error: ' "$work/bad/lr=1000,seed=1.txt"
+# Runs without a validation loss, and without a plot.
+dev/sweep.sh -o "$work/unvalidated" --seeds "1 2" "${small[@]}" -v 0 >"$work/out" 2>&1
+check "no validation losses" test $? = 1
+check "their row" grep -q '^| `lr=1e-3,u=0` | failed | - | [0-9.]* | failed, failed |$' "$work/out"
+says "the last line" "$(tail -n 1 "$work/out")" "error: a run has no validation loss"
+rm "$work/sweep/plot.png"
+mkdir "$work/sweep/plot.png"
+sweep "${small[@]}" >"$work/out" 2>&1
+check "without a plot" test $? = 0
+says "the last line" "$(tail -n 1 "$work/out")" "note: no $work/sweep/plot.png"
 
 refuses() {  # EXPECTED ARGUMENTS...
     local expected=$1 said status=0
@@ -76,6 +86,10 @@ refuses '--vary is "--lr"; expected a flag and values' -o "$work/x" --vary --lr 
 refuses '--vary is not given; expected a flag and its values' -o "$work/x" -- true x
 refuses 'expected -- and the program with its flags, after the options' -o "$work/x" --vary '--lr 1'
 refuses '"absent" is not a program' -o "$work/x" --vary '--lr 1' -- absent x
+refuses '--seeds is ""; expected numbers' -o "$work/x" --vary '--lr 1' --seeds '' -- true x
+refuses '"1" is given twice' -o "$work/x" --vary '--lr 1' --seeds '1 2 1' -- true x
+refuses '"--lr 1" is given twice' -o "$work/x" --vary '--lr 1 2 1' -- true x
+refuses '--vary is "--seed 1 2"; expected --seeds for this flag' -o "$work/x" --vary '--seed 1 2' -- true x
 refuses '"two" is not a positive integer' -o "$work/x" --vary '--lr 1' --seeds '1 two' -- true x
 [ $failed = 0 ] && echo "sweeps train, resume, tabulate and refuse correctly"
 exit $failed
