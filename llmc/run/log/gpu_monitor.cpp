@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "kernels/base/start_thread.h"
 #include "llmc/base/standard_streams.h"
 
 namespace llmc {
