@@ -115,7 +115,8 @@ TEST_CASE("ranks that write parts of checkpoints must share the output folder", 
     fs::create_directories(folder.path("other"));
     folder.script("elsewhere", "cd '" + folder.path("other") + "' && exec '" + program("train_gpt2") + "' \"$@\"\n");
     const auto [flags, refused] = GENERATE(table<Texts, bool>({
-        {Texts{}, false}, {Texts{"-z", "1"}, true}, {Texts{"--optimizer", "muon"}, true}}));
+        {Texts{}, false}, {Texts{"-z", "1"}, true}, {Texts{"--optimizer", "muon"}, true},
+        {Texts{"-z", "1", "--eval-only"}, false}}));  // which writes no checkpoints
     const Texts all = folder.flags(Texts{"-x", "1", "-v", "0", "-o", "own"} + flags);
     Ranks ranks(folder, all, all, {"-wdir", folder.path()}, folder.path("elsewhere"));
     const Result ended = ranks.end();

@@ -100,7 +100,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
 // checkpoint can be written to folders of the same name on several hosts.
 void require_shared_output(const RunPlan& plan, const Options& options, Communicator& ranks) {
     constexpr double kPatience = 5;  // seconds; a network file system may show other hosts a new file later
-    if (options.output_dir.empty() || ranks.size() == 1) return;
+    if (!plan.control.saves || ranks.size() == 1) return;
     const bool writes =
         ranks.rank() > 0 && CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) > 0;
     const std::filesystem::path file = std::filesystem::path(options.output_dir) /
