@@ -25,7 +25,7 @@ struct Info {
     std::optional<double> peak_flops_bf16, peak_flops_tf32, peak_flops_fp32;
 };
 
-// Selects the device of this process and the number of CPU threads. Throws Error if the machine has no such device.
+// Selects the device of this process and the number of CPU threads. Throws Error if the machine does not have it.
 Info open(int threads, int index = 0);  // threads <= 0: every core that this process may use; index: GPU index
 
 // Whether this build runs its kernels on a GPU.

@@ -23,7 +23,7 @@ public:
 [[noreturn]] void fail_as_unreadable(const std::string& what, int fault = errno, Blame blame = Blame::input);
 // What a user can do about an errno value.
 std::string advice_after(int fault);
-// Whether the errno value says that there is no such file.
+// Whether the errno value means that the file does not exist.
 bool means_missing(int fault);
 
 // The status of a file or folder; nullopt: it is missing. Throws UnreadableError if stat() fails otherwise.

@@ -59,9 +59,8 @@ bool is_model_name(const std::string& init);
 // gets the same, for which rank 0 alone reads the files. Throws Error as newest_model().
 NewestModel model_of_init(const std::string& init, Communicator& ranks);
 
-// `model`: of model_of_init(), or the folder for --resume. Throws Error if there is no such model, if its vocabulary
-// differs from the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than
-// --seq-len.
+// `model`: of model_of_init(), or the folder for --resume. Throws Error if it does not exist, if its vocabulary differs
+// from the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than --seq-len.
 StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary);
 
 // table.elements() floats: from the checkpoint, or by --seed.
