@@ -168,7 +168,7 @@ void run(const cxxopts::ParseResult& given) {
         return llmc::parse_number("--" + flag, given[flag].as<std::string>(), least, most);
     };
     constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
-    llmc::TextCorpusOptions options = {
+    llmc::TextCorpusSettings settings = {
         .files = given.count("files") ? given["files"].as<std::vector<std::string>>() : std::vector<std::string>{},
         .output_dir = given["output-dir"].as<std::string>(),
         .name = given["name"].as<std::string>(),
@@ -181,17 +181,17 @@ void run(const cxxopts::ParseResult& given) {
         .field = given["field"].as<std::string>(),
         .threads = int(number("threads", 0, 1024)),
     };
-    const llmc::Vocabulary vocabulary = options.tokenizer->vocabulary();
+    const llmc::Vocabulary vocabulary = settings.tokenizer->vocabulary();
     llmc::TextCorpusSummary summary;
     double seconds = 0;
     end_on_signals();
     try {
         llmc::ProgressLine line(true, 10);
-        options.progress = [&](const llmc::TextCorpusProgress& progress) {
+        settings.progress = [&](const llmc::TextCorpusProgress& progress) {
             if (signal_taken != 0) throw Interrupted{};
             show(line, progress);
         };
-        summary = llmc::write_text_corpus(options);
+        summary = llmc::write_text_corpus(settings);
         seconds = std::max(line.seconds(), 1e-9);
     } catch (const Interrupted&) {
         std::signal(signal_taken, SIG_DFL);
@@ -208,7 +208,7 @@ void run(const cxxopts::ParseResult& given) {
     if (summary.tails)
         std::cout << "note:       fewer than " << kFewDocuments
                   << " documents, so the last tenth of every file is held out (--hold-out)\n";
-    const std::int64_t parts = std::ssize(options.files) * (summary.tails ? 2 : 1);
+    const std::int64_t parts = std::ssize(settings.files) * (summary.tails ? 2 : 1);
     for (const char* const flag : {"document-start", "document-key"})
         if (given.count(flag) && summary.train.documents + summary.val.documents == parts)
             std::cout << "note:       every file is one document, because no line matches --" << flag << '\n';

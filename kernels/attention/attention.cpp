@@ -82,7 +82,7 @@ std::vector<AttentionForm> attention_forms(const std::vector<AttentionMethod>& m
 }
 
 struct Attention::State {
-    AttentionOptions options;
+    AttentionSettings settings;
     AttentionBuild build = attention_build();
     CudnnAttention cudnn{};
     struct Decision {
@@ -100,12 +100,12 @@ struct Attention::State {
     }
     // Key of stored results: the problem, and everything that determines the candidates.
     std::string key(const AttentionProblem& problem) const {
-        return name_of(options.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + text_of(problem.shape) +
-               (problem.backward ? ", both passes" : ", forward") + (options.deterministic ? ", deterministic" : "");
+        return name_of(settings.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + text_of(problem.shape) +
+               (problem.backward ? ", both passes" : ", forward") + (settings.deterministic ? ", deterministic" : "");
     }
     std::vector<AttentionForm> forms(const AttentionProblem& problem) const {
-        return attention_forms(attention_candidates(options.method, build, problem.dtype, problem.shape.head_size),
-                               problem.backward, options.deterministic);
+        return attention_forms(attention_candidates(settings.method, build, problem.dtype, problem.shape.head_size),
+                               problem.backward, settings.deterministic);
     }
 
     static CudnnPass backward_pass(bool deterministic) {
@@ -117,7 +117,7 @@ struct Attention::State {
         return {CudnnPass::forward, backward_pass(form.deterministic)};
     }
     std::size_t max_workspace_bytes() const {
-        return options.method == AttentionMethod::cudnn ? std::size_t(-1) : kAutomaticWorkspace;
+        return settings.method == AttentionMethod::cudnn ? std::size_t(-1) : kAutomaticWorkspace;
     }
     std::size_t workspace_bytes(const AttentionForm& form, const AttentionProblem& problem) const {
         std::size_t most = 0;
@@ -142,7 +142,7 @@ struct Attention::State {
     // The stored algorithm, if it can be used.
     std::optional<AttentionPlan> chosen(const AttentionProblem& problem, const std::vector<AttentionForm>& forms) {
         const TunedAlgorithm* const known =
-            options.tuned && forms.size() > 1 ? options.tuned->find(library(), key(problem)) : nullptr;
+            settings.tuned && forms.size() > 1 ? settings.tuned->find(library(), key(problem)) : nullptr;
         if (!known) return std::nullopt;
         for (const AttentionForm& form : forms)
             if (form.name() == known->taken && refusal(form, problem).empty()) {
@@ -150,7 +150,7 @@ struct Attention::State {
                 plan.times = known->why;
                 return plan;
             }
-        options.tuned->reject(library(), key(problem));
+        settings.tuned->reject(library(), key(problem));
         return std::nullopt;
     }
     AttentionPlan decide(const AttentionProblem& problem) {
@@ -167,7 +167,7 @@ struct Attention::State {
             if (form.method != AttentionMethod::cudnn) plan.why_not_cudnn = why_not_cudnn;
             return plan;
         }
-        refuse(options.method, "a method that supports this model and GPU; cuDNN's reason: " + why_not_cudnn,
+        refuse(settings.method, "a method that supports this model and GPU; cuDNN's reason: " + why_not_cudnn,
                "use auto, flash or plain");
     }
     const AttentionPlan& plan(const AttentionProblem& problem) {
@@ -199,7 +199,7 @@ struct Attention::State {
     // Times every supported form: forward and backward pass one after the other, as in training. Does nothing in fp32,
     // which has only one form.
     void choose(const AttentionProblem& problem, StreamRef stream) {
-        if (!options.tuned || !options.tuned->timing || problem.dtype != DType::bf16) return;
+        if (!settings.tuned || !settings.tuned->timing || problem.dtype != DType::bf16) return;
         std::vector<AttentionForm> supported;
         try {
             supported = forms(problem);
@@ -219,7 +219,7 @@ struct Attention::State {
             time_forms(problem, supported, refused, probe, stream);
         } catch (const Error& error) {
             if (!can_run(stream)) throw;
-            options.tuned->note(key(problem) + ": uses the first supported method; " + error.what());
+            settings.tuned->note(key(problem) + ": uses the first supported method; " + error.what());
         }
         cudnn.free_workspace();
         decisions.clear();
@@ -235,7 +235,7 @@ struct Attention::State {
             if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
         };
         const Timing timing =
-            time_candidates({int(supported.size()), name, run}, options.tuned->cache_bytes, stream);
+            time_candidates({int(supported.size()), name, run}, settings.tuned->cache_bytes, stream);
         if (timing.ranking.empty()) throw Error("every attention method failed" + timing.notes, Blame::runtime);
         const auto fastest = std::size_t(timing.ranking.front());
         std::string times;
@@ -244,12 +244,12 @@ struct Attention::State {
             std::snprintf(text, sizeof text, " %.3f ms", 1e3 * timing.seconds[i]);
             times += (i > 0 ? "; " : "") + supported[i].name() + text;
         }
-        options.tuned->keep(library(), key(problem),
+        settings.tuned->keep(library(), key(problem),
                             {supported[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
     }
 };
 
-Attention::Attention(const AttentionOptions& options) : state_(new State{options}) {}
+Attention::Attention(const AttentionSettings& settings) : state_(new State{settings}) {}
 Attention::~Attention() = default;
 Attention::Attention(Attention&&) noexcept = default;
 Attention& Attention::operator=(Attention&&) noexcept = default;
@@ -265,7 +265,7 @@ std::string Attention::describe(const AttentionProblem& problem) const {
                                                                : std::string(state_->build.plain);
     if (plan.method == AttentionMethod::cudnn && problem.backward)
         text += plan.deterministic ? ", deterministic" : ", not deterministic";
-    if (state_->build.choice && state_->options.method == AttentionMethod::automatic) text += ", selected by auto";
+    if (state_->build.choice && state_->settings.method == AttentionMethod::automatic) text += ", selected by auto";
     if (!plan.times.empty()) text += " (" + plan.times + ")";
     return plan.why_not_cudnn.empty() ? text : text + "; not cuDNN: " + plan.why_not_cudnn;
 }

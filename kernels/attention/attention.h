@@ -58,7 +58,7 @@ inline constexpr std::pair<std::string_view, AttentionMethod> kAttentionMethods[
 
 class TunedAlgorithms;
 
-struct AttentionOptions {
+struct AttentionSettings {
     AttentionMethod method = AttentionMethod::automatic;
     bool deterministic = true;   // false: also allow cuDNN's faster backward pass, whose last bits differ between runs
     TunedAlgorithms* tuned = nullptr;  // must outlive this object; nullptr: nothing is timed
@@ -87,12 +87,12 @@ struct AttentionPlan {
 // Owns cuDNN's handle, its workspace and the cached plans, one per shape. Not thread-safe.
 class Attention {
 public:
-    explicit Attention(const AttentionOptions& options = {});
+    explicit Attention(const AttentionSettings& settings = {});
     ~Attention();
     Attention(Attention&&) noexcept;
     Attention& operator=(Attention&&) noexcept;
 
-    // Autotuning: times all candidates on its own tensors, if options.tuned allows it and has no result yet.
+    // Autotuning: times all candidates on its own tensors, if settings.tuned allows it and has no result yet.
     // Synchronizes. Does nothing if there is only one candidate, no memory for the tensors, or plan() would throw.
     void choose(const AttentionProblem& problem, StreamRef stream);
     // Selects the method for one shape, using the autotuned result if there is one; allocates nothing. Throws Error

@@ -13,7 +13,7 @@
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
 //           float (Bf16Arithmetic).
-// Tuning    with options.tuned algorithms are autotuned, and stored ones are used again (kernels/tuning).
+// Tuning    with settings.tuned algorithms are autotuned, and stored ones are used again (kernels/tuning).
 // Work      2 * rows * in_channels * out_channels flops each.
 #pragma once
 #include <memory>
@@ -83,7 +83,7 @@ enum class Bf16Arithmetic { measure, native, widen };
 
 class TunedAlgorithms;
 
-struct MatmulOptions {
+struct MatmulSettings {
     bool tf32 = false;                               // GPUs: fp32 products on tensor cores with 10-bit mantissas
     Bf16Arithmetic bf16 = Bf16Arithmetic::measure;   // CPUs: `measure` times both once
     TunedAlgorithms* tuned = nullptr;  // outlives this; nullptr: the library's first algorithm, bf16 as measured here
@@ -92,7 +92,7 @@ struct MatmulOptions {
 // Owns the library's handles, its workspace and the plans, one per shape. Not thread-safe.
 class Matmul {
 public:
-    explicit Matmul(const MatmulOptions& options = {});
+    explicit Matmul(const MatmulSettings& settings = {});
     ~Matmul();
     Matmul(Matmul&&) noexcept;
     Matmul& operator=(Matmul&&) noexcept;

@@ -79,7 +79,7 @@ void run_plain(const ProductShape& shape, const Operands& operands, StreamRef st
 }  // namespace
 
 struct Matmul::State {
-    MatmulOptions options;
+    MatmulSettings settings;
     Library library = make_library();
     const std::size_t workspace_bytes = max_workspace_bytes();
     std::map<ProductShape, Plan> plans{};
@@ -92,7 +92,7 @@ struct Matmul::State {
         return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
                std::to_string(version % 100);
     }
-    bool tf32(DType dtype) const { return dtype == DType::fp32 && options.tf32; }
+    bool tf32(DType dtype) const { return dtype == DType::fp32 && settings.tf32; }
 
     Plan plan_of(const ProductShape& shape, const Operands& operands, const ChosenAlgorithm& chosen) const {
         Plan plan = cublaslt::describe(shape, operands, chosen.form);
@@ -149,7 +149,7 @@ struct Matmul::State {
         if (const auto known = plans.find(shape); known != plans.end()) return known->second;
         workspace.at_least(workspace_bytes);
         LibraryOfCall<Op> library_of_call(*this, shape, op, stream);
-        const auto chosen = choose_algorithm(shape, library_of_call, options.tuned, stream);
+        const auto chosen = choose_algorithm(shape, library_of_call, settings.tuned, stream);
         Plan plan;
         if (chosen) plan = plan_of(shape, operands_of(op), *chosen);
         else plan.by_library = false;
@@ -258,7 +258,7 @@ struct Matmul::State {
     }
     template <class T> bool half_is_faster(const SymmetricProduct<T>& op, StreamRef stream) {
         constexpr const char *kWhole = "whole", *kHalf = "half";
-        TunedAlgorithms* const tuned = options.tuned;
+        TunedAlgorithms* const tuned = settings.tuned;
         if (!tuned) return false;
         const std::string problem = std::string("symmetric product ") +
                                     (dtype_of<T> == DType::bf16 ? "bf16 " : tf32(DType::fp32) ? "tf32 " : "fp32 ") +
@@ -300,7 +300,7 @@ struct Matmul::State {
     }
 };
 
-Matmul::Matmul(const MatmulOptions& options) : state_(new State{options}) {}
+Matmul::Matmul(const MatmulSettings& settings) : state_(new State{settings}) {}
 Matmul::~Matmul() = default;
 Matmul::Matmul(Matmul&&) noexcept = default;
 Matmul& Matmul::operator=(Matmul&&) noexcept = default;

@@ -74,7 +74,7 @@ struct Matmul::State {
         std::string reason;
     };
 
-    MatmulOptions options;
+    MatmulSettings settings;
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
     std::map<Shape, Plan> plans;
@@ -227,7 +227,7 @@ struct Matmul::State {
 
     // The stored choice for this processor and library; otherwise times both if that is allowed.
     Bf16Choice choose_bf16() {
-        if (options.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as requested"};
+        if (settings.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as requested"};
         constexpr int kRows = 256, kChannels = 768;
         try {
             plan_for({Product::forward, DType::bf16, kRows, kChannels, kChannels, false, false, omp_get_max_threads()},
@@ -235,8 +235,8 @@ struct Matmul::State {
         } catch (const dnnl::error&) {
             return {false, "widened to fp32, because oneDNN has no bf16 products for this processor"};
         }
-        if (options.bf16 == Bf16Arithmetic::native) return {true, "multiplied natively as requested"};
-        TunedAlgorithms* const tuned = options.tuned;
+        if (settings.bf16 == Bf16Arithmetic::native) return {true, "multiplied natively as requested"};
+        TunedAlgorithms* const tuned = settings.tuned;
         const std::string problem = "arithmetic of bf16 products";
         if (const TunedAlgorithm* known = tuned ? tuned->find(library_name(), problem) : nullptr) {
             if (known->taken == kNative || known->taken == kWidened)
@@ -281,7 +281,7 @@ struct Matmul::State {
     }
 };
 
-Matmul::Matmul(const MatmulOptions& options) try : state_(new State{options}) {
+Matmul::Matmul(const MatmulSettings& settings) try : state_(new State{settings}) {
 } catch (const dnnl::error& error) {
     fail_in_library("an engine for the CPU", error.message, error.status);
 }

@@ -13,30 +13,30 @@
 namespace llmc {
 namespace {
 
-RowNumbers number_rows(const ShardSet& shards, const DataLoaderOptions& options) {
-    check(options.shape);
-    const std::int64_t seq_len = options.shape.seq_len;
+RowNumbers number_rows(const ShardSet& shards, const DataLoaderSettings& settings) {
+    check(settings.shape);
+    const std::int64_t seq_len = settings.shape.seq_len;
     std::vector<std::int64_t> rows;
     for (const Shard& shard : shards.shards())
-        rows.push_back((shard.tokens() - 1 + (options.pad ? seq_len - 1 : 0)) / seq_len);
+        rows.push_back((shard.tokens() - 1 + (settings.pad ? seq_len - 1 : 0)) / seq_len);
     return RowNumbers(rows);
 }
 
 }  // namespace
 
-DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
-    : shards_(shards), options_(options), rows_(number_rows(shards, options)) {
-    const BatchShape& shape = options_.shape;
+DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& settings)
+    : shards_(shards), settings_(settings), rows_(number_rows(shards, settings)) {
+    const BatchShape& shape = settings_.shape;
     const std::int64_t seq_len = shape.seq_len;
-    require(options_.micro_batches >= 1, "micro-batches per step", options_.micro_batches, "at least 1");
+    require(settings_.micro_batches >= 1, "micro-batches per step", settings_.micro_batches, "at least 1");
     std::int64_t tokens_per_step;
-    require(!__builtin_mul_overflow(shape.global_positions(), std::int64_t(options_.micro_batches), &tokens_per_step),
-            "micro-batches per step", options_.micro_batches, "few enough that the tokens of a step fit in 64 bits");
+    require(!__builtin_mul_overflow(shape.global_positions(), std::int64_t(settings_.micro_batches), &tokens_per_step),
+            "micro-batches per step", settings_.micro_batches, "few enough that the tokens of a step fit in 64 bits");
     rows_per_step_ = tokens_per_step / seq_len;
     targets_ = shards_.tokens() - shards_.size();  // the first token of a shard is not a target
 
     const std::int64_t rows = rows_.total();
-    if (options_.pad) {
+    if (settings_.pad) {
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
         rows_per_epoch_ = round_up(rows, rows_per_step_);
@@ -50,7 +50,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
         rows_per_epoch_ = rows;
     }
     current_.batch = Batch(shape);
-    if (options_.prefetch) {
+    if (settings_.prefetch) {
         ahead_.batch = Batch(shape);
         prefetch_ = std::make_unique<BackgroundTask>([this] { ahead_.after = fill(ahead_.batch, next_); });
     }
@@ -62,14 +62,14 @@ LoaderPosition DataLoader::moved(LoaderPosition at, std::int64_t rows) const {
 }
 
 LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
-    const auto [micro_batch, seq_len, rank, world] = options_.shape;
+    const auto [micro_batch, seq_len, rank, world] = settings_.shape;
     batch.from = at;
     std::optional<Permutation> shuffled;
     LoaderPosition next = moved(at, std::int64_t(rank) * micro_batch);
     std::int64_t count;
     for (std::int64_t row = 0; row < micro_batch; row += count, next = moved(next, count)) {
-        if (options_.shuffle_seed && (!shuffled || next.row == 0))
-            shuffled.emplace(rows_.total(), *options_.shuffle_seed, std::uint64_t(next.epoch));
+        if (settings_.shuffle_seed && (!shuffled || next.row == 0))
+            shuffled.emplace(rows_.total(), *settings_.shuffle_seed, std::uint64_t(next.epoch));
         RowNumbers::Place place{.shard = 0, .row = 0, .left = rows_per_epoch_ - next.row};
         const bool has_tokens = next.row < rows_.total();
         if (has_tokens) place = rows_.find(shuffled ? (*shuffled)(next.row) : next.row);
@@ -82,10 +82,10 @@ LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
         fill_rows(shard, first, valid, std::span(batch.inputs).subspan(begin, length),
                   std::span(batch.targets).subspan(begin, length));
     }
-    if (options_.mask_document_start) ignore_document_starts(batch, shards_.vocabulary().end_of_text);
-    if (options_.mask_document_start || options_.pad) count_valid_targets(batch);
-    else batch.valid_targets = options_.shape.positions();
-    return moved(at, options_.shape.global_rows());
+    if (settings_.mask_document_start) ignore_document_starts(batch, shards_.vocabulary().end_of_text);
+    if (settings_.mask_document_start || settings_.pad) count_valid_targets(batch);
+    else batch.valid_targets = settings_.shape.positions();
+    return moved(at, settings_.shape.global_rows());
 }
 
 const Batch& DataLoader::next() {
@@ -125,11 +125,11 @@ std::int64_t DataLoader::rows_in(std::int64_t epochs) const {
 std::int64_t DataLoader::steps_in(std::int64_t epochs) const { return rows_in(epochs) / rows_per_step_; }
 
 std::int64_t DataLoader::dropped_per_epoch() const {
-    return options_.pad ? 0 : targets_ - rows_.total() * options_.shape.seq_len;
+    return settings_.pad ? 0 : targets_ - rows_.total() * settings_.shape.seq_len;
 }
 
 std::int64_t DataLoader::dropped_after(std::int64_t epochs) const {
-    return rows_in(epochs) % rows_per_step_ * options_.shape.seq_len;
+    return rows_in(epochs) % rows_per_step_ * settings_.shape.seq_len;
 }
 
 }  // namespace llmc

@@ -26,7 +26,7 @@
 
 namespace llmc {
 
-struct DataLoaderOptions {
+struct DataLoaderSettings {
     BatchShape shape;
     int micro_batches = 1;                     // accumulated per step on each rank
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
@@ -39,7 +39,7 @@ class DataLoader {
 public:
     // `shards` must outlive the loader. Throws Error if the data has fewer rows than a step; with padding, if it has no
     // target.
-    DataLoader(const ShardSet& shards, const DataLoaderOptions& options);
+    DataLoader(const ShardSet& shards, const DataLoaderSettings& settings);
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
@@ -64,7 +64,7 @@ private:
     std::int64_t rows_in(std::int64_t epochs) const;
 
     const ShardSet& shards_;
-    DataLoaderOptions options_;
+    DataLoaderSettings settings_;
     RowNumbers rows_;
     std::int64_t rows_per_step_ = 0, targets_ = 0;
     std::int64_t rows_per_epoch_ = 0;  // with padding: rounded up to full steps

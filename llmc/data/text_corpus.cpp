@@ -24,31 +24,31 @@ namespace fs = std::filesystem;
 constexpr std::size_t kReadBytes = 1 << 18, kBatchBytes = 1 << 18, kProbedBytes = 8192;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-bool is_jsonl(const TextCorpusOptions& options, std::string_view path) {
+bool is_jsonl(const TextCorpusSettings& settings, std::string_view path) {
     if (is_parquet(path)) return true;
-    if (options.format != TextFormat::automatic) return options.format == TextFormat::jsonl;
+    if (settings.format != TextFormat::automatic) return settings.format == TextFormat::jsonl;
     for (const std::string_view end : {".gz", ".zst"})
         if (path.ends_with(end)) path.remove_suffix(end.size());
     return path.ends_with(".jsonl") || path.ends_with(".ndjson");
 }
 
-void check(const TextCorpusOptions& options) {
-    require(!options.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
-    require(!options.output_dir.empty(), "the output folder", "empty", "a folder", "set --output-dir");
-    require(!options.name.empty() && options.name.find('/') == std::string::npos, "the name of the shards",
-            '"' + options.name + '"', "a name without '/'", "change --name");
+void check(const TextCorpusSettings& settings) {
+    require(!settings.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
+    require(!settings.output_dir.empty(), "the output folder", "empty", "a folder", "set --output-dir");
+    require(!settings.name.empty() && settings.name.find('/') == std::string::npos, "the name of the shards",
+            '"' + settings.name + '"', "a name without '/'", "change --name");
     require(
-        options.hold_out >= 2 || options.hold_out == 0, "--hold-out", options.hold_out,
+        settings.hold_out >= 2 || settings.hold_out == 0, "--hold-out", settings.hold_out,
         "N >= 2: every N-th document is held out for validation, the others are for training; or 0: none");
-    require(options.threads >= 0 && options.threads <= 1024, "--threads", options.threads,
+    require(settings.threads >= 0 && settings.threads <= 1024, "--threads", settings.threads,
             "0 to 1024; 0: one per hardware thread");
-    require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
-            "--shard-tokens", options.shard_tokens, "2 to 2147483647");
-    const bool any_jsonl = std::any_of(options.files.begin(), options.files.end(),
-                                       [&](const std::string& path) { return is_jsonl(options, path); });
-    require(!any_jsonl || options.documents.is_whole_text(), "--document-start or --document-key",
+    require(settings.shard_tokens >= 2 && settings.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
+            "--shard-tokens", settings.shard_tokens, "2 to 2147483647");
+    const bool any_jsonl = std::any_of(settings.files.begin(), settings.files.end(),
+                                       [&](const std::string& path) { return is_jsonl(settings, path); });
+    require(!any_jsonl || settings.documents.is_whole_text(), "--document-start or --document-key",
             "set for lines of JSON", "neither, as every line is a document", "leave it out, or set --format text");
-    require(any_jsonl || options.field == "text", "--field", in_quotes(options.field) + " without lines of JSON",
+    require(any_jsonl || settings.field == "text", "--field", in_quotes(settings.field) + " without lines of JSON",
             "a file NAME.jsonl or NAME.parquet, or --format jsonl");
 }
 
@@ -73,8 +73,8 @@ bool is_pipe(const std::string& path) {  // can be opened only once
 
 // Checks all files before anything is written: otherwise a missing file would be reported only after all previous ones
 // were read. Pipes are not checked.
-void check_files(const TextCorpusOptions& options) {
-    for (const std::string& path : options.files) {
+void check_files(const TextCorpusSettings& settings) {
+    for (const std::string& path : settings.files) {
         if (is_pipe(path)) continue;
         const TextSource source(path);
         require(source.bytes_in_all() > 0, "text file " + path, "empty", "at least one byte", "leave it out");
@@ -85,25 +85,25 @@ void check_files(const TextCorpusOptions& options) {
 std::vector<char> room_for_text() { return std::vector<char>(kReadBytes + 1); }
 
 // The bytes of text of each file if their tails are held out; otherwise empty.
-std::vector<std::int64_t> sizes_for_tails(const TextCorpusOptions& options) {
+std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {
     std::vector<std::int64_t> sizes;
-    if (options.hold_out == 0 || options.tail_below == 0) return sizes;
+    if (settings.hold_out == 0 || settings.tail_below == 0) return sizes;
     std::vector<char> room = room_for_text();
     std::int64_t documents = 0;
-    for (const std::string& path : options.files) {
-        if (is_pipe(path) || is_jsonl(options, path)) return {};
+    for (const std::string& path : settings.files) {
+        if (is_pipe(path) || is_jsonl(settings, path)) return {};
         TextSource source(path);
-        DocumentStream stream(options.documents, [&](std::string_view, bool begins) { documents += begins; });
+        DocumentStream stream(settings.documents, [&](std::string_view, bool begins) { documents += begins; });
         sizes.push_back(0);
         while (const std::size_t got = source.read(std::span(room).first(kReadBytes))) {
             stream.append({room.data(), got});
             sizes.back() += std::int64_t(got);
-            if (documents >= options.tail_below) return {};
-            if (options.progress) options.progress({});
+            if (documents >= settings.tail_below) return {};
+            if (settings.progress) settings.progress({});
         }
         stream.end();
     }
-    return documents < options.tail_below ? sizes : std::vector<std::int64_t>{};
+    return documents < settings.tail_below ? sizes : std::vector<std::int64_t>{};
 }
 
 // The length of the part of `text` before the tail of its file, or npos if that starts later: the tail follows the
@@ -140,14 +140,14 @@ private:
 
 constexpr const char* kSplits[] = {"_train", "_val"};
 
-std::string prefix_of(const TextCorpusOptions& options, const char* split) {
-    return (fs::path(options.output_dir) / (options.name + split)).string();
+std::string prefix_of(const TextCorpusSettings& settings, const char* split) {
+    return (fs::path(settings.output_dir) / (settings.name + split)).string();
 }
 
 class SplitWriter {
 public:
-    SplitWriter(const TextCorpusOptions& options, const char* split)
-        : shards_(prefix_of(options, split), options.tokenizer->vocabulary(), options.shard_tokens) {}
+    SplitWriter(const TextCorpusSettings& settings, const char* split)
+        : shards_(prefix_of(settings, split), settings.tokenizer->vocabulary(), settings.shard_tokens) {}
 
     void append(std::span<const std::uint16_t> ids, std::int64_t bytes) {
         shards_.append(ids);
@@ -170,14 +170,14 @@ private:
 // Reads files, divides them into batches, and writes the ids from the pool, all on one thread.
 class CorpusWriter {
 public:
-    explicit CorpusWriter(const TextCorpusOptions& options)
-        : options_(options),
-          threads_(options.threads > 0 ? options.threads : omp_get_num_procs()),
-          train_(options, kSplits[0]),
-          val_(options, kSplits[1]),
-          sizes_(sizes_for_tails(options)),
-          pool_(*options.tokenizer, options.files, options.field, threads_) {
-        for (const std::string& path : options.files) {
+    explicit CorpusWriter(const TextCorpusSettings& settings)
+        : settings_(settings),
+          threads_(settings.threads > 0 ? settings.threads : omp_get_num_procs()),
+          train_(settings, kSplits[0]),
+          val_(settings, kSplits[1]),
+          sizes_(sizes_for_tails(settings)),
+          pool_(*settings.tokenizer, settings.files, settings.field, threads_) {
+        for (const std::string& path : settings.files) {
             std::error_code unknown;
             const auto size = fs::file_size(path, unknown);
             if (unknown || is_parquet(path)) {
@@ -189,22 +189,22 @@ public:
     }
 
     TextCorpusSummary write() {
-        for (file_ = 0; file_ < options_.files.size(); ++file_) read_file();
+        for (file_ = 0; file_ < settings_.files.size(); ++file_) read_file();
         submit();
         while (!pool_.empty()) write_oldest();
         require(sizes_.empty() || held_out_documents_ > 0, "the text", "too short to hold out its last tenth",
                 "a line end in the last tenth of a file", "add text, or set --hold-out to a number of documents");
         require(
-            held_out_documents_ > 0 || options_.hold_out == 0, "number of documents", documents_,
-            "at least the " + std::to_string(options_.hold_out) + " of --hold-out, so that one is left for validation",
+            held_out_documents_ > 0 || settings_.hold_out == 0, "number of documents", documents_,
+            "at least the " + std::to_string(settings_.hold_out) + " of --hold-out, so that one is left for validation",
             std::string("lower --hold-out (0: none), or split the text with --document-key or --document-start") +
                 (summary_.crlf_lines > 0 ? "; a line that ends with CR LF is not blank: convert them to LF with sed "
                                            "'s/\\r$//'"
                                          : ""));
         train_.seal();
-        if (options_.hold_out > 0) val_.seal();  // before either is published, so that a full disk leaves neither
+        if (settings_.hold_out > 0) val_.seal();  // before either is published, so that a full disk leaves neither
         summary_.train = train_.publish(documents_ - held_out_documents_);
-        if (options_.hold_out > 0) summary_.val = val_.publish(held_out_documents_);
+        if (settings_.hold_out > 0) summary_.val = val_.publish(held_out_documents_);
         summary_.tails = !sizes_.empty();
         summary_.bytes_read = progress_.bytes_read;
         summary_.threads = threads_;
@@ -213,11 +213,11 @@ public:
 
 private:
     void read_file() {
-        TextSource source(options_.files[file_], [this] { report_progress(); }, options_.field);
+        TextSource source(settings_.files[file_], [this] { report_progress(); }, settings_.field);
         const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
-        const bool jsonl = is_jsonl(options_, source.path());
+        const bool jsonl = is_jsonl(settings_, source.path());
         const DocumentStream::Take add_part = [&](std::string_view text, bool begins) { add(text, begins); };
-        std::optional<DocumentStream> documents(std::in_place, options_.documents, add_part);
+        std::optional<DocumentStream> documents(std::in_place, settings_.documents, add_part);
         std::int64_t read = 0;  // bytes of text
         in_tail_ = false;
         std::string line;
@@ -244,7 +244,7 @@ private:
                     head != text.npos) {
                     documents->append(text.substr(0, head));
                     documents->end();
-                    documents.emplace(options_.documents, add_part);
+                    documents.emplace(settings_.documents, add_part);
                     in_tail_ = true;
                     text.remove_prefix(head);
                 }
@@ -273,7 +273,7 @@ private:
         batch_.parts.back().length += text.size();
         if (batch_.text.size() < full_at_) return;
         const std::size_t part = batch_.parts.back().length, before = batch_.text.size() - part;
-        const std::size_t cut = options_.tokenizer->certain_prefix(std::string_view(batch_.text).substr(before));
+        const std::size_t cut = settings_.tokenizer->certain_prefix(std::string_view(batch_.text).substr(before));
         if (cut == 0 && before == 0) {
             full_at_ = 2 * batch_.text.size();
             return;
@@ -292,7 +292,7 @@ private:
     void begin_part(bool begins) {
         if (begins) {
             ++documents_;
-            held_out_ = sizes_.empty() ? options_.hold_out > 0 && documents_ % options_.hold_out == 0 : in_tail_;
+            held_out_ = sizes_.empty() ? settings_.hold_out > 0 && documents_ % settings_.hold_out == 0 : in_tail_;
             held_out_documents_ += held_out_;
         }
         if (begins || batch_.parts.empty())
@@ -339,10 +339,10 @@ private:
         report_progress();
     }
     void report_progress() const {
-        if (options_.progress) options_.progress(progress_);
+        if (settings_.progress) settings_.progress(progress_);
     }
 
-    const TextCorpusOptions& options_;
+    const TextCorpusSettings& settings_;
     const int threads_;
     SplitWriter train_, val_;
     TextCorpusSummary summary_;
@@ -359,22 +359,22 @@ private:
 
 }  // namespace
 
-TextCorpusSummary write_text_corpus(const TextCorpusOptions& options) {
-    check(options);
-    check_files(options);
-    const OutputFolder folder(options.output_dir);
+TextCorpusSummary write_text_corpus(const TextCorpusSettings& settings) {
+    check(settings);
+    check_files(settings);
+    const OutputFolder folder(settings.output_dir);
     try {
-        refuse_older_shards(options.output_dir, options.name);
+        refuse_older_shards(settings.output_dir, settings.name);
         std::int64_t left_over = 0;
         for (const char* const split : kSplits)
-            left_over += ShardSeriesWriter::remove_left_over(prefix_of(options, split));
-        TextCorpusSummary summary = CorpusWriter(options).write();
+            left_over += ShardSeriesWriter::remove_left_over(prefix_of(settings, split));
+        TextCorpusSummary summary = CorpusWriter(settings).write();
         summary.left_over = left_over;
         return summary;
     } catch (const Error& error) {
         if (error.blame() == Blame::input) folder.remove();
         throw;
-    } catch (...) {  // from options.progress
+    } catch (...) {  // from settings.progress
         folder.remove();
         throw;
     }

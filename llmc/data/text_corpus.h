@@ -26,7 +26,7 @@ struct TextCorpusProgress {
     std::int64_t tokens = 0;
 };
 
-struct TextCorpusOptions {
+struct TextCorpusSettings {
     std::vector<std::string> files;  // text_source.h; a document never spans two
     std::string output_dir;          // created if missing
     std::string name = "text";       // of the shards: NAME_train_000000.bin, NAME_val_000000.bin, ...
@@ -64,6 +64,6 @@ struct TextCorpusSummary {
 // Throws Error, and leaves no shard behind, if a file cannot be read, is empty, is damaged or does not consist of JSON
 // lines, an option is out of range, there are too few documents for training or validation, the folder cannot be
 // written to, or it already has shards of that name.
-TextCorpusSummary write_text_corpus(const TextCorpusOptions& options);
+TextCorpusSummary write_text_corpus(const TextCorpusSettings& settings);
 
 }  // namespace llmc

@@ -76,7 +76,7 @@ template <class T> struct Layer {
 
 template <class T, Bf16Arithmetic How> struct Variant {
     using type = T;
-    static constexpr MatmulOptions options{.bf16 = How};
+    static constexpr MatmulSettings settings{.bf16 = How};
 };
 using Fp32 = Variant<float, Bf16Arithmetic::measure>;
 using Native = Variant<bf16, Bf16Arithmetic::native>;
@@ -88,13 +88,13 @@ using Widened = Variant<bf16, Bf16Arithmetic::widen>;
 TEMPLATE_TEST_CASE("a cached plan is bit-identical for other tensors of its shape, in each of two objects",
                    "[matmul]", Fp32, Native, Widened) {
     using T = typename TestType::type;
-    Matmul first(TestType::options), other(TestType::options);
+    Matmul first(TestType::settings), other(TestType::settings);
     Matmul moved(std::move(other));
     for (unsigned seed = 0; seed < 2; ++seed)
         for (const Sizes& shape : {Sizes{6, 48, 80}, Sizes{9, 48, 80}, Sizes{6, 80, 48}, Sizes{300, 784, 1040}}) {
             CAPTURE(seed, shape.rows, shape.in, shape.out);
             const Layer<T> layer(shape, 1000 + 10 * seed);
-            Matmul fresh(TestType::options);
+            Matmul fresh(TestType::settings);
             const auto forward = layer.forward(fresh, true, true);
             const auto din = layer.backward_input(fresh, true);
             const auto gradients = layer.backward_weight(fresh, true, true);

@@ -26,14 +26,14 @@ struct Layout {
     int world, micro_batch, micro_batches;
 };
 
-DataLoaderOptions options(int micro_batch, int seq_len, int rank, int world, int micro_batches = 1) {
-    DataLoaderOptions o;
+DataLoaderSettings settings(int micro_batch, int seq_len, int rank, int world, int micro_batches = 1) {
+    DataLoaderSettings o;
     o.shape = {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank, .world = world};
     o.micro_batches = micro_batches;
     o.prefetch = false;
     return o;
 }
-DataLoaderOptions shuffled(DataLoaderOptions o, std::uint64_t seed) {
+DataLoaderSettings shuffled(DataLoaderSettings o, std::uint64_t seed) {
     o.shuffle_seed = seed;
     return o;
 }
@@ -63,11 +63,11 @@ void append_rows(std::vector<Row>& rows, const Batch& batch, int seq_len) {
 
 // Rows in the order (step, micro-step, rank, row), starting at `position`: the order of a single process with one large
 // batch.
-std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderOptions& o, Layout layout, std::int64_t rows,
+std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderSettings& o, Layout layout, std::int64_t rows,
                              LoaderPosition position = {}) {
     std::vector<std::unique_ptr<DataLoader>> ranks;
     for (int rank = 0; rank < layout.world; ++rank) {
-        DataLoaderOptions of_rank = o;
+        DataLoaderSettings of_rank = o;
         of_rank.shape = {.micro_batch = layout.micro_batch, .seq_len = o.shape.seq_len, .rank = rank,
                          .world = layout.world};
         of_rank.micro_batches = layout.micro_batches;
@@ -98,7 +98,7 @@ TEST_CASE("sequential: step k over all ranks and micro-steps covers tokens [k D,
     const std::int64_t step_tokens = std::int64_t(world) * micro_batches * micro_batch * seq_len;
 
     for (int rank = 0; rank < world; ++rank) {
-        DataLoader loader(shards, options(micro_batch, seq_len, rank, world, micro_batches));
+        DataLoader loader(shards, settings(micro_batch, seq_len, rank, world, micro_batches));
         for (std::int64_t k = 0; k < 5; ++k)
             for (int m = 0; m < micro_batches; ++m) {
                 const Batch& batch = loader.next();
@@ -119,25 +119,25 @@ TEST_CASE("sequential: an epoch continues in the next shard when no full row wit
     const TemporaryFolder folder;
     // In rows of 5 tokens: 12 fit 61, 11 fit 60 (the last target is missing), none fits 5, 4 fit 24, and 1 fits 6.
     const ShardSet shards = counting_shards(folder, {61, 60, 5, 24, 6});
-    const DataLoader loader(shards, options(2, 5, 1, 2));
+    const DataLoader loader(shards, settings(2, 5, 1, 2));
     CHECK(loader.targets() == 60 + 59 + 4 + 23 + 5);
     CHECK(loader.dropped_per_epoch() == 0 + 4 + 4 + 3 + 0);
     CHECK(loader.steps_in(1) == 7);  // 28 rows
     CHECK(loader.dropped_after(1) == 0);
-    CHECK(DataLoader(shards, options(2, 5, 0, 2, 2)).steps_in(3) == 10);  // 84 rows, 8 a step
-    CHECK(DataLoader(shards, options(2, 5, 0, 2, 2)).dropped_after(3) == 4 * 5);
+    CHECK(DataLoader(shards, settings(2, 5, 0, 2, 2)).steps_in(3) == 10);  // 84 rows, 8 a step
+    CHECK(DataLoader(shards, settings(2, 5, 0, 2, 2)).dropped_after(3) == 4 * 5);
     CHECK_THROWS_AS(loader.steps_in(-1), Error);
     std::vector<int> first;
     for (const auto& [at, rows] : {std::pair{0, 12}, {61, 11}, {126, 4}, {150, 1}})
         for (int row = 0; row < rows; ++row) first.push_back(at + 5 * row);
-    const auto rows = global_rows(shards, options(1, 5, 0, 1), {2, 2, 1}, 3 * 28);
+    const auto rows = global_rows(shards, settings(1, 5, 0, 1), {2, 2, 1}, 3 * 28);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         REQUIRE(rows[i].size() == 5);
         REQUIRE(rows[i][0] == first[i % 28]);
     }
     const TemporaryFolder other;
     const ShardSet small = counting_shards(other, {5, 9, 10});  // the first two have no row of 9
-    CHECK((global_rows(small, options(1, 9, 0, 1), {1, 1, 1}, 2) ==
+    CHECK((global_rows(small, settings(1, 9, 0, 1), {1, 1, 1}, 2) ==
            std::vector<Row>(2, {14, 15, 16, 17, 18, 19, 20, 21, 22})));
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     // Rows of 8: 62 + 41 + 0 + 51 + 0; padded 63 + 42 + 1 + 52 + 0.
     const ShardSet shards = counting_shards(folder, {500, 333, 7, 411, 1});
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true);
-    DataLoaderOptions o = options(1, 8, 0, 1);
+    DataLoaderSettings o = settings(1, 8, 0, 1);
     if (shuffle) o.shuffle_seed = 7;
     o.pad = pad;
     // More than three epochs; with padding, each ends with its seventh step of 24.
@@ -202,9 +202,9 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
 TEST_CASE("a step may be a whole epoch in one micro-step", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {31});
-    const auto rows = global_rows(shards, shuffled(options(1, 3, 0, 1), 1), {2, 5, 1}, 30);
+    const auto rows = global_rows(shards, shuffled(settings(1, 3, 0, 1), 1), {2, 5, 1}, 30);
     for (int e = 0; e < 3; ++e) CHECK(std::set<Row>(rows.begin() + e * 10, rows.begin() + (e + 1) * 10).size() == 10);
-    CHECK_THROWS_WITH(DataLoader(shards, shuffled(options(11, 3, 0, 1), 1)),
+    CHECK_THROWS_WITH(DataLoader(shards, shuffled(settings(11, 3, 0, 1), 1)),
                       Contains("31 tokens") && Contains("needs 11 sequences") && Contains("has 10;"));
 }
 
@@ -213,14 +213,14 @@ TEST_CASE("a loader continues from any position, with any number of ranks and mi
     const ShardSet shards = counting_shards(folder, {300, 1, 77, 200});  // rows of 8: 37 + 9 + 24; padded 38 + 10 + 25
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true), prefetch = GENERATE(false, true);
     CAPTURE(shuffle, pad, prefetch);
-    DataLoaderOptions o = options(1, 8, 0, 1);
+    DataLoaderSettings o = settings(1, 8, 0, 1);
     if (shuffle) o.shuffle_seed = 3;
     o.pad = pad, o.prefetch = prefetch;
     const std::vector<Layout> layouts{{1, 12, 1}, {2, 2, 3}, {3, 4, 1}, {4, 1, 3}};  // of a step of 12 rows
     const std::int64_t epoch = pad ? 84 : 70, ahead = 30;
     const auto reference = global_rows(shards, o, layouts[0], 2 * epoch + 12 + ahead);
     for (std::size_t before = 0; before < layouts.size(); ++before) {
-        DataLoaderOptions of_rank = o;  // the last rank's; all have the same position
+        DataLoaderSettings of_rank = o;  // the last rank's; all have the same position
         const auto [world, micro_batch, micro_batches] = layouts[before];
         of_rank.shape = {.micro_batch = micro_batch, .seq_len = 8, .rank = world - 1, .world = world};
         of_rank.micro_batches = micro_batches;
@@ -239,7 +239,7 @@ TEST_CASE("a loader continues from any position, with any number of ranks and mi
 TEST_CASE("a position outside the epoch is refused", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 200});  // rows of 8: 37 + 24; padded 38 + 25 and one without
-    DataLoader loader(shards, options(2, 8, 0, 1));
+    DataLoader loader(shards, settings(2, 8, 0, 1));
     constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
     CHECK_THROWS_WITH(loader.seek({-1, 0}), Contains("epoch to seek to is -1"));
     CHECK_THROWS_WITH(loader.seek({kMost, 0}), Contains("with a row number that fits in 64 bits"));
@@ -250,7 +250,7 @@ TEST_CASE("a position outside the epoch is refused", "[data_loader]") {
     loader.seek({kMost / 61, 60});
     loader.next();
     CHECK(loader.position() == LoaderPosition{kMost / 61 + 1, 1});
-    DataLoaderOptions padded = options(2, 8, 0, 1);
+    DataLoaderSettings padded = settings(2, 8, 0, 1);
     padded.pad = true;
     DataLoader other(shards, padded);
     other.seek({0, 63});
@@ -261,10 +261,10 @@ TEST_CASE("a position outside the epoch is refused", "[data_loader]") {
 TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {60, 48, 1});
-    CHECK_NOTHROW(DataLoader(shards, options(1, 59, 0, 1)));
-    CHECK_NOTHROW(DataLoader(shards, options(3, 10, 0, 3)));  // 5 + 4 rows
+    CHECK_NOTHROW(DataLoader(shards, settings(1, 59, 0, 1)));
+    CHECK_NOTHROW(DataLoader(shards, settings(3, 10, 0, 3)));  // 5 + 4 rows
     for (const auto& [micro_batch, world, micro_batches] : {std::tuple{5, 2, 1}, {1, 1, 10}, {1, 5, 2}}) {
-        DataLoaderOptions o = options(micro_batch, 10, 0, world, micro_batches);
+        DataLoaderSettings o = settings(micro_batch, 10, 0, world, micro_batches);
         CHECK_THROWS_WITH(DataLoader(shards, o),
                           Contains("one step needs 10 sequences of 10 tokens; the training data, 109 tokens, "
                                    "has 9; use ") &&
@@ -272,24 +272,24 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
         o.pad = true;
         CHECK(DataLoader(shards, o).steps_in(1) == 2);  // 6 + 5 rows
     }
-    DataLoaderOptions full = options(11, 10, 0, 1);
+    DataLoaderSettings full = settings(11, 10, 0, 1);
     full.pad = true;
     CHECK(DataLoader(shards, full).steps_in(1) == 1);  // its only step is full
-    DataLoaderOptions padded = options(64, 1000, 0, 2);
+    DataLoaderSettings padded = settings(64, 1000, 0, 2);
     padded.pad = true;
     CHECK(DataLoader(ShardSet({folder / "s_1.bin", folder / "s_2.bin"}), padded).next().valid_targets == 47);
     CHECK_THROWS_WITH(DataLoader(ShardSet(folder / "s_2.bin"), padded),
                       Contains("longest shard of the training data is 1; expected at least 2, an input and its"));
-    CHECK_THROWS_AS(DataLoader(shards, options(1, 1000, 0, 1)), Error);
-    CHECK_THROWS_AS(DataLoader(shards, shuffled(options(1, 60, 0, 1), 1)), Error);
-    CHECK_THROWS_WITH(DataLoader(shards, options(0, 1, 0, 1)), Contains("micro-batch is 0"));
-    CHECK_THROWS_WITH(DataLoader(shards, options(1, 0, 0, 1)), Contains("sequence length is 0"));
-    CHECK_THROWS_WITH(DataLoader(shards, options(1, 1, 0, 0)), Contains("number of ranks is 0"));
-    CHECK_THROWS_WITH(DataLoader(shards, options(1, 1, 2, 2)), Contains("rank is 2; expected 0 to 1"));
-    CHECK_THROWS_WITH(DataLoader(shards, options(1, 1, -1, 2)), Contains("rank is -1"));
-    CHECK_THROWS_WITH(DataLoader(shards, options(1, 1, 0, 1, 0)), Contains("micro-batches per step is 0"));
-    CHECK_THROWS_AS(DataLoader(shards, options(1 << 30, 1 << 30, 0, 1)), Error);
-    CHECK_THROWS_WITH(DataLoader(shards, options(1 << 15, 1 << 15, 0, 1 << 30, 1 << 30)),
+    CHECK_THROWS_AS(DataLoader(shards, settings(1, 1000, 0, 1)), Error);
+    CHECK_THROWS_AS(DataLoader(shards, shuffled(settings(1, 60, 0, 1), 1)), Error);
+    CHECK_THROWS_WITH(DataLoader(shards, settings(0, 1, 0, 1)), Contains("micro-batch is 0"));
+    CHECK_THROWS_WITH(DataLoader(shards, settings(1, 0, 0, 1)), Contains("sequence length is 0"));
+    CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 0, 0)), Contains("number of ranks is 0"));
+    CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 2, 2)), Contains("rank is 2; expected 0 to 1"));
+    CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, -1, 2)), Contains("rank is -1"));
+    CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 0, 1, 0)), Contains("micro-batches per step is 0"));
+    CHECK_THROWS_AS(DataLoader(shards, settings(1 << 30, 1 << 30, 0, 1)), Error);
+    CHECK_THROWS_WITH(DataLoader(shards, settings(1 << 15, 1 << 15, 0, 1 << 30, 1 << 30)),
                       Contains("micro-batches per step is 1073741824"));
 }
 
@@ -315,7 +315,7 @@ TEST_CASE("tokens beyond 2^31 bytes are read from the right offset", "[data_load
     file.close();
 
     const ShardSet shards(path);
-    DataLoader loader(shards, shuffle ? shuffled(options(1, 2, 0, 1), 9) : options(1, 2, 0, 1));
+    DataLoader loader(shards, shuffle ? shuffled(settings(1, 2, 0, 1), 9) : settings(1, 2, 0, 1));
     loader.seek(place);
     const Batch& batch = loader.next();
     CHECK(batch.inputs == Row{11, 12});
@@ -327,7 +327,7 @@ TEST_CASE("the first token of a document can be excluded from the targets", "[da
     const TemporaryFolder folder;
     ShardBytes({9, 1, 2, 9, 3, 9, 9, 4, 5}, 10, 9).write(folder / "s_0.bin");
     const ShardSet shards(folder / "s_0.bin");
-    DataLoaderOptions o = options(2, 4, 0, 1);
+    DataLoaderSettings o = settings(2, 4, 0, 1);
     o.mask_document_start = true;
     DataLoader loader(shards, o);
     const Batch& batch = loader.next();
@@ -341,7 +341,7 @@ TEST_CASE("prefetched batches are the same batches", "[data_loader]") {
     const ShardSet shards = counting_shards(folder, {3000, 2000});
     const bool shuffle = GENERATE(false, true);
     CAPTURE(shuffle);
-    DataLoaderOptions plain = options(3, 16, 0, 2), ahead = plain;
+    DataLoaderSettings plain = settings(3, 16, 0, 2), ahead = plain;
     if (shuffle) plain.shuffle_seed = ahead.shuffle_seed = 11;
     ahead.prefetch = true;
     DataLoader a(shards, plain), b(shards, ahead);
@@ -364,7 +364,7 @@ TEST_CASE("next() throws for an invalid id on every call, and only for the batch
     bytes.ids[25] = 300;
     bytes.write(folder / "s_0.bin");
     const ShardSet shards(folder / "s_0.bin");
-    DataLoaderOptions o = options(1, 10, 0, 1);
+    DataLoaderSettings o = settings(1, 10, 0, 1);
     o.prefetch = GENERATE(false, true);
     CAPTURE(o.prefetch);
     DataLoader loader(shards, o);

@@ -155,7 +155,7 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
     CHECK((test::tokens_of(folder / "out/text_train_*.bin") == stream(prose.substr(0, cut), words + ' ')));
     CHECK((test::tokens_of(folder / "out/text_val_*.bin") == stream(prose.substr(cut), rest)));
 
-    const TextCorpusOptions several = {.files = {a, b},
+    const TextCorpusSettings several = {.files = {a, b},
                                        .output_dir = folder / "documents",
                                        .documents = DocumentRule::starting_at("^some"),
                                        .tail_below = 200};

@@ -24,7 +24,7 @@ constexpr const char* kVerses =
     "Exo1:1 Now these\n"
     "Ge1:1 again";  // without a newline at the end
 
-TextCorpusOptions corpus(const TemporaryFolder& folder, const std::vector<std::string>& files) {
+TextCorpusSettings corpus(const TemporaryFolder& folder, const std::vector<std::string>& files) {
     return {.files = files, .output_dir = folder / "out", .name = "t", .hold_out = 2};
 }
 
@@ -136,10 +136,10 @@ TEST_CASE("shards have an end of text before every document, and every k-th is h
         texts.push_back("text " + std::to_string(i) + (i % 2 ? "\n" : "") + char(200 + i));
         files.push_back(test::write_file(folder / ("file" + std::to_string(i)), texts.back()));
     }
-    TextCorpusOptions options = corpus(folder, files);
-    options.hold_out = 3;
-    options.shard_tokens = 10;
-    const auto summary = write_text_corpus(options);
+    TextCorpusSettings settings = corpus(folder, files);
+    settings.hold_out = 3;
+    settings.shard_tokens = 10;
+    const auto summary = write_text_corpus(settings);
     CHECK(test::tokens_of(folder / "out/t_train_*.bin") == stream({texts[0], texts[1], texts[3], texts[4], texts[6]}));
     CHECK(test::tokens_of(folder / "out/t_val_*.bin") == stream({texts[2], texts[5]}));
     CHECK(summary.train.documents == 5);
@@ -160,50 +160,50 @@ TEST_CASE("a document longer than a chunk stays whole, and documents are numbere
     std::erase(text, '\n');
     const std::string verses = test::write_file(folder / "verses", kVerses),
                       large = test::write_file(folder / "large", text);
-    TextCorpusOptions options = corpus(folder, {verses, large});
-    options.documents = DocumentRule::keyed_by("^([^:]+):");
-    options.hold_out = 5;  // four documents of verses, then the large one
-    const auto summary = write_text_corpus(options);
+    TextCorpusSettings settings = corpus(folder, {verses, large});
+    settings.documents = DocumentRule::keyed_by("^([^:]+):");
+    settings.hold_out = 5;  // four documents of verses, then the large one
+    const auto summary = write_text_corpus(settings);
     CHECK(summary.train.documents == 4);
     CHECK((test::tokens_of(folder / "out/t_val_*.bin") == stream({text})));
-    CHECK((test::tokens_of(folder / "out/t_train_*.bin") == stream(options.documents.split(kVerses))));
+    CHECK((test::tokens_of(folder / "out/t_train_*.bin") == stream(settings.documents.split(kVerses))));
 }
 
-TEST_CASE("invalid texts or options are refused and leave no file", "[tokenizer]") {
+TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b"),
                       empty = test::write_file(folder / "empty", "");
-    TextCorpusOptions options = corpus(folder, {a, b});
+    TextCorpusSettings settings = corpus(folder, {a, b});
     const auto refused = [&](const std::string& words) {
-        CHECK_THROWS_WITH(write_text_corpus(options), Contains(words) && !Contains("\n"));
+        CHECK_THROWS_WITH(write_text_corpus(settings), Contains(words) && !Contains("\n"));
         CHECK(folder.names() == std::vector<std::string>{"a", "b", "empty"});
         CHECK(test::read_bytes(a) == "a");
     };
-    SECTION("no file") { options.files.clear(); refused("number of text files is 0"); }
+    SECTION("no file") { settings.files.clear(); refused("number of text files is 0"); }
     SECTION("missing") {
-        options.files.push_back(folder / "none");
+        settings.files.push_back(folder / "none");
         refused("text file " + (folder / "none") + " is missing");
     }
-    SECTION("a folder") { options.files.push_back(folder.path()); refused(folder.path() + " is a folder"); }
-    SECTION("empty") { options.files.push_back(empty); refused("text file " + empty + " is empty"); }
-    SECTION("hold-out") { options.hold_out = 1; refused("--hold-out is 1; expected N >= 2"); }
+    SECTION("a folder") { settings.files.push_back(folder.path()); refused(folder.path() + " is a folder"); }
+    SECTION("empty") { settings.files.push_back(empty); refused("text file " + empty + " is empty"); }
+    SECTION("hold-out") { settings.hold_out = 1; refused("--hold-out is 1; expected N >= 2"); }
     SECTION("nothing for validation") {
-        options.hold_out = 3;
+        settings.hold_out = 3;
         refused("number of documents is 2; expected at least the 3");
     }
-    SECTION("threads") { options.threads = -1; refused("--threads is -1; expected 0 to 1024"); }
+    SECTION("threads") { settings.threads = -1; refused("--threads is -1; expected 0 to 1024"); }
     SECTION("document rules of lines of JSON") {
-        options.format = TextFormat::jsonl;
-        options.documents = DocumentRule::starting_at("^a");
+        settings.format = TextFormat::jsonl;
+        settings.documents = DocumentRule::starting_at("^a");
         refused("--document-start or --document-key is set for lines of JSON");
     }
-    SECTION("a field without lines of JSON") { options.field = "body"; refused("--field is \"body\" without"); }
-    SECTION("no JSON") { options.format = TextFormat::jsonl; refused("a: line 1 is not valid JSON"); }
-    SECTION("shard tokens") { options.shard_tokens = 1; refused("--shard-tokens is 1"); }
-    SECTION("name") { options.name = "x/y"; refused("\"x/y\""); }
-    SECTION("no output folder") { options.output_dir = ""; refused("--output-dir"); }
-    SECTION("output below a file") { options.output_dir = a + "/out"; refused("output folder " + a + "/out"); }
-    SECTION("output is a file") { options.output_dir = a; refused("output folder " + a); }
+    SECTION("a field without lines of JSON") { settings.field = "body"; refused("--field is \"body\" without"); }
+    SECTION("no JSON") { settings.format = TextFormat::jsonl; refused("a: line 1 is not valid JSON"); }
+    SECTION("shard tokens") { settings.shard_tokens = 1; refused("--shard-tokens is 1"); }
+    SECTION("name") { settings.name = "x/y"; refused("\"x/y\""); }
+    SECTION("no output folder") { settings.output_dir = ""; refused("--output-dir"); }
+    SECTION("output below a file") { settings.output_dir = a + "/out"; refused("output folder " + a + "/out"); }
+    SECTION("output is a file") { settings.output_dir = a; refused("output folder " + a); }
 }
 
 TEST_CASE("if the disk is too full for the validation shards, no training shard remains either", "[tokenizer]") {
@@ -219,14 +219,14 @@ TEST_CASE("if the disk is too full for the validation shards, no training shard 
 TEST_CASE("older shards of the same name are not mixed with new ones", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b");
-    TextCorpusOptions options = corpus(folder, {a, b});
-    write_text_corpus(options);
+    TextCorpusSettings settings = corpus(folder, {a, b});
+    write_text_corpus(settings);
     const std::string before = test::read_bytes(folder / "out/t_train_000000.bin");
-    options.files = {b, a};
-    CHECK_THROWS_WITH(write_text_corpus(options), Contains("already present") && Contains("without shards named t"));
+    settings.files = {b, a};
+    CHECK_THROWS_WITH(write_text_corpus(settings), Contains("already present") && Contains("without shards named t"));
     CHECK(test::read_bytes(folder / "out/t_train_000000.bin") == before);
-    options.name = "u";
-    CHECK_NOTHROW(write_text_corpus(options));
+    settings.name = "u";
+    CHECK_NOTHROW(write_text_corpus(settings));
 }
 
 TEST_CASE("documents do not depend on the sizes of the chunks of a text", "[tokenizer]") {
