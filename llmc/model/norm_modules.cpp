@@ -5,34 +5,36 @@
 
 namespace llmc {
 
+namespace {
+
+// "h.0.attn" of "h.0.attn.c_proj.weight", "h.0.ln" of "h.0.ln_2.bias", "ln_f" of "ln_f.weight"
+std::string module_of(const ParameterSpec& tensor) {
+    const bool in_block = tensor.name.starts_with("h.");
+    const std::size_t start = in_block ? tensor.name.find('.', 2) + 1 : 0;
+    return tensor.name.substr(0, tensor.name.find_first_of(in_block ? "._" : ".", start));
+}
+
+}  // namespace
+
 NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buckets) {
-    // A range extends from its first tensor to the first tensor after it, including gaps, which are 0.
-    const auto add = [&](int module, int from, int to) {
-        const auto offset = [&](int tensor) {
-            return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset
-                                                        : table.elements();
-        };
-        ranges.push_back({.first = offset(from), .size = offset(to) - offset(from),
-                             .bucket = buckets.of_tensor(from), .module = module});
-    };
-    const auto module = [&](const std::string& name) {
-        names.push_back(name);
-        return int(names.size()) - 1;
-    };
-    const int layers = table.config().layers;
-    for (int layer = layers - 1; layer >= 0; --layer) {
-        const BlockParameters& block = table.block(layer);
-        const std::string h = "h." + std::to_string(layer) + ".";
-        add(module(h + "attn"), block.qkv.weight, block.ln2.weight);
-        add(module(h + "mlp"), block.fc.weight,
-            layer + 1 < layers ? table.block(layer + 1).ln1.weight : table.final_ln().weight);
-        const int ln = module(h + "ln");
-        add(ln, block.ln1.weight, block.qkv.weight);
-        add(ln, block.ln2.weight, block.fc.weight);
-        if (layer == layers - 1) add(module("ln_f"), table.final_ln().weight, table.final_ln().bias + 1);
-    }
-    add(module("wte"), table.token_table(), table.position_table());
-    add(module("wpe"), table.position_table(), table.block(0).ln1.weight);
+    const std::vector<ParameterSpec>& tensors = table.tensors();
+    std::vector<std::string> modules;  // of every tensor
+    for (const ParameterSpec& tensor : tensors) modules.push_back(module_of(tensor));
+    for (int bucket = 0; bucket < buckets.size(); ++bucket)
+        for (const bool matrices : {true, false})  // modules with matrices come first
+            for (std::size_t i = 0; i < tensors.size(); ++i)
+                if (buckets.of_tensor(int(i)) == bucket && tensors[i].decays == matrices &&
+                    std::ranges::find(names, modules[i]) == names.end())
+                    names.push_back(modules[i]);
+    for (std::size_t module = 0; module < names.size(); ++module)
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            if (modules[i] != names[module]) continue;
+            // with the gap after the tensor, which is 0
+            const std::int64_t end = i + 1 < tensors.size() ? tensors[i + 1].offset : table.elements();
+            if (i > 0 && modules[i - 1] == modules[i]) ranges.back().size = end - ranges.back().first;
+            else ranges.push_back({.first = tensors[i].offset, .size = end - tensors[i].offset,
+                                   .bucket = buckets.of_tensor(int(i)), .module = int(module)});
+        }
 }
 
 NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets, TilesOf of)

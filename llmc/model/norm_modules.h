@@ -17,7 +17,7 @@ struct NormModules {
         std::int64_t first, size;  // in the flat array
         int bucket, module;
     };
-    std::vector<std::string> names;  // in bucket order
+    std::vector<std::string> names;  // bucket by bucket, those with matrices first
     std::vector<Range> ranges;  // ascending by bucket, then by module
 };
 
