@@ -59,21 +59,20 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     const MicroBatchShape shape = plan.setup.shape;
     if (resumption) load_optimizer(optimizer, resumption->folder, resumption->state, plan.table, context);
     optimizer.round_parameters(*model);
-    Throughput throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops);
-    ModuleNoise noise(gradients.sums().module_names(), options.noise_scale_beta);
-    StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps,
-                     plan.measures_noise() ? &noise : nullptr, shape.seq_len);
+    StepLog step_log({.total_steps = plan.total_steps, .seq_len = shape.seq_len,
+                      .measures_noise = plan.measures_noise()},
+                     Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops),
+                     ModuleNoise(gradients.sums().module_names(), options.noise_scale_beta), optimizer, report, ranks);
     if (resumption) {
         // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
         const int failed = startup.changes.options.empty() ? resumption->state.failed_in_a_row : 0;
-        step_log.restore({failed, resumption->state.without_update});
+        step_log.restore({failed, resumption->state.without_update}, resumption->state.noise);
         report.restore_health(resumption->state.health);
-        if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     }
     StepBatches batches(*data.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.control,
                                {.ranks = ranks, .interrupt = interrupt, .report = report, .evaluator = evaluator,
-                                .checkpoints = checkpoints, .step_log = step_log, .noise = noise, .batches = batches},
+                                .checkpoints = checkpoints, .step_log = step_log, .batches = batches},
                                resumption ? &resumption->state : nullptr);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // weight of each token in the gradient
     try {

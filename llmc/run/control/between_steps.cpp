@@ -92,7 +92,7 @@ void BetweenSteps::save() {
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .validated = !control_.validation_pending(),
                              .scored = !control_.hellaswag_pending(), .sampled = !control_.samples_pending(),
-                             .data = next_position_, .noise = loop_.noise.averages(),
+                             .data = next_position_, .noise = loop_.step_log.noise().averages(),
                              .seconds = control_.run_seconds()});
     // A checkpoint that was still being written is complete: begin() has waited for it.
     if (save_began_ > 0) control_.checkpoint_took(seconds_now() - save_began_);

@@ -19,7 +19,6 @@ public:
         Evaluator& evaluator;
         CheckpointWriter& checkpoints;
         StepLog& step_log;
-        const ModuleNoise& noise;
         const StepBatches& batches;
     };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,

@@ -30,11 +30,11 @@ void StepLog::report_pending(int steps_back) {
     step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
                                   step.scalars.valid_targets);
     step.seconds_left = step.progress ? step.progress->seconds_left
-                                      : throughput_.seconds_left(total_steps_ - step.step - 1);
+                                      : throughput_.seconds_left(settings_.total_steps - step.step - 1);
     last_seconds_ = now;
     pending_.reset();
-    if (noise_) {
-        if (step.scalars.skip == kernels::kNoSkip) noise_->add(optimizer_.totals(steps_back), step.positions);
+    if (settings_.measures_noise) {
+        if (step.scalars.skip == kernels::kNoSkip) noise_.add(optimizer_.totals(steps_back), step.positions);
         step.noise = noise_so_far(step);
     }
     follow_phase(step);
@@ -90,12 +90,12 @@ void StepLog::count_skips(const Report::Step& step) {
 }
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
-    const double sequences = double(step.positions) / double(seq_len_);
-    Report::Noise noise{.whole = noise_->whole().report(),
+    const double sequences = double(step.positions) / double(settings_.seq_len);
+    Report::Noise noise{.whole = noise_.whole().report(),
                         .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
-    if (!noise_->by_module()) return noise;
-    for (std::size_t module = 0; module < noise_->module_names().size(); ++module)
-        noise.modules.emplace_back(noise_->module_names()[module], noise_->module(module).report().scale);
+    if (!noise_.by_module()) return noise;
+    for (std::size_t module = 0; module < noise_.module_names().size(); ++module)
+        noise.modules.emplace_back(noise_.module_names()[module], noise_.module(module).report().scale);
     return noise;
 }
 

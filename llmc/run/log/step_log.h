@@ -3,6 +3,7 @@
 #pragma once
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include "llmc/base/clock.h"
 #include "llmc/comm/communicator.h"
@@ -14,16 +15,20 @@ namespace llmc {
 
 class StepLog {
 public:
-    // All arguments must outlive it. `noise` may be null; it receives every step that was not skipped.
-    StepLog(const OptimizerStep& optimizer, Throughput& throughput, Report& report, const Communicator& communicator,
-            std::int64_t total_steps, ModuleNoise* noise, int seq_len)
-        : optimizer_(optimizer),
+    struct Settings {
+        std::int64_t total_steps;
+        int seq_len;
+        bool measures_noise;  // of every step that was not skipped
+    };
+    // Optimizer, report and communicator must outlive it.
+    StepLog(const Settings& settings, const Throughput& throughput, ModuleNoise noise, const OptimizerStep& optimizer,
+            Report& report, const Communicator& communicator)
+        : settings_(settings),
           throughput_(throughput),
+          noise_(std::move(noise)),
+          optimizer_(optimizer),
           report_(report),
-          communicator_(communicator),
-          total_steps_(total_steps),
-          noise_(noise),
-          seq_len_(seq_len) {}
+          communicator_(communicator) {}
 
     // The time and the bytes sent so far when a step begins.
     struct Begin {
@@ -47,7 +52,12 @@ public:
         bool operator==(const InARow&) const = default;
     };
     const InARow& in_a_row() const { return in_a_row_; }
-    void restore(const InARow& in_a_row) { in_a_row_ = in_a_row; }
+    const ModuleNoise& noise() const { return noise_; }
+    // Of a resumed run. `noise`: ModuleNoise::averages(); empty: not measured so far.
+    void restore(const InARow& in_a_row, const std::vector<NoiseAverages>& noise) {
+        in_a_row_ = in_a_row;
+        if (!noise.empty()) noise_.restore(noise);
+    }
     // The run-time Error after kMostFailedSteps failed steps in a row, or kMostStepsWithoutUpdate without an update;
     // after flush() the same on all ranks.
     const std::exception_ptr& failure() const { return failure_; }
@@ -67,14 +77,13 @@ private:
     void follow_phase(const Report::Step& step);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
+    Settings settings_;
+    Throughput throughput_;
+    ModuleNoise noise_;
     const OptimizerStep& optimizer_;
-    Throughput& throughput_;
     Report& report_;
     const Communicator& communicator_;
     CommTimes times_{};  // at the last report
-    std::int64_t total_steps_;
-    ModuleNoise* noise_;
-    int seq_len_;
     std::optional<Pending> pending_;
     const char* phase_ = "";  // of the step before
     std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
