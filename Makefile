@@ -132,7 +132,8 @@ TOGETHER  := llmc/base/:llmc/data/ llmc/base/:llmc/weights/ llmc/model/:llmc/com
              $(patsubst %,test/llmc/run/:test/llmc/run/%/,checkpoint control evaluation log options start) \
              $(patsubst %,test/llmc/base/:test/llmc/%/,comm data weights) \
              $(patsubst %,test/:test/%/,fuzz fuzz/targets program)
-INNER_LOOPS := llmc/base/fingerprint.cpp llmc/data/bpe_encoder.cpp llmc/data/bpe_split.cpp llmc/weights/parameters.cpp
+INNER_LOOPS := llmc/base/fingerprint.cpp llmc/weights/parameters.cpp \
+               $(patsubst %,llmc/data/%.cpp,batch bpe_encoder bpe_split shard)
 group      = $(if $(filter $(INNER_LOOPS),$(1)),llmc/inner_loops/,$(or $(patsubst %:$(dir $(1)),%,$(filter \
                %:$(dir $(1)),$(TOGETHER))),$(dir $(1))))
 EXECUTOR_ONE := $(if $(filter kernels,$(UNITE)),kernels/simt/%.cpp)
