@@ -8,7 +8,7 @@ namespace {
 
 Result time_means(const ScratchFolder& folder, int ranks, const Texts& arguments) {
     return Process((ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("bench_onebit")} + arguments,
-                   folder.path() / "output").result();
+                   folder / "output").result();
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Result run_with(const TrainingFolder& folder, const Texts& environment, int rank
 // misuse NAME with an environment variable.
 Result run_misuse(const std::string& variable, const std::string& name) {
     const ScratchFolder folder;
-    return Process({"env", variable, program("misuse"), name}, folder.path() / "output.txt").result();
+    return Process({"env", variable, program("misuse"), name}, folder / "output.txt").result();
 }
 
 // 192 positions a step: 12 sequences for 1, 2, 3 or 4 ranks.

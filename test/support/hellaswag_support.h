@@ -37,7 +37,7 @@ struct HellaSwagBytes {
         for (const Ids& example : words) all.append(reinterpret_cast<const char*>(example.data()), 2 * example.size());
         return all;
     }
-    std::string write(const std::string& path) const { return write_file(path, bytes()); }
+    std::string write(const std::string& path) const { return write_bytes(path, bytes()); }
 };
 
 // Contexts of 1 to `longest` ids below `vocabulary`, endings of 1 to 9 ids; every fourth example has endings of one id.

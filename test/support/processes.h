@@ -46,7 +46,7 @@ inline void skip_without_mpi() {
 inline Result run_case(const std::string& name, int ranks, int seconds) {
     const ScratchFolder folder;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(),
-                      output = (folder.path() / "output").string();
+                      output = (folder / "output").string();
     const std::string launcher = ranks > 0 ? "mpirun --bind-to none --oversubscribe -np " + std::to_string(ranks) + " "
                                            : "";
     const auto began = std::chrono::steady_clock::now();

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <set>
 #include <thread>
 
 #include "kernels/device/device.h"
@@ -143,7 +142,7 @@ public:
         ids.resize(700);
         ShardBytes(ids, 257, 256).write(path("val_0.bin"));
     }
-    std::string path(const std::string& name = "") const { return (folder_.path() / name).string(); }
+    std::string path(const std::string& name = "") const { return (folder_ / name).string(); }
     Texts flags(const Texts& more = {}) const {
         // Tests start up to four ranks, which share GPUs if the machine has fewer.
         const bool shares = device::count() > 0 && device::count() < 4;
@@ -205,13 +204,6 @@ inline nlohmann::json without_times(nlohmann::json event) {
                                   "time"})
         event.erase(key);
     return event;
-}
-
-// Of all files and folders in a folder.
-inline std::set<std::string> names_in(const fs::path& folder) {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
-    return names;
 }
 
 // The processes that have these texts in their command line and their environment.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,7 @@ public:
     ScratchFolder(const ScratchFolder&) = delete;
     ScratchFolder& operator=(const ScratchFolder&) = delete;
     const std::filesystem::path& path() const { return path_; }
+    std::filesystem::path operator/(const std::filesystem::path& name) const { return path_ / name; }
 
 private:
     std::filesystem::path path_;
@@ -41,11 +43,19 @@ inline std::string read_bytes(const std::filesystem::path& file) {
     if (!in) throw std::runtime_error("cannot open " + file.string());
     return {std::istreambuf_iterator<char>(in), {}};
 }
-inline void write_bytes(const std::filesystem::path& file, const std::string& bytes) {
+// Returns `file`.
+inline std::filesystem::path write_bytes(const std::filesystem::path& file, const std::string& bytes) {
     std::ofstream out(file, std::ios::binary);
     out.write(bytes.data(), std::streamsize(bytes.size()));
     out.close();
     if (!out) throw std::runtime_error("cannot write " + file.string());
+    return file;
+}
+// Of all files and folders in a folder.
+inline std::set<std::string> names_in(const std::filesystem::path& folder) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
+    return names;
 }
 
 // The message of the Error that `work` throws; "accepted" if it throws none. `blame`: the Error's.
@@ -71,7 +81,7 @@ std::string fault_of_file(const std::filesystem::path& file, const std::string& 
 // What `work` writes to the descriptor.
 template <class Work> std::string written_to(int descriptor, Work&& work) {
     const ScratchFolder folder;
-    const auto path = folder.path() / "written";
+    const auto path = folder / "written";
     std::fflush(stdout);
     const int before = dup(descriptor), file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     dup2(file, descriptor);

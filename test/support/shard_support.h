@@ -1,4 +1,4 @@
-// shard_support.h - shared by the tests of data: a temporary folder, and valid and invalid shards written byte by byte
+// shard_support.h - shared by the tests of data: a full disk, and valid and invalid shards written byte by byte
 #pragma once
 #include <sys/resource.h>
 
@@ -19,25 +19,6 @@
 #include "test/support/scratch_folder.h"
 
 namespace test {
-
-// A temporary folder, removed with its contents; paths are strings.
-class TemporaryFolder : ScratchFolder {
-public:
-    std::string operator/(const std::string& name) const { return (ScratchFolder::path() / name).string(); }
-    std::string path() const { return ScratchFolder::path().string(); }
-    std::vector<std::string> names() const {  // of all its entries, sorted
-        std::vector<std::string> names;
-        for (const auto& entry : std::filesystem::directory_iterator(ScratchFolder::path()))
-            names.push_back(entry.path().filename().string());
-        std::sort(names.begin(), names.end());
-        return names;
-    }
-};
-
-inline std::string write_file(const std::string& path, const std::string& content) {
-    write_bytes(path, content);
-    return path;
-}
 
 // During its lifetime files cannot grow beyond `bytes`, as on a full disk.
 struct FullDisk {
@@ -71,7 +52,7 @@ struct ShardBytes {
         return std::string(reinterpret_cast<const char*>(header.data()), sizeof header) +
                std::string(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
     }
-    std::string write(const std::string& path) const { return write_file(path, bytes()); }
+    std::string write(const std::filesystem::path& path) const { return write_bytes(path, bytes()).string(); }
 };
 
 // All tokens of the matching shards, in order.
@@ -91,7 +72,7 @@ inline std::vector<std::uint16_t> counting(int size, int first = 0) {
 }
 
 // Shards whose ids continue from one to the next, so that every token identifies its position.
-inline llmc::ShardSet counting_shards(const TemporaryFolder& folder, const std::vector<int>& sizes) {
+inline llmc::ShardSet counting_shards(const ScratchFolder& folder, const std::vector<int>& sizes) {
     int first = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
         ShardBytes(counting(sizes[i], first), 65536, 65535).write(folder / ("s_" + std::to_string(i) + ".bin"));

@@ -15,8 +15,8 @@ public:
         write("proc/meminfo", "MemTotal:       99 kB\nMemAvailable:   " + std::to_string(available << 20) + " kB\n");
     }
     void write(const std::string& file, const std::string& text) const {
-        std::filesystem::create_directories((folder_.path() / file).parent_path());
-        test::write_bytes(folder_.path() / file, text);
+        std::filesystem::create_directories((folder_ / file).parent_path());
+        test::write_bytes(folder_ / file, text);
     }
     // `limit`: a number of GiB, or the word for "no limit".
     void group2(const std::string& path, const std::string& limit, std::size_t used, std::size_t inactive) const {

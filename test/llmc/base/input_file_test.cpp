@@ -15,7 +15,7 @@ using test::ScratchFolder;
 
 TEST_CASE("a truncated file is a run-time error with offset, expected and found bytes", "[input_file]") {
     const ScratchFolder folder;
-    const std::string path = folder.path() / "file";
+    const std::string path = folder / "file";
     test::write_bytes(path, std::string(20000, 'x'));
     const InputFile file(path, "shard");
     std::filesystem::resize_file(path, 9007);
@@ -34,25 +34,25 @@ TEST_CASE("a truncated file is a run-time error with offset, expected and found 
 
 TEST_CASE("a file is read to its end after another one has taken its name", "[input_file]") {
     const ScratchFolder folder;
-    test::write_bytes(folder.path() / "file", "whole");
-    const InputFile file(folder.path() / "file", "shard");
-    test::write_bytes(folder.path() / "other", "x");
-    std::filesystem::rename(folder.path() / "other", folder.path() / "file");
+    test::write_bytes(folder / "file", "whole");
+    const InputFile file(folder / "file", "shard");
+    test::write_bytes(folder / "other", "x");
+    std::filesystem::rename(folder / "other", folder / "file");
     std::string text(5, ' ');
     file.read(0, std::as_writable_bytes(std::span(text)));
     CHECK(text == "whole");
-    CHECK(read_text(folder.path() / "file", "") == "x");
+    CHECK(read_text(folder / "file", "") == "x");
 }
 
 TEST_CASE("more files can be open than the soft limit", "[input_file]") {
     const ScratchFolder folder;
-    test::write_bytes(folder.path() / "file", "x");
+    test::write_bytes(folder / "file", "x");
     rlimit before{};
     REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
     const rlimit low{40, before.rlim_max};
     REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
     std::vector<InputFile> files;
-    for (int i = 0; i < 50; ++i) files.emplace_back(folder.path() / "file", "shard");
+    for (int i = 0; i < 50; ++i) files.emplace_back(folder / "file", "shard");
     CHECK(files.back().size() == 1);
     setrlimit(RLIMIT_NOFILE, &before);
 }

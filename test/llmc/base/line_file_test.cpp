@@ -23,7 +23,7 @@ int refusal_to_open(const std::filesystem::path& path) {
 
 TEST_CASE("after a full disk the log has complete lines and accepts more", "[line_file]") {
     const ScratchFolder folder;
-    const auto path = folder.path() / "log";
+    const auto path = folder / "log";
     LineFile file(path);
     file.append("first");
     {
@@ -40,7 +40,7 @@ TEST_CASE("after a full disk the log has complete lines and accepts more", "[lin
 
 TEST_CASE("an incomplete line is removed, complete ones stay", "[line_file]") {
     const ScratchFolder folder;
-    const auto path = folder.path() / "log";
+    const auto path = folder / "log";
     const auto [before, after] = GENERATE(table<std::string, std::string>(
         {{"", ""}, {"half", ""}, {"one\n", "one\n"}, {"one\n\nhalf", "one\n\n"}, {"\nhalf", "\n"}}));
     write_bytes(path, before);
@@ -53,7 +53,7 @@ TEST_CASE("an incomplete line is removed, complete ones stay", "[line_file]") {
 
 TEST_CASE("a log has one writer at a time", "[line_file]") {
     const ScratchFolder folder;
-    const auto path = folder.path() / "log";
+    const auto path = folder / "log";
     {
         LineFile file(path);
         CHECK(refusal_to_open(path) == EWOULDBLOCK);
@@ -67,13 +67,13 @@ TEST_CASE("a log has one writer at a time", "[line_file]") {
 
 TEST_CASE("a log that was deleted or moved away is not written to", "[line_file]") {
     const ScratchFolder folder;
-    const auto out = folder.path() / "out", path = out / "log";
+    const auto out = folder / "out", path = out / "log";
     std::filesystem::create_directory(out);
     LineFile file(path);
     file.append("one");
     const std::string gone = path.string() + " is deleted or moved away; expected to stay where it is";
     SECTION("deleted") { std::filesystem::remove_all(out); }
-    SECTION("moved away") { std::filesystem::rename(out, folder.path() / "other"); }
+    SECTION("moved away") { std::filesystem::rename(out, folder / "other"); }
     SECTION("another file has its name") {
         std::filesystem::remove(path);
         write_bytes(path, "other\n");

@@ -45,7 +45,7 @@ TEST_CASE("an output file has the appended bytes and their fingerprint", "[outpu
 
 TEST_CASE("an output file reports a full disk, wherever the space ends", "[output_file]") {
     const test::ScratchFolder scratch;
-    const fs::path place = scratch.path() / "file";
+    const fs::path place = scratch / "file";
     const auto room = GENERATE(rlim_t(0), 100, 4096, 6000, kMiB, kMiB + 8192, kMiB + 8200, 2 * kMiB - 1);
     CAPTURE(room);
     const std::string text = letters(2 * kMiB);
@@ -63,7 +63,7 @@ TEST_CASE("an output file reports a full disk, wherever the space ends", "[outpu
 
 TEST_CASE("an output file that cannot be created throws an error", "[output_file]") {
     const test::ScratchFolder scratch;
-    CHECK(test::error_of([&] { OutputFile(scratch.path() / "none" / "file", "it"); }) ==
+    CHECK(test::error_of([&] { OutputFile(scratch / "none" / "file", "it"); }) ==
           "cannot create it: No such file or directory");
     CHECK(test::error_of([&] {
               OutputFile full("/dev/full");

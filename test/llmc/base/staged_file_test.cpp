@@ -16,7 +16,7 @@ std::ptrdiff_t entries(const fs::path& folder) {
 
 TEST_CASE("a staged file creates its folders, replaces an old file and leaves nothing else", "[staged_file]") {
     const test::ScratchFolder scratch;
-    const fs::path folder = scratch.path() / "a" / "b", place = folder / "file.json";
+    const fs::path folder = scratch / "a" / "b", place = folder / "file.json";
     llmc::write_whole(place, "first");
     CHECK(read_bytes(place) == "first");
     llmc::write_whole(place, "");
@@ -26,7 +26,7 @@ TEST_CASE("a staged file creates its folders, replaces an old file and leaves no
 
 TEST_CASE("if a staged file cannot be written, the old one stays and nothing is left behind", "[staged_file]") {
     const test::ScratchFolder scratch;
-    const fs::path place = scratch.path() / "file.json";
+    const fs::path place = scratch / "file.json";
     llmc::write_whole(place, "old");
     const std::string heard = [&] {
         const test::FullDisk full(100);
@@ -36,9 +36,9 @@ TEST_CASE("if a staged file cannot be written, the old one stays and nothing is 
     CHECK(read_bytes(place) == "old");
     CHECK(entries(scratch.path()) == 1);
 
-    fs::create_directory(scratch.path() / "folder");
-    CHECK_THAT(test::error_of([&] { llmc::write_whole(scratch.path() / "folder", "x"); }),
-               test::StartsWith("cannot write " + (scratch.path() / "folder").string() + ": "));
+    fs::create_directory(scratch / "folder");
+    CHECK_THAT(test::error_of([&] { llmc::write_whole(scratch / "folder", "x"); }),
+               test::StartsWith("cannot write " + (scratch / "folder").string() + ": "));
     CHECK_THAT(test::error_of([&] { llmc::write_whole(place / "below", "x"); }),
                test::StartsWith("cannot create " + place.string() + ": "));
     CHECK(entries(scratch.path()) == 2);

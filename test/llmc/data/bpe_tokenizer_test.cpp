@@ -11,7 +11,7 @@
 
 using namespace llmc;
 using test::Contains;
-using test::TemporaryFolder;
+using test::ScratchFolder;
 using Ids = std::vector<int>;
 
 namespace {
@@ -204,9 +204,10 @@ TEST_CASE("invalid files of merges are refused with line and reason", "[tokenize
     for (int i = 0; i < 40; ++i, token += token)
         doubled += token + " " + token + "\n", i = token.size() > 70000 ? 40 : i;
     CHECK_THROWS_WITH(parse_merges("m", doubled), Contains("bytes of the merged token"));
-    const TemporaryFolder folder;
-    CHECK_THROWS_WITH(read_merges(folder / "none"), Contains("the merges " + (folder / "none") + " is missing"));
-    const std::string other = test::write_file(folder / "other", "h e\n");
+    const ScratchFolder folder;
+    CHECK_THROWS_WITH(read_merges(folder / "none"),
+                      Contains("the merges " + (folder / "none").string() + " is missing"));
+    const std::string other = test::write_bytes(folder / "other", "h e\n");
     CHECK_THROWS_WITH(tokenizer_for(kGpt2Vocabulary, other), Contains("another table (1 merges"));
 }
 

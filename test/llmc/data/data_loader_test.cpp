@@ -16,7 +16,7 @@ using test::Contains;
 using kernels::kIgnoreTarget;
 using test::counting_shards;
 using test::ShardBytes;
-using test::TemporaryFolder;
+using test::ScratchFolder;
 
 namespace {
 
@@ -90,7 +90,7 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderSettings& o
 }  // namespace
 
 TEST_CASE("sequential: step k over all ranks and micro-steps covers tokens [k D, (k + 1) D)", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {5000});
     const auto [world, micro_batches, micro_batch, seq_len] =
         GENERATE(table<int, int, int, int>({{1, 1, 1, 8}, {2, 1, 3, 16}, {1, 4, 2, 5}, {3, 2, 4, 7}, {4, 3, 1, 64}}));
@@ -116,7 +116,7 @@ TEST_CASE("sequential: step k over all ranks and micro-steps covers tokens [k D,
 
 TEST_CASE("sequential: an epoch continues in the next shard when no full row with its last target is left",
           "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     // In rows of 5 tokens: 12 fit 61, 11 fit 60 (the last target is missing), none fits 5, 4 fit 24, and 1 fits 6.
     const ShardSet shards = counting_shards(folder, {61, 60, 5, 24, 6});
     const DataLoader loader(shards, settings(2, 5, 1, 2));
@@ -135,14 +135,14 @@ TEST_CASE("sequential: an epoch continues in the next shard when no full row wit
         REQUIRE(rows[i].size() == 5);
         REQUIRE(rows[i][0] == first[i % 28]);
     }
-    const TemporaryFolder other;
+    const ScratchFolder other;
     const ShardSet small = counting_shards(other, {5, 9, 10});  // the first two have no row of 9
     CHECK((global_rows(small, settings(1, 9, 0, 1), {1, 1, 1}, 2) ==
            std::vector<Row>(2, {14, 15, 16, 17, 18, 19, 20, 21, 22})));
 }
 
 TEST_CASE("the rows of a step depend only on the data, the order and its tokens, not on the ranks", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     // Rows of 8: 62 + 41 + 0 + 51 + 0; padded 63 + 42 + 1 + 52 + 0.
     const ShardSet shards = counting_shards(folder, {500, 333, 7, 411, 1});
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true);
@@ -200,7 +200,7 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
 }
 
 TEST_CASE("a step may be a whole epoch in one micro-step", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {31});
     const auto rows = global_rows(shards, shuffled(settings(1, 3, 0, 1), 1), {2, 5, 1}, 30);
     for (int e = 0; e < 3; ++e) CHECK(std::set<Row>(rows.begin() + e * 10, rows.begin() + (e + 1) * 10).size() == 10);
@@ -209,7 +209,7 @@ TEST_CASE("a step may be a whole epoch in one micro-step", "[data_loader]") {
 }
 
 TEST_CASE("a loader continues from any position, with any number of ranks and micro-batches", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 1, 77, 200});  // rows of 8: 37 + 9 + 24; padded 38 + 10 + 25
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true), prefetch = GENERATE(false, true);
     CAPTURE(shuffle, pad, prefetch);
@@ -237,7 +237,7 @@ TEST_CASE("a loader continues from any position, with any number of ranks and mi
 }
 
 TEST_CASE("a position outside the epoch is refused", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 200});  // rows of 8: 37 + 24; padded 38 + 25 and one without
     DataLoader loader(shards, settings(2, 8, 0, 1));
     constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
@@ -259,7 +259,7 @@ TEST_CASE("a position outside the epoch is refused", "[data_loader]") {
 }
 
 TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {60, 48, 1});
     CHECK_NOTHROW(DataLoader(shards, settings(1, 59, 0, 1)));
     CHECK_NOTHROW(DataLoader(shards, settings(3, 10, 0, 3)));  // 5 + 4 rows
@@ -294,7 +294,7 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
 }
 
 TEST_CASE("tokens beyond 2^31 bytes are read from the right offset", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     constexpr std::int64_t kTokens = 0x7fffffff;  // 4 GiB of zeros in a sparse file, except for three ids
     const bool shuffle = GENERATE(false, true);
     CAPTURE(shuffle);
@@ -324,7 +324,7 @@ TEST_CASE("tokens beyond 2^31 bytes are read from the right offset", "[data_load
 }
 
 TEST_CASE("the first token of a document can be excluded from the targets", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     ShardBytes({9, 1, 2, 9, 3, 9, 9, 4, 5}, 10, 9).write(folder / "s_0.bin");
     const ShardSet shards(folder / "s_0.bin");
     DataLoaderSettings o = settings(2, 4, 0, 1);
@@ -337,7 +337,7 @@ TEST_CASE("the first token of a document can be excluded from the targets", "[da
 }
 
 TEST_CASE("prefetched batches are the same batches", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {3000, 2000});
     const bool shuffle = GENERATE(false, true);
     CAPTURE(shuffle);
@@ -359,7 +359,7 @@ TEST_CASE("prefetched batches are the same batches", "[data_loader]") {
 }
 
 TEST_CASE("next() throws for an invalid id on every call, and only for the batch that has it", "[data_loader]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     ShardBytes bytes(std::vector<std::uint16_t>(41, 1), 257, 256);
     bytes.ids[25] = 300;
     bytes.write(folder / "s_0.bin");

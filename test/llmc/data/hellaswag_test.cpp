@@ -8,7 +8,7 @@ using namespace llmc;
 using test::Contains;
 using kernels::kIgnoreTarget;
 using test::HellaSwagBytes;
-using test::TemporaryFolder;
+using test::ScratchFolder;
 using Row = std::vector<std::int32_t>;
 
 namespace {
@@ -61,7 +61,7 @@ bool same(const FoundRow& a, const FoundRow& b) {
 }  // namespace
 
 TEST_CASE("a HellaSwag file is read as written; llm.c's file has GPT-2's vocabulary", "[hellaswag]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const HellaSwagFile file(kTwo.write(folder / "two.bin"));
     CHECK(file.vocabulary() == Vocabulary{10, 0});
     REQUIRE(file.examples().size() == 2);
@@ -77,7 +77,7 @@ TEST_CASE("a HellaSwag file is read as written; llm.c's file has GPT-2's vocabul
 }
 
 TEST_CASE("an invalid HellaSwag file is refused with its name, the example and the number", "[hellaswag]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string path = folder / "bad.bin";
     const auto refused = [&](const std::string& bytes, const std::string& what, const std::string& found) {
         CHECK_THAT(test::fault_of_file(path, bytes, [&] { HellaSwagFile file(path); }),
@@ -117,7 +117,7 @@ TEST_CASE("an invalid HellaSwag file is refused with its name, the example and t
 }
 
 TEST_CASE("an ending's tokens are targets at the position of the token before them", "[hellaswag]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const auto examples = test::random_hellaswag(40, 300, 150);
     const std::string path = HellaSwagBytes(examples, 300, 0).write(folder / "many.bin");
     const int micro_batch = GENERATE(1, 3, 64);
@@ -141,7 +141,7 @@ TEST_CASE("an ending's tokens are targets at the position of the token before th
 }
 
 TEST_CASE("a context that is too long is truncated at its start; an ending must fit", "[hellaswag]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string path = kTwo.write(folder / "two.bin");
     const HellaSwagBatches batches(HellaSwagFile(path), 2, 3);
     CHECK(batches.truncated_contexts() == 1);

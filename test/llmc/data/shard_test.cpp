@@ -20,8 +20,9 @@ using namespace llmc;
 using test::Contains;
 using test::counting;
 using test::FullDisk;
+using test::names_in;
+using test::ScratchFolder;
 using test::ShardBytes;
-using test::TemporaryFolder;
 using test::WithoutRoot;
 
 namespace {
@@ -34,7 +35,7 @@ std::vector<std::uint16_t> all_tokens(const Shard& shard) {
 }  // namespace
 
 TEST_CASE("a shard of llm.c has GPT-2's vocabulary, ours that of its header", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const Shard theirs(ShardBytes({1, 50256, 3}).write(folder / "theirs.bin"));
     CHECK(theirs.tokens() == 3);
     CHECK(theirs.vocabulary() == Vocabulary{50257, 50256});
@@ -49,7 +50,7 @@ TEST_CASE("a shard of llm.c has GPT-2's vocabulary, ours that of its header", "[
 }
 
 TEST_CASE("an invalid shard is refused with its name, the value found and the value expected", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string path = folder / "bad.bin";
     const ShardBytes good({1, 2, 3});
     const auto fault = [&](const std::string& bytes) {
@@ -84,7 +85,7 @@ TEST_CASE("an invalid shard is refused with its name, the value found and the va
     }
     SECTION("a folder") {
         CHECK_THROWS_WITH(Shard(folder.path()),
-                          Contains(folder.path() + " is a folder") && Contains(folder.path() + "/*"));
+                          Contains(folder.path().string() + " is a folder") && Contains((folder / "*").string()));
     }
     SECTION("a pipe") { CHECK_THROWS_WITH(Shard("/dev/null"), Contains("/dev/null") && Contains("regular file")); }
     SECTION("below a file") {
@@ -100,7 +101,7 @@ TEST_CASE("an invalid shard is refused with its name, the value found and the va
 }
 
 TEST_CASE("an id outside the vocabulary is refused at any offset when it is read", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const int offset = GENERATE(0, 1, 31, 32, 4999, 5000);  // within and after full vectors
     CAPTURE(offset);
     ShardBytes bytes(std::vector<std::uint16_t>(5001, 256), 257, 256);
@@ -108,7 +109,7 @@ TEST_CASE("an id outside the vocabulary is refused at any offset when it is read
     const Shard shard(bytes.write(folder / "ids.bin"));
     CHECK(shard.read(0, offset).size() == std::size_t(offset));
     CHECK(shard.read(offset + 1, 5000 - offset).size() == std::size_t(5000 - offset));
-    const std::string message = (folder / "ids.bin: id of token ") + std::to_string(offset) +
+    const std::string message = (folder / "ids.bin").string() + ": id of token " + std::to_string(offset) +
                                 " is 257; expected less than its vocabulary of 257";
     CHECK_THROWS_WITH(shard.read(0, 5001), Contains(message));
     CHECK_THROWS_WITH(shard.read(offset, 1), Contains(message));  // again, and with another start of the read
@@ -120,7 +121,7 @@ TEST_CASE("an id outside the vocabulary is refused at any offset when it is read
 }
 
 TEST_CASE("a read outside the shard is refused", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const Shard shard(ShardBytes(counting(10)).write(folder / "ten.bin"));
     CHECK(shard.read(10, 0).empty());
     CHECK_THROWS_AS(shard.read(0, 11), Error);
@@ -130,10 +131,10 @@ TEST_CASE("a read outside the shard is refused", "[shard]") {
 }
 
 TEST_CASE("shards are sorted by the bytes of their names in any locale, each once", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     for (const char* name : {"a_1.bin", "B_0.bin", "a_10.bin", "a_2.bin", "Z.bin", "\xc3\xa4.bin"})
         ShardBytes(counting(1 + int(std::string(name).size()))).write(folder / name);
-    test::write_file(folder / "a_1.bin.partial-7", "half");
+    test::write_bytes(folder / "a_1.bin.partial-7", "half");
     std::setlocale(LC_ALL, "en_US.UTF-8");  // sorts "a" before "B", if installed
     const ShardSet shards(folder / "*.bin");
     std::setlocale(LC_ALL, "C");
@@ -149,7 +150,7 @@ TEST_CASE("shards are sorted by the bytes of their names in any locale, each onc
 }
 
 TEST_CASE("a shard that a process with the same id is writing is not overwritten", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string path = folder / "s.bin";
     ShardWriter first(path, kByteVocabulary);
     CHECK_THROWS_WITH(ShardWriter(path, kByteVocabulary), Contains("being written: " + path + ".partial-") &&
@@ -165,12 +166,12 @@ TEST_CASE("a shard that a process with the same id is writing is not overwritten
 }
 
 TEST_CASE("temporary files of a killed process are removed, those of a running one stay", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const pid_t killed = fork();
     if (killed == 0) _exit(0);
     REQUIRE(waitpid(killed, nullptr, 0) == killed);
     const auto partial = [&](const std::string& shard, pid_t process) {
-        return test::write_file(folder / (shard + ".bin.partial-" + std::to_string(process)), "half");
+        return test::write_bytes(folder / (shard + ".bin.partial-" + std::to_string(process)), "half");
     };
     const auto remove = [&] { return ShardSeriesWriter::remove_left_over(folder / "s"); };
     CHECK(remove() == 0);
@@ -183,19 +184,20 @@ TEST_CASE("temporary files of a killed process are removed, those of a running o
     CHECK(remove() == 0);
     close(lock);
     CHECK(remove() == 2);
-    CHECK(folder.names().size() == others.size());
+    CHECK(names_in(folder.path()).size() == others.size());
     for (const std::string& file : others) std::filesystem::remove(file);
 
     ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
     series.append(counting(15));
     CHECK(remove() == 0);
-    CHECK(folder.names().size() == 2);
+    CHECK(names_in(folder.path()).size() == 2);
     CHECK(series.publish().size() == 2);
 }
 
 TEST_CASE("an invalid set of shards is refused", "[shard]") {
-    const TemporaryFolder folder;
-    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains('"' + (folder / "*.bin") + '"') && Contains("at least 1"));
+    const ScratchFolder folder;
+    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"),
+                      Contains('"' + (folder / "*.bin").string() + '"') && Contains("at least 1"));
     CHECK_THROWS_WITH(ShardSet(folder / "none.bin"), Contains(folder / "none.bin"));
     CHECK_THROWS_AS(ShardSet(std::vector<std::string>{}), Error);
     const std::string bytes = ShardBytes({1}, 257, 256).write(folder / "bytes.bin"),
@@ -207,7 +209,7 @@ TEST_CASE("an invalid set of shards is refused", "[shard]") {
 }
 
 TEST_CASE("the writer writes the exact bytes of a shard", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const int size = GENERATE(1, 1000, 1 << 19, (1 << 19) + 1, 2'000'001);  // up to and beyond the buffer's size
     std::vector<std::uint16_t> ids = counting(size);
     ShardWriter writer(folder / "w.bin", {65536, 7});
@@ -217,25 +219,25 @@ TEST_CASE("the writer writes the exact bytes of a shard", "[shard]") {
     CHECK(writer.tokens() == size);
     CHECK_FALSE(std::filesystem::exists(folder / "w.bin"));
     writer.publish();
-    CHECK(folder.names() == std::vector<std::string>{"w.bin"});
+    CHECK(names_in(folder.path()) == std::set<std::string>{"w.bin"});
     CHECK((test::read_bytes(folder / "w.bin") == ShardBytes(ids, 65536, 7).bytes()));
     CHECK_THROWS_AS(writer.append(ids), Error);
 }
 
 TEST_CASE("no incomplete file remains", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::vector<std::uint16_t> ids = counting(1000);
     SECTION("not published") {
-        const std::string old = test::write_file(folder / "w.bin", "old");
+        const std::string old = test::write_bytes(folder / "w.bin", "old");
         {
             ShardWriter writer(old, {});
             writer.append(ids);
             writer.seal();
-            CHECK(folder.names().size() == 2);
+            CHECK(names_in(folder.path()).size() == 2);
             const ShardWriter moved(std::move(writer));
-            CHECK(folder.names().size() == 2);
+            CHECK(names_in(folder.path()).size() == 2);
         }
-        CHECK(folder.names() == std::vector<std::string>{"w.bin"});
+        CHECK(names_in(folder.path()) == std::set<std::string>{"w.bin"});
         CHECK(test::read_bytes(old) == "old");
     }
     SECTION("the disk is full") {
@@ -245,13 +247,14 @@ TEST_CASE("no incomplete file remains", "[shard]") {
             writer.append(ids);
             writer.publish();
         };
-        CHECK_THROWS_WITH(write(), Contains("writing shard " + (folder / "w.bin")) && Contains("File too large"));
-        CHECK(folder.names().empty());
+        CHECK_THROWS_WITH(write(),
+                          Contains("writing shard " + (folder / "w.bin").string()) && Contains("File too large"));
+        CHECK(names_in(folder.path()).empty());
     }
     SECTION("the disk is full at the header") {
         const FullDisk disk(100);
-        CHECK_THROWS_WITH(ShardWriter(folder / "w.bin", {}), Contains("writing shard " + (folder / "w.bin")));
-        CHECK(folder.names().empty());
+        CHECK_THROWS_WITH(ShardWriter(folder / "w.bin", {}), Contains("writing shard " + (folder / "w.bin").string()));
+        CHECK(names_in(folder.path()).empty());
     }
     SECTION("no token") {
         ShardWriter writer(folder / "w.bin", {});
@@ -269,15 +272,15 @@ TEST_CASE("no incomplete file remains", "[shard]") {
         CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {65537, 0}), Error);
         CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {10, 10}), Error);
     }
-    CHECK((folder.names().empty() || folder.names() == std::vector<std::string>{"w.bin"}));
+    CHECK((names_in(folder.path()).empty() || names_in(folder.path()) == std::set<std::string>{"w.bin"}));
 }
 
 TEST_CASE("a series does not replace a shard that another program has written meanwhile", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
     series.append(counting(25));
     series.seal();
-    test::write_file(folder / "s_000001.bin", "another's");
+    test::write_bytes(folder / "s_000001.bin", "another's");
     CHECK_THROWS_WITH(series.publish(),
                       test::Contains("s_000001.bin is already present; expected no file of that name"));
     std::ifstream in(folder / "s_000001.bin");
@@ -285,7 +288,7 @@ TEST_CASE("a series does not replace a shard that another program has written me
 }
 
 TEST_CASE("a series divides the token stream into shards, which all appear together", "[shard]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::vector<std::uint16_t> ids = counting(25);
     ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
     series.append(std::span(ids).first(3));
@@ -294,7 +297,7 @@ TEST_CASE("a series divides the token stream into shards, which all appear toget
     CHECK_FALSE(std::filesystem::exists(folder / "s_000000.bin"));
     CHECK(series.publish() == std::vector<std::string>{folder / "s_000000.bin", folder / "s_000001.bin",
                                                        folder / "s_000002.bin"});
-    CHECK(folder.names() == std::vector<std::string>{"s_000000.bin", "s_000001.bin", "s_000002.bin"});
+    CHECK(names_in(folder.path()) == std::set<std::string>{"s_000000.bin", "s_000001.bin", "s_000002.bin"});
     std::vector<std::uint16_t> read;
     const ShardSet shards(folder / "s_*.bin");
     CHECK(shards[0].tokens() == 10);

@@ -13,7 +13,7 @@
 
 using namespace llmc;
 using test::Contains;
-using test::TemporaryFolder;
+using test::ScratchFolder;
 
 namespace {
 
@@ -61,42 +61,42 @@ std::shared_ptr<const Tokenizer> small_tokenizer() {
 }  // namespace
 
 TEST_CASE("compressed files are decompressed", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string text = varied(300'000), half = text.substr(0, 1000), rest = text.substr(1000);
-    const std::string plain = test::write_file(folder / "a.txt", text),
-                      gz = test::write_file(folder / "a.txt.gz", gzipped(half) + gzipped(rest)),
-                      zst = test::write_file(folder / "a.txt.zst", zstandard(half) + zstandard(rest));
+    const std::string plain = test::write_bytes(folder / "a.txt", text),
+                      gz = test::write_bytes(folder / "a.txt.gz", gzipped(half) + gzipped(rest)),
+                      zst = test::write_bytes(folder / "a.txt.zst", zstandard(half) + zstandard(rest));
     for (const std::string& path : {plain, gz, zst})
         for (const std::size_t at_once : {1000, 1 << 20}) CHECK((read_all(path, at_once) == text));
     for (const auto& [name, packed] : {std::pair("b.gz", gzipped(text)), std::pair("b.zst", zstandard(text))}) {
-        const std::string path = test::write_file(folder / name, packed.substr(0, packed.size() / 2));
+        const std::string path = test::write_bytes(folder / name, packed.substr(0, packed.size() / 2));
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("text file " + path + " is cut off"));
         std::string other = packed;
         for (std::size_t i = 20; i < other.size(); i += 7) other[i] = char(other[i] + 1);
-        test::write_file(path, other);
+        test::write_bytes(path, other);
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("is damaged"));
-        test::write_file(path, text);
+        test::write_bytes(path, text);
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("expected the format of its name"));
     }
 }
 
 TEST_CASE("the contents, not the name, decide the format of a file, and other formats are refused", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string text = varied(3000);
     for (const std::string& packed : {gzipped(text), zstandard(text)})
-        CHECK((read_all(test::write_file(folder / "plain.txt", packed), 1000) == text));
+        CHECK((read_all(test::write_bytes(folder / "plain.txt", packed), 1000) == text));
     for (const auto& [start, kind] : {std::pair("\xfd\x37zXZ", "compressed by xz"), {"BZh9", "compressed by bzip2"},
                                       {"PK\x03\x04", "a zip archive"}, {"PAR1", "a Parquet table"},
                                       {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"}})
-        CHECK_THROWS_WITH(read_all(test::write_file(folder / "a.txt", start + text), 1000),
+        CHECK_THROWS_WITH(read_all(test::write_bytes(folder / "a.txt", start + text), 1000),
                           Contains("a.txt is " + std::string(kind) + "; expected text in UTF-8"));
 }
 
 TEST_CASE("a BPE corpus has the ids of whole documents, on any number of threads", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const auto tokenizer = small_tokenizer();
     const std::string text = varied(500'000);
-    const std::string file = test::write_file(folder / "a", text);
+    const std::string file = test::write_bytes(folder / "a", text);
     std::vector<int> expected = tokenizer->encode(text);
     expected.insert(expected.begin(), tokenizer->vocabulary().end_of_text);
     for (const int threads : {1, 3}) {
@@ -116,10 +116,10 @@ TEST_CASE("a BPE corpus has the ids of whole documents, on any number of threads
 }
 
 TEST_CASE("a document that cannot be split may follow others in the same batch", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const auto tokenizer = small_tokenizer();
     const std::string short_text = varied(1000).substr(0, 1000), long_text(600'000, 'a');
-    const std::string a = test::write_file(folder / "a", short_text), b = test::write_file(folder / "b", long_text);
+    const std::string a = test::write_bytes(folder / "a", short_text), b = test::write_bytes(folder / "b", long_text);
     write_text_corpus({.files = {a, b, a}, .output_dir = folder / "out", .hold_out = 0, .tokenizer = tokenizer});
     std::vector<int> expected;
     for (const std::string& text : {short_text, long_text, short_text}) {
@@ -131,15 +131,15 @@ TEST_CASE("a document that cannot be split may follow others in the same batch",
 }
 
 TEST_CASE("of few documents the last tenth of every file is held out, cut after a line or a word", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     // Prose longer than a chunk, and one long line. The last tenths start at 540,000 and at 900.
     const std::string prose = [] {
         std::string text;
         while (text.size() < 599'950) text += "some words of a line\n";
         return text + std::string(600'000 - text.size(), '.');
     }();
-    const std::string words(950, 'a'), rest(49, 'b'), a = test::write_file(folder / "a.gz", gzipped(prose)),
-                      b = test::write_file(folder / "b", words + ' ' + rest);
+    const std::string words(950, 'a'), rest(49, 'b'), a = test::write_bytes(folder / "a.gz", gzipped(prose)),
+                      b = test::write_bytes(folder / "b", words + ' ' + rest);
     const std::size_t cut = prose.find('\n', 540'000) + 1;
     const auto summary = write_text_corpus({.files = {a, b}, .output_dir = folder / "out", .tail_below = 3});
     CHECK(summary.tails);
@@ -160,17 +160,17 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
                                        .documents = DocumentRule::starting_at("^some"),
                                        .tail_below = 200};
     CHECK_FALSE(write_text_corpus(several).tails);
-    const std::string word = test::write_file(folder / "word", "word\n");
+    const std::string word = test::write_bytes(folder / "word", "word\n");
     CHECK_THROWS_WITH(write_text_corpus({.files = {word}, .output_dir = folder / "none", .tail_below = 200}),
                       Contains("the text is too short to hold out its last tenth"));
     CHECK_FALSE(std::filesystem::exists(folder / "none"));
 }
 
 TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string lines =
         "{\"text\": \"the\\n\\u00e9\", \"id\": 1}\r\n\n{\"id\": 2, \"text\": \"\"}\n{\"text\":\"a\\\"\"}";
-    const std::string file = test::write_file(folder / "a.jsonl.gz", gzipped("\xef\xbb\xbf" + lines));
+    const std::string file = test::write_bytes(folder / "a.jsonl.gz", gzipped("\xef\xbb\xbf" + lines));
     const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 2});
     CHECK(summary.boms == 1);
     CHECK(summary.crlf_lines == 0);
@@ -180,7 +180,7 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     CHECK(summary.train.documents == 2);
     CHECK(summary.train.bytes == 8);
     const auto refused = [&](const std::string& content, const std::string& field, const std::string& words) {
-        const std::string other = test::write_file(folder / "b.jsonl", content);
+        const std::string other = test::write_bytes(folder / "b.jsonl", content);
         CHECK_THROWS_WITH(
             write_text_corpus({.files = {other}, .output_dir = folder / "new", .hold_out = 0, .field = field}),
             Contains(words));
@@ -197,8 +197,8 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
 }
 
 TEST_CASE("an escaped surrogate without its pair is replaced by U+FFFD and counted", "[tokenizer]") {
-    const TemporaryFolder folder;
-    const std::string file = test::write_file(
+    const ScratchFolder folder;
+    const std::string file = test::write_bytes(
         folder / "a.jsonl", R"({"text": "\ud800y\\\ud800"})" "\n" R"({"text": "\udc00\uD83D\uDE00\\ud800"})" "\n");
     const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.lone_surrogates == 3);
@@ -208,26 +208,26 @@ TEST_CASE("an escaped surrogate without its pair is replaced by U+FFFD and count
 }
 
 TEST_CASE("a binary file has no lines", "[tokenizer]") {
-    const TemporaryFolder folder;
-    const std::string binary = test::write_file(folder / "a.bin", std::string("\1\0\r\n", 4)),
-                      text = test::write_file(folder / "a.txt", std::string(9000, 'a') + std::string("\0\r\n", 3));
+    const ScratchFolder folder;
+    const std::string binary = test::write_bytes(folder / "a.bin", std::string("\1\0\r\n", 4)),
+                      text = test::write_bytes(folder / "a.txt", std::string(9000, 'a') + std::string("\0\r\n", 3));
     const auto summary = write_text_corpus({.files = {binary, text}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.binary_files == 1);
     CHECK(summary.crlf_lines == 1);
 }
 
 TEST_CASE("a byte order mark is removed, and lines that end with CR LF are counted", "[tokenizer]") {
-    const TemporaryFolder folder;
-    const std::string a = test::write_file(folder / "a",
+    const ScratchFolder folder;
+    const std::string a = test::write_bytes(folder / "a",
                                            "\xef\xbb\xbf"
                                            "x\r\ny\r\n\r"),
-                      b = test::write_file(folder / "b", "\n");
+                      b = test::write_bytes(folder / "b", "\n");
     const auto summary = write_text_corpus({.files = {a, b}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.boms == 1);
     CHECK(summary.crlf_lines == 2);
     CHECK(test::tokens_of(folder / "out/text_train_*.bin") ==
           std::vector<int>{256, 'x', '\r', '\n', 'y', '\r', '\n', '\r', 256, '\n'});
-    const std::string only = test::write_file(folder / "only", "\xef\xbb\xbf");
+    const std::string only = test::write_bytes(folder / "only", "\xef\xbb\xbf");
     CHECK_THROWS_WITH(write_text_corpus({.files = {only}, .output_dir = folder / "none", .hold_out = 0}),
                       Contains("is empty"));
 }

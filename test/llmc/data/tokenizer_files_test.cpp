@@ -34,12 +34,12 @@ TEST_CASE("the files of a BPE tokenizer contain its merges", "[tokenizer]") {
 }
 
 TEST_CASE("the merges in a model's folder take precedence", "[tokenizer]") {
-    const test::TemporaryFolder folder;
-    test::write_file(folder / "merges.txt", "h e\n");
+    const test::ScratchFolder folder;
+    test::write_bytes(folder / "merges.txt", "h e\n");
     CHECK_THROWS_WITH(load_tokenizer(folder.path(), kGpt2Vocabulary), Contains("merges.txt is another table"));
     CHECK_FALSE(load_tokenizer(folder.path(), {300, 299})->has_table());
     const auto tokenizer = tokenizer_for(kGpt2Vocabulary, test::gpt2_merges());
-    for (const auto& [name, contents] : tokenizer_files(*tokenizer, 1024)) test::write_file(folder / name, contents);
+    for (const auto& [name, contents] : tokenizer_files(*tokenizer, 1024)) test::write_bytes(folder / name, contents);
     const auto again = load_tokenizer(folder.path(), kGpt2Vocabulary);  // tokenizer.json comes before merges.txt
     CHECK(again->encode("Hello world") == std::vector<int>{15496, 995});
 }

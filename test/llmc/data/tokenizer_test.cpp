@@ -10,7 +10,8 @@
 
 using namespace llmc;
 using test::Contains;
-using test::TemporaryFolder;
+using test::names_in;
+using test::ScratchFolder;
 using Documents = std::vector<std::string_view>;
 
 namespace {
@@ -24,7 +25,7 @@ constexpr const char* kVerses =
     "Exo1:1 Now these\n"
     "Ge1:1 again";  // without a newline at the end
 
-TextCorpusSettings corpus(const TemporaryFolder& folder, const std::vector<std::string>& files) {
+TextCorpusSettings corpus(const ScratchFolder& folder, const std::vector<std::string>& files) {
     return {.files = files, .output_dir = folder / "out", .name = "t", .hold_out = 2};
 }
 
@@ -129,12 +130,12 @@ TEST_CASE("documents by start: a matching line starts a document", "[tokenizer]"
 }
 
 TEST_CASE("shards have an end of text before every document, and every k-th is held out", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     std::vector<std::string> files;
     std::vector<std::string> texts;
     for (int i = 0; i < 7; ++i) {
         texts.push_back("text " + std::to_string(i) + (i % 2 ? "\n" : "") + char(200 + i));
-        files.push_back(test::write_file(folder / ("file" + std::to_string(i)), texts.back()));
+        files.push_back(test::write_bytes(folder / ("file" + std::to_string(i)), texts.back()));
     }
     TextCorpusSettings settings = corpus(folder, files);
     settings.hold_out = 3;
@@ -154,12 +155,12 @@ TEST_CASE("shards have an end of text before every document, and every k-th is h
 }
 
 TEST_CASE("a document longer than a chunk stays whole, and documents are numbered through all files", "[tokenizer]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     std::string text(3'000'001, 'a');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = char(i * 7 % 251);
     std::erase(text, '\n');
-    const std::string verses = test::write_file(folder / "verses", kVerses),
-                      large = test::write_file(folder / "large", text);
+    const std::string verses = test::write_bytes(folder / "verses", kVerses),
+                      large = test::write_bytes(folder / "large", text);
     TextCorpusSettings settings = corpus(folder, {verses, large});
     settings.documents = DocumentRule::keyed_by("^([^:]+):");
     settings.hold_out = 5;  // four documents of verses, then the large one
@@ -170,21 +171,21 @@ TEST_CASE("a document longer than a chunk stays whole, and documents are numbere
 }
 
 TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer]") {
-    const TemporaryFolder folder;
-    const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b"),
-                      empty = test::write_file(folder / "empty", "");
+    const ScratchFolder folder;
+    const std::string a = test::write_bytes(folder / "a", "a"), b = test::write_bytes(folder / "b", "b"),
+                      empty = test::write_bytes(folder / "empty", "");
     TextCorpusSettings settings = corpus(folder, {a, b});
     const auto refused = [&](const std::string& words) {
         CHECK_THROWS_WITH(write_text_corpus(settings), Contains(words) && !Contains("\n"));
-        CHECK(folder.names() == std::vector<std::string>{"a", "b", "empty"});
+        CHECK(names_in(folder.path()) == std::set<std::string>{"a", "b", "empty"});
         CHECK(test::read_bytes(a) == "a");
     };
     SECTION("no file") { settings.files.clear(); refused("number of text files is 0"); }
     SECTION("missing") {
         settings.files.push_back(folder / "none");
-        refused("text file " + (folder / "none") + " is missing");
+        refused("text file " + (folder / "none").string() + " is missing");
     }
-    SECTION("a folder") { settings.files.push_back(folder.path()); refused(folder.path() + " is a folder"); }
+    SECTION("a folder") { settings.files.push_back(folder.path()); refused(folder.path().string() + " is a folder"); }
     SECTION("empty") { settings.files.push_back(empty); refused("text file " + empty + " is empty"); }
     SECTION("hold-out") { settings.hold_out = 1; refused("--hold-out is 1; expected N >= 2"); }
     SECTION("nothing for validation") {
@@ -207,9 +208,9 @@ TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer
 }
 
 TEST_CASE("if the disk is too full for the validation shards, no training shard remains either", "[tokenizer]") {
-    const TemporaryFolder folder;
-    const std::string small = test::write_file(folder / "a", "a"),
-                      large = test::write_file(folder / "b", std::string(5000, 'b'));
+    const ScratchFolder folder;
+    const std::string small = test::write_bytes(folder / "a", "a"),
+                      large = test::write_bytes(folder / "b", std::string(5000, 'b'));
     const test::FullDisk disk(2000);
     CHECK_THROWS_WITH(write_text_corpus(corpus(folder, {small, large})),
                       Contains("writing shard") && Contains("t_val_000000.bin"));
@@ -217,8 +218,8 @@ TEST_CASE("if the disk is too full for the validation shards, no training shard 
 }
 
 TEST_CASE("older shards of the same name are not mixed with new ones", "[tokenizer]") {
-    const TemporaryFolder folder;
-    const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b");
+    const ScratchFolder folder;
+    const std::string a = test::write_bytes(folder / "a", "a"), b = test::write_bytes(folder / "b", "b");
     TextCorpusSettings settings = corpus(folder, {a, b});
     write_text_corpus(settings);
     const std::string before = test::read_bytes(folder / "out/t_train_000000.bin");

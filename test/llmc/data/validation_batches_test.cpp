@@ -11,11 +11,11 @@ using namespace llmc;
 using test::Contains;
 using kernels::kIgnoreTarget;
 using test::counting_shards;
-using test::TemporaryFolder;
+using test::ScratchFolder;
 using Row = std::vector<std::int32_t>;
 
 TEST_CASE("validation: the same targets exactly once, for any batch and number of ranks", "[validation_batches]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1, 37, 64});  // 99 + 0 + 36 + 63 = 198 targets
     const int asked = GENERATE(1, 10, 16, 99, 100, 110, 135, 136, 197, 198, 199, 100000);
     const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}, {4, 5}, {8, 16}}));
@@ -66,7 +66,7 @@ TEST_CASE("validation: the same targets exactly once, for any batch and number o
 }
 
 TEST_CASE("validation: batches repeat, can be read in any order, and bad ones are refused", "[validation_batches]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1});
     ValidationBatches batches(shards, 60, {.micro_batch = 2, .seq_len = 10});
     REQUIRE(batches.size() == 3);
@@ -86,7 +86,7 @@ TEST_CASE("validation: batches repeat, can be read in any order, and bad ones ar
 
 TEST_CASE("validation: first tokens of documents can be excluded, for any batch and number of ranks",
           "[validation_batches]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     test::ShardBytes({9, 1, 9, 9, 2, 3}, 10, 9).write(folder / "s_0.bin");
     test::ShardBytes({9, 4, 5, 9}, 10, 9).write(folder / "s_1.bin");
     test::ShardBytes({9, 9}, 10, 9).write(folder / "t_0.bin");

@@ -232,7 +232,7 @@ TEST_CASE("1-bit Adam of nodes resumes bit-identical from a checkpoint", "[ranks
         const StateFile state = whole.state_file("onebit");
         const int files = state.every_rank ? kAllRanks : 1;
         if (state.every_rank || all.rank() == 0)
-            write_state(folder.path() / state_file_name("onebit", all.rank(), files), state, whole.table().elements(),
+            write_state(folder / state_file_name("onebit", all.rank(), files), state, whole.table().elements(),
                         then.errors);
         all.barrier();
         const std::string note = load_from(other, then, folder, files, all);
@@ -267,7 +267,7 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
         Trainer trainer(context, short_setup(kWere), of_nodes({.freeze_after = kWarmup}, kOnNodeWere));
         for (unsigned t = 0; t < kWarmup + 2; ++t) trainer.step(short_batch(t), 1, 1e-2f);
         const Snapshot then = snapshot(trainer);
-        write_state(folder.path() / state_file_name("onebit", rank, kWere), trainer.state_file("onebit"),
+        write_state(folder / state_file_name("onebit", rank, kWere), trainer.state_file("onebit"),
                     std::int64_t(elements), then.errors);
         return then;
     }, on_nodes(kOnNodeWere));

@@ -56,7 +56,7 @@ TEST_CASE("moments of any number of ranks and stage can be read by any other", "
     const auto all = {std::pair(0, 1), {1, 1}, {1, 2}, {2, 3}, {1, 7}, {2, 64}};
     for (const auto& [stage, ranks] : all) {
         CAPTURE(stage, ranks);
-        const auto folder = scratch.path() / (std::to_string(stage) + "." + std::to_string(ranks));
+        const auto folder = scratch / (std::to_string(stage) + "." + std::to_string(ranks));
         std::filesystem::create_directory(folder);
         for (int rank = 0; rank < ranks; ++rank) {
             const GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
@@ -111,7 +111,7 @@ TEST_CASE("elements that no file has are named", "[moments]") {
 TEST_CASE("invalid metadata of a state file is quoted on one line", "[moments]") {
     const test::ScratchFolder scratch;
     const auto fault = [&](const std::string& elements, const std::string& ranges) {
-        SafetensorsWriter writer(scratch.path() / state_file_name("optimizer", 0, 1),
+        SafetensorsWriter writer(scratch / state_file_name("optimizer", 0, 1),
                                  {{"first_moments", "F32", {0}}, {"second_moments", "F32", {0}}},
                                  {{"elements", elements}, {"stretches", ranges}});
         writer.finish();
@@ -139,6 +139,6 @@ TEST_CASE("invalid moments are refused at any position", "[moments]") {
         read_to_host(moments.file, {.folder = scratch.path(), .files = 1, .elements = table.elements()});
     });
     if (bad == -1e-30f && !in_second) CHECK(heard == "accepted");
-    else CHECK_THAT(heard, Contains((scratch.path() / state_file_name("optimizer", 0, 1)).string() + ": a value of " +
+    else CHECK_THAT(heard, Contains((scratch / state_file_name("optimizer", 0, 1)).string() + ": a value of " +
                                     (in_second ? "second" : "first") + "_moments"));
 }

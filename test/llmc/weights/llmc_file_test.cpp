@@ -37,7 +37,7 @@ struct Exported {
     test::ScratchFolder scratch;
     ParameterTable table{kExported};
     std::vector<float> flat = weights_of(table);
-    std::filesystem::path file = scratch.path() / "model_00000100.bin";
+    std::filesystem::path file = scratch / "model_00000100.bin";
     explicit Exported(DType dtype = DType::fp32) { write_llmc_file(file, table, flat, dtype); }
     std::vector<float> read() const {
         std::vector<float> values(flat.size(), NAN);
@@ -51,7 +51,7 @@ struct Exported {
         return fault_of(bytes);
     }
     std::string fault_of(const std::string& bytes) const {
-        const std::filesystem::path changed = scratch.path() / "changed.bin";
+        const std::filesystem::path changed = scratch / "changed.bin";
         return test::fault_of_file(changed, bytes, [&] {
             std::vector<float> values(flat.size());
             SavedModel(changed).read(table, values);
@@ -87,11 +87,11 @@ TEST_CASE("a model in llm.c's format is read back: fp32 bit-identical, bf16 roun
 TEST_CASE("a model of llm.c is recognized by its contents, not its name", "[llmc_file]") {
     Exported model;
     CHECK(begins_as_llmc_file(model.file));
-    const auto other_name = model.scratch.path() / "model";
+    const auto other_name = model.scratch / "model";
     std::filesystem::copy(model.file, other_name);
     CHECK(SavedModel(other_name).config() == SavedModel(model.file).config());
     CHECK(!begins_as_llmc_file(model.scratch.path()));
-    CHECK(!begins_as_llmc_file(model.scratch.path() / "none"));
+    CHECK(!begins_as_llmc_file(model.scratch / "none"));
 }
 
 TEST_CASE("the file has llm.c's layout", "[llmc_file]") {
@@ -190,7 +190,7 @@ TEST_CASE("a file of llm.c that is truncated or too long is refused", "[llmc_fil
     for (const std::size_t more : {1, 2, 4096})
         CHECK_THAT(model.fault_of(whole + std::string(more, '\0')),
                    Contains("expected " + std::to_string(whole.size()) + " bytes") && Contains("damaged"));
-    CHECK_THAT(test::error_of([&] { SavedModel(model.scratch.path() / "none.bin"); }),
+    CHECK_THAT(test::error_of([&] { SavedModel(model.scratch / "none.bin"); }),
                Contains("none.bin is missing"));
 }
 

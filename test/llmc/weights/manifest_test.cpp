@@ -56,11 +56,11 @@ TEST_CASE("a manifest detects files, including itself, that are missing, shorter
 
 TEST_CASE("a manifest with a path or an unprintable file name is refused", "[manifest]") {
     const test::ScratchFolder scratch;
-    test::write_bytes(scratch.path() / "x", "abc");
-    const fs::path folder = scratch.path() / "step";
+    test::write_bytes(scratch / "x", "abc");
+    const fs::path folder = scratch / "step";
     fs::create_directory(folder);
-    const FileFingerprint file = fingerprint_of_file(scratch.path() / "x");
-    for (const std::string& name : {std::string("../x"), fs::absolute(scratch.path() / "x").string(), std::string(".."),
+    const FileFingerprint file = fingerprint_of_file(scratch / "x");
+    for (const std::string& name : {std::string("../x"), fs::absolute(scratch / "x").string(), std::string(".."),
                                     std::string("a\nb"), std::string(256, 'x'), std::string()}) {
         write_manifest(folder, {{name, file}});
         CAPTURE(name);
@@ -70,8 +70,8 @@ TEST_CASE("a manifest with a path or an unprintable file name is refused", "[man
 
 TEST_CASE("sizes in a manifest must be integers, and checksums 16 digits", "[manifest]") {
     const test::ScratchFolder scratch;
-    test::write_bytes(scratch.path() / "x", "a");
-    const FileFingerprint right = fingerprint_of_file(scratch.path() / "x");
+    test::write_bytes(scratch / "x", "a");
+    const FileFingerprint right = fingerprint_of_file(scratch / "x");
     using nlohmann::json;
     for (const auto& [bytes, xxh3] : std::vector<std::pair<json, json>>{
              {1.5, right.xxh3}, {1e300, right.xxh3}, {true, right.xxh3}, {1, "a\nb"}, {1, std::string(17, '0')},
@@ -79,7 +79,7 @@ TEST_CASE("sizes in a manifest must be integers, and checksums 16 digits", "[man
         const json files = {{"x", {{"bytes", bytes}, {"xxh3", xxh3}}}};
         const std::string text = files.dump();
         const nlohmann::json whole = {{"files", files}, {"xxh3", fingerprint(std::as_bytes(std::span(text)))}};
-        test::write_bytes(scratch.path() / kManifestName, whole.dump());
+        test::write_bytes(scratch / kManifestName, whole.dump());
         CAPTURE(bytes, xxh3);
         CHECK_THAT(error_of([&] { check_manifest(scratch.path()); }), Contains("manifest.json is damaged"));
     }
@@ -89,8 +89,8 @@ TEST_CASE("checking a manifest reports progress", "[manifest]") {
     const test::ScratchFolder scratch;
     Manifest manifest;
     for (const char* const name : {"a", "b", "empty"}) {
-        test::write_bytes(scratch.path() / name, std::string(*name == 'e' ? 0 : 5 << 20, *name));
-        manifest[name] = fingerprint_of_file(scratch.path() / name);
+        test::write_bytes(scratch / name, std::string(*name == 'e' ? 0 : 5 << 20, *name));
+        manifest[name] = fingerprint_of_file(scratch / name);
     }
     write_manifest(scratch.path(), manifest);
     std::vector<double> shares;
@@ -106,7 +106,7 @@ TEST_CASE("fingerprints of memory and of files are XXH3", "[manifest]") {
     const std::string text = "a model";
     CHECK(fingerprint(std::as_bytes(std::span(text))) == "c0b88d47a1993541");
     const test::ScratchFolder scratch;
-    test::write_bytes(scratch.path() / "file", text);
-    CHECK(fingerprint_of_file(scratch.path() / "file") == FileFingerprint{7, "c0b88d47a1993541"});
-    CHECK_THAT(error_of([&] { fingerprint_of_file(scratch.path() / "none"); }), Contains("none"));
+    test::write_bytes(scratch / "file", text);
+    CHECK(fingerprint_of_file(scratch / "file") == FileFingerprint{7, "c0b88d47a1993541"});
+    CHECK_THAT(error_of([&] { fingerprint_of_file(scratch / "none"); }), Contains("none"));
 }

@@ -57,7 +57,7 @@ TEST_CASE("the error for a path that does not exist names the forms of a model",
 
 TEST_CASE("an incomplete checkpoint, or a path in it, is refused", "[model_path]") {
     const ScratchFolder scratch;
-    const auto partial = scratch.path() / ".step_00000010.partial", whole = scratch.path() / "step_00000010";
+    const auto partial = scratch / ".step_00000010.partial", whole = scratch / "step_00000010";
     for (const auto& folder : {partial, whole}) {
         std::filesystem::create_directory(folder);
         write_bytes(folder / "model.safetensors", "");

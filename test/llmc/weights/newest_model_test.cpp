@@ -18,7 +18,7 @@ namespace {
 // A run's folder with the models of steps 1 and 2.
 struct RunFolder {
     test::ScratchFolder scratch;
-    std::filesystem::path out = scratch.path() / "out", last = step_folder(out, 2), model = last / "model.safetensors";
+    std::filesystem::path out = scratch / "out", last = step_folder(out, 2), model = last / "model.safetensors";
 
     RunFolder() {
         std::filesystem::permissions(scratch.path(), std::filesystem::perms(0755));  // for WithoutRoot

@@ -25,7 +25,7 @@ const std::string kGood =
 
 std::string open_fault(const std::string& bytes) {
     const test::ScratchFolder folder;
-    const auto path = folder.path() / "x.safetensors";
+    const auto path = folder / "x.safetensors";
     return test::fault_of_file(path, bytes, [&] { SafetensorsFile file(path); });
 }
 std::string header_fault(const std::string& header) { return open_fault(file_of(header, std::string(32, 'x'))); }
@@ -40,7 +40,7 @@ std::vector<float> read_all(const SafetensorsFile& file, const TensorInfo& tenso
 
 TEST_CASE("tensors written in parts are read back bit-identical, in order, with metadata", "[safetensors]") {
     const test::ScratchFolder folder;
-    const auto path = folder.path() / "m.safetensors";
+    const auto path = folder / "m.safetensors";
     const std::vector<float> values{1, -0.0f, 3e-45f, 3.4e38f, -5, 6, 7, 8};
     {
         const std::vector<TensorToWrite> tensors{{"z", "F32", {2, 3}}, {"empty", "F32", {0, 4}},
@@ -72,7 +72,7 @@ TEST_CASE("tensors written in parts are read back bit-identical, in order, with 
 TEST_CASE("the data of a written file starts at a multiple of 8 bytes", "[safetensors]") {
     const test::ScratchFolder folder;
     for (std::size_t length = 1; length < 10; ++length) {
-        const auto path = folder.path() / "m.safetensors";
+        const auto path = folder / "m.safetensors";
         SafetensorsWriter writer(path, {{std::string(length, 'n'), "F32", {1}}}, {});
         writer.append(std::vector<float>{1});
         writer.finish();
@@ -91,8 +91,8 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
                          R"("b":{"dtype":"BF16","shape":[65536],"data_offsets":[131072,262144]}})";
     if (header.size() % 2 == 0) header += ' ';  // so that no value is aligned
     const test::ScratchFolder folder;
-    test::write_bytes(folder.path() / "x", file_of(header, data + data));
-    const SafetensorsFile file(folder.path() / "x");
+    test::write_bytes(folder / "x", file_of(header, data + data));
+    const SafetensorsFile file(folder / "x");
     const auto half = read_all(file, file.tensors()[0]), brain = read_all(file, file.tensors()[1]);
     std::size_t wrong = 0;
     const auto check = [&](float read, float expected) {
@@ -118,9 +118,9 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
 
 TEST_CASE("a tensor of another dtype is listed but cannot be read as floats", "[safetensors]") {
     const test::ScratchFolder folder;
-    test::write_bytes(folder.path() / "x",
+    test::write_bytes(folder / "x",
                       file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
-    const SafetensorsFile file(folder.path() / "x");
+    const SafetensorsFile file(folder / "x");
     std::string bytes(4, ' ');
     file.read_bytes(file.tensors()[0], 0, std::as_writable_bytes(std::span(bytes)));
     CHECK(bytes == "abcd");
@@ -203,7 +203,7 @@ TEST_CASE("names and shapes of any length and characters fit in a one-line messa
 // Found by test/fuzz.
 TEST_CASE("if one extent is 0, the others may have any size", "[safetensors]") {
     const test::ScratchFolder folder;
-    const auto path = folder.path() / "m.safetensors";
+    const auto path = folder / "m.safetensors";
     test::write_bytes(path, file_of(
         R"({"a":{"dtype":"U8","shape":[4611686018427387904,2,0],"data_offsets":[0,0]}})", ""));
     CHECK(SafetensorsFile(path).tensors()[0].elements() == 0);
@@ -212,14 +212,14 @@ TEST_CASE("if one extent is 0, the others may have any size", "[safetensors]") {
 TEST_CASE("a file without tensors is accepted, a folder or a missing file is refused", "[safetensors]") {
     CHECK(open_fault(file_of("{}", "")) == "accepted");
     const test::ScratchFolder folder;
-    CHECK_THAT(error_of([&] { SafetensorsFile file(folder.path() / "none"); }),
+    CHECK_THAT(error_of([&] { SafetensorsFile file(folder / "none"); }),
                Contains("none") && Contains("missing"));
     CHECK_THAT(error_of([&] { SafetensorsFile file(folder.path()); }), Contains("a folder"));
 }
 
 TEST_CASE("the writer refuses arguments that would give an invalid file", "[safetensors]") {
     const test::ScratchFolder folder;
-    const auto path = folder.path() / "m";
+    const auto path = folder / "m";
     CHECK_THAT(error_of([&] {
                    SafetensorsWriter(path, {{"a", "F32", {1}}, {"a", "F32", {1}}}, {});
                }),
@@ -236,7 +236,7 @@ TEST_CASE("the writer refuses arguments that would give an invalid file", "[safe
 
 TEST_CASE("truncation of an open file is a run-time error and does not end the program", "[safetensors]") {
     const test::ScratchFolder folder;
-    const auto path = folder.path() / "m";
+    const auto path = folder / "m";
     constexpr std::size_t kSize = 100000;
     {
         SafetensorsWriter writer(path, {{"a", "F32", {kSize}}}, {});
@@ -255,9 +255,9 @@ TEST_CASE("truncation of an open file is a run-time error and does not end the p
 
 TEST_CASE("a full disk and a missing folder are run-time errors that name the file", "[safetensors]") {
     const test::ScratchFolder folder;
-    test::write_bytes(folder.path() / "file", "");
+    test::write_bytes(folder / "file", "");
     try {
-        SafetensorsWriter writer(folder.path() / "file" / "m", {}, {});
+        SafetensorsWriter writer(folder / "file" / "m", {}, {});
         FAIL("accepted");
     } catch (const Error& error) {
         CHECK(error.blame() == Blame::runtime);

@@ -49,7 +49,7 @@ struct Saved {
                 // all different from their neighbours
                 flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);
         flat[0] = -0.0f, flat[1] = 1e-45f, flat[2] = 3.4e38f;
-        folder = save_checkpoint(scratch.path() / "run", 100, table, from_flat(table, flat), 60);
+        folder = save_checkpoint(scratch / "run", 100, table, from_flat(table, flat), 60);
     }
     std::vector<float> load(const fs::path& path) const {
         const SavedModel checkpoint(path);
@@ -310,16 +310,16 @@ TEST_CASE("invalid sizes, and sizes that do not match the file, are refused", "[
 
 TEST_CASE("missing keys have the defaults of GPT2Config", "[checkpoint]") {
     const test::ScratchFolder scratch;
-    test::write_bytes(scratch.path() / "config.json", "{}");
-    CHECK(read_config_json(scratch.path() / "config.json") == ModelConfig{12, 12, 768, 1024, 50257});
-    test::write_bytes(scratch.path() / "config.json", R"({"num_hidden_layers": 3, "num_attention_heads": 2,
+    test::write_bytes(scratch / "config.json", "{}");
+    CHECK(read_config_json(scratch / "config.json") == ModelConfig{12, 12, 768, 1024, 50257});
+    test::write_bytes(scratch / "config.json", R"({"num_hidden_layers": 3, "num_attention_heads": 2,
         "hidden_size": 64, "max_position_embeddings": 99, "n_embd": 64})");  // transformers' other names
-    CHECK(read_config_json(scratch.path() / "config.json") == ModelConfig{3, 2, 64, 99, 50257});
-    test::write_bytes(scratch.path() / "config.json", "[]");
-    CHECK_THAT(error_of([&] { read_config_json(scratch.path() / "config.json"); }), Contains("not a JSON object"));
+    CHECK(read_config_json(scratch / "config.json") == ModelConfig{3, 2, 64, 99, 50257});
+    test::write_bytes(scratch / "config.json", "[]");
+    CHECK_THAT(error_of([&] { read_config_json(scratch / "config.json"); }), Contains("not a JSON object"));
     for (const char* text : {"", "{", "{\"n_layer\": 2", "nonsense"}) {
-        test::write_bytes(scratch.path() / "config.json", text);
-        CHECK_THAT(error_of([&] { read_config_json(scratch.path() / "config.json"); }),
+        test::write_bytes(scratch / "config.json", text);
+        CHECK_THAT(error_of([&] { read_config_json(scratch / "config.json"); }),
                    Contains("config.json") && Contains("not valid JSON"));
     }
 }
@@ -349,7 +349,7 @@ TEST_CASE("a model truncated at any length is refused", "[checkpoint]") {
 TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpoint]") {
     Saved saved;
     const auto source = from_flat(saved.table, saved.flat);
-    const fs::path run = saved.scratch.path() / "run";
+    const fs::path run = saved.scratch / "run";
     const std::string before = test::read_bytes(saved.tensors());
     const auto folders = [&] { return std::distance(fs::directory_iterator(run), fs::directory_iterator()); };
 
@@ -390,9 +390,9 @@ TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpo
 
 TEST_CASE("an impossible output folder is a run-time error that names it", "[checkpoint]") {
     const Saved saved;
-    test::write_bytes(saved.scratch.path() / "file", "");
+    test::write_bytes(saved.scratch / "file", "");
     try {
-        save_checkpoint(saved.scratch.path() / "file" / "run", 1, saved.table, from_flat(saved.table, saved.flat), -1);
+        save_checkpoint(saved.scratch / "file" / "run", 1, saved.table, from_flat(saved.table, saved.flat), -1);
         FAIL("accepted");
     } catch (const Error& error) {
         CHECK(error.blame() == Blame::runtime);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 // An output folder with checkpoints of steps 10 and 20, whose files have any contents: only manifests are compared.
 struct OutputFolder {
     test::ScratchFolder scratch;
-    fs::path out = scratch.path() / "out";
+    fs::path out = scratch / "out";
     Options options;
     std::unique_ptr<Communicator> communicator = alone();
 

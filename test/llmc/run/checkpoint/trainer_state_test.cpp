@@ -54,7 +54,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.run.options == state.run.options);
     CHECK(read.run.training_data[0].value == "2");
 
-    const auto file = scratch.path() / "trainer_state.json";
+    const auto file = scratch / "trainer_state.json";
     const std::string whole = test::read_bytes(file);
     const auto faults = [&](const std::string& text) {
         test::write_bytes(file, text);

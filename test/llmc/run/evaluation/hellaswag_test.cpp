@@ -16,7 +16,7 @@ namespace {
 using Example = HellaSwagBytes::Example;
 
 HellaSwagScore score_with(const std::vector<Example>& examples, const std::vector<double>& nats) {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     return score_of(HellaSwagFile(HellaSwagBytes(examples, 10, 0).write(folder / "known.bin")), nats);
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("the ending with the lowest summed or mean loss wins", "[hellaswag]") 
 
 TEST_CASE("a model's HellaSwag scores equal those of its fp64 logits on any number of ranks",
           "[ranks][hellaswag]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     auto examples = random_hellaswag(48, 61, 90, 3);
     // Equal endings that fill a row of 64: some libraries round the last products of a batch in another way.
     for (const Example& example : random_hellaswag(12, 61, 90, 4)) {
@@ -123,7 +123,7 @@ namespace {
 
 // Two ranks: only rank 1 receives the signal or is out of time.
 std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_time) {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const std::string path = HellaSwagBytes(random_hellaswag(8, 61, 9), 61, 0).write(folder / "few.bin");
     std::vector<HellaSwagScore> scores(2);
     run_ranks(2, [&](Communicator& communicator) {

@@ -122,7 +122,7 @@ TEST_CASE("a missing or wrong NVML library is an error", "[gpu_monitor]") {
 TEST_CASE("a step has a GPU reading with --log-gpu, or null if there is none", "[gpu_monitor]") {
     const ScratchFolder folder;
     const auto step_of = [&](const std::string& name, auto&& prepare) {
-        const auto path = folder.path() / name;
+        const auto path = folder / name;
         Report report(path.string(), 10, true);
         prepare(report);
         report.step({});

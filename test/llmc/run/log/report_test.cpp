@@ -69,7 +69,7 @@ TEST_CASE("a note says that validations take a tenth of a run's time or more", "
 
 TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]") {
     const ScratchFolder folder;
-    const std::string out = (folder.path() / "run").string(), text = printed([&] {
+    const std::string out = (folder / "run").string(), text = printed([&] {
         Report report(out, 3045);
         Report::Step step = step_of(std::copysign(NAN, -1));
         step.scalars.grad_norm = INFINITY;
@@ -78,7 +78,7 @@ TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]")
     });
     CHECK_THAT(text, Contains("|     nan 1.00e-03    inf ") && Contains("| nan bits per byte\n"));
     CHECK_THAT(text, !Contains("-nan"));
-    for (const std::string& line : lines_of(read_bytes(folder.path() / "run" / kLogName))) {
+    for (const std::string& line : lines_of(read_bytes(folder / "run" / kLogName))) {
         CAPTURE(line);
         const nlohmann::json event = parse_json(line);
         CHECK((event.is_object() && (event["event"] == "warning" || event["loss"].is_null())));
@@ -132,7 +132,7 @@ TEST_CASE("the header is repeated after thirty rows, and after a sample", "[repo
 
 TEST_CASE("--log-every reduces the lines of steps, and nothing else", "[report]") {
     const ScratchFolder folder;
-    const std::string out = (folder.path() / "run").string();
+    const std::string out = (folder / "run").string();
     const std::string text = printed([&] {
         Report report(out, 23, true, false, {.log_every = 10});
         Report::Step step = step_of(2);
@@ -229,7 +229,7 @@ TEST_CASE("a skipped step reports the reason", "[report]") {
 
 TEST_CASE("after a divergence the newest checkpoint of a good model is named", "[report]") {
     const ScratchFolder folder;
-    const std::string out = (folder.path() / "run").string();
+    const std::string out = (folder / "run").string();
     std::string none, advice;
     printed([&] {
         Report report(out, 100, true, false, {.vocabulary = 257});
@@ -250,7 +250,7 @@ TEST_CASE("after a divergence the newest checkpoint of a good model is named", "
 
 TEST_CASE("the log has one object per line, and null for unknown values", "[report]") {
     const ScratchFolder folder;
-    const std::string out = (folder.path() / "run").string();
+    const std::string out = (folder / "run").string();
     printed([&] {
         Report report(out, 100);
         report.start({{"event", "start"}});

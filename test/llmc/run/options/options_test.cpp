@@ -307,7 +307,7 @@ TEST_CASE("training needs training shards", "[options]") {
 
 TEST_CASE("options come from a file, and flags override them", "[options]") {
     const test::ScratchFolder folder;
-    const std::string file = folder.path() / "a.json";
+    const std::string file = folder / "a.json";
     test::write_bytes(file, R"(// a run
         {"train-data": "a*.bin",  // shards
          "lr": 3e-4, "max-steps": 7, "shuffle": true, "micro-batch": "auto", "total-batch-tokens": 8192,
@@ -341,7 +341,7 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
                test::Contains("is invalid (number overflow parsing '1e400'); expected JSON"));
     CHECK(refusal_of("{\"optimizer\": \"mu\\u0000on\"}") ==
           file + ": optimizer is \"mu\\x00on\"; expected text without the character NUL");
-    CHECK_THAT(refusal({"--config", (folder.path() / "none").string()}), test::Contains("is missing; expected a file"));
+    CHECK_THAT(refusal({"--config", (folder / "none").string()}), test::Contains("is missing; expected a file"));
     CHECK_THAT(refusal({"--config", ""}), test::StartsWith("the file of --config \"\" is missing; expected a file"));
     CHECK_THAT(refusal({"--config", folder.path().string()}), test::Contains("a folder; expected a file; pass a file"));
     CHECK_THAT(refusal({"--config", file, "--config", file}), test::StartsWith("--config is given twice; expected"));
@@ -349,7 +349,7 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
 
 TEST_CASE("all options as a file give the same options", "[options]") {
     const test::ScratchFolder folder;
-    const std::string file = folder.path() / "a.json";
+    const std::string file = folder / "a.json";
     const Options o =
         parsed({"-i", "x", "-l", "1.1e-3", "-b", "auto", "-d", "1024", "-f=false", "--prompt", "a \"b\"\n"});
     test::write_bytes(file, config_text(o));
@@ -394,7 +394,7 @@ TEST_CASE("a length or warm-up in tokens is one of whole steps, and replaces an 
         return std::vector<std::int64_t>{o.max_steps, o.max_tokens, o.epochs, o.warmup_steps, o.warmup_tokens};
     };
     const auto over = [&](const Options& before, std::vector<std::string> flags) {
-        const std::string file = folder.path() / "a.json";
+        const std::string file = folder / "a.json";
         test::write_bytes(file, config_text(before));
         auto resumed = flags, with_file = flags;
         with_file.insert(with_file.end(), {"--config", file});

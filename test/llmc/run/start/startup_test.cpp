@@ -30,7 +30,7 @@ TEST_CASE("every flag is compared, except those that may differ between hosts",
 }
 
 TEST_CASE("data with the same counts, vocabulary and contents are the same, whatever their path", "[start_agreement]") {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     const auto heard = [&](const ShardBytes& theirs, bool validate = true) {
         const ShardBytes ours(counting(40000), 65536, 65535);
         ours.write(folder / "ours.bin");

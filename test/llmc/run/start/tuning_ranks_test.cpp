@@ -65,7 +65,7 @@ using Sentences = std::vector<std::string>;
 
 TEST_CASE("results read back from the file as written, together with those that others added", "[tuning]") {
     const ScratchFolder scratch;
-    const std::string file = (scratch.path() / "deep" / "choices.json").string();
+    const std::string file = (scratch / "deep" / "choices.json").string();
     CHECK(read_tune_file(file).tuned.empty());
     CHECK(read_tune_file(file).fault.empty());
     add_to_tune_file(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
@@ -82,7 +82,7 @@ TEST_CASE("results read back from the file as written, together with those that 
 
 TEST_CASE("if the file is a link, its target is written", "[tuning]") {
     const ScratchFolder scratch;
-    const std::string file = (scratch.path() / "choices.json").string(), link = (scratch.path() / "link").string();
+    const std::string file = (scratch / "choices.json").string(), link = (scratch / "link").string();
     add_to_tune_file(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
     std::filesystem::create_symlink("choices.json", link);
     add_to_tune_file(link, {{"GPU B", {{"lib 1", {{"sum", kFirst}}}}}});
@@ -99,7 +99,7 @@ std::string nested(int levels) {
 
 TEST_CASE("a file in another format is not read in parts, and not overwritten", "[tuning]") {
     const ScratchFolder scratch;
-    const std::string file = (scratch.path() / "choices.json").string();
+    const std::string file = (scratch / "choices.json").string();
     add_to_tune_file(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
     const std::string whole = read_bytes(file);
     const auto replaced = [&](const std::string& what, const std::string& by) {
@@ -155,7 +155,7 @@ TEST_CASE("the default file follows XDG_CACHE_HOME and HOME", "[tuning]") {
 
 TEST_CASE("the first rank of each kind of device times, the others use its results, and the file has all", "[tuning]") {
     const ScratchFolder scratch;
-    const auto file = scratch.path() / "choices.json";
+    const auto file = scratch / "choices.json";
     const Sentences devices{"GPU A", "GPU A", "GPU B", "GPU B"};
     const Tuned first = tune(options_with(file), devices);
     CHECK(first.timed == std::vector<int>{1, 0, 1, 0});
@@ -190,7 +190,7 @@ TEST_CASE("the first rank of each kind of device times, the others use its resul
 
 TEST_CASE("an error while one rank times is thrown on all ranks", "[tuning]") {
     const ScratchFolder scratch;
-    const auto file = scratch.path() / "choices.json";
+    const auto file = scratch / "choices.json";
     CHECK(only(tune(options_with(file), {"GPU A", "broken", "broken"}).heard) ==
           on_this_host(1) + ": a fault of the device");
     CHECK(!std::filesystem::exists(file));
