@@ -87,13 +87,15 @@ TEST_CASE("a full disk leaves complete log lines, and an empty log does not bloc
 
 TEST_CASE("a shard truncated during a run ends it with one error line and the model saved", "[run]") {
     const TrainingFolder folder;
-    const auto shuffle = GENERATE(Texts{}, Texts{"--shuffle"});
-    const auto left = GENERATE(0, 8192, 5000, 12500);
-    CAPTURE(shuffle, left);
-    Process run = long_run(folder, shuffle);
-    fs::resize_file(folder.path("train_0.bin"), std::uintmax_t(left));
+    const auto [flags, left] = GENERATE(table<Texts, int>({
+        {Texts{}, 0}, {Texts{"--shuffle"}, 8192}, {Texts{}, 5000}, {Texts{"--shuffle"}, 12500},
+        {Texts{"-v", "5"}, 1100}}));  // the validation shard
+    CAPTURE(flags, left);
+    const std::string shard = folder.path(left == 1100 ? "val_0.bin" : "train_0.bin");
+    Process run = long_run(folder, flags);
+    fs::resize_file(shard, std::uintmax_t(left));
     const Result ended = run.result();
-    CHECK_THAT(ended.exits(1), Contains("error: shard " + folder.path("train_0.bin") + " is cut off; "));
+    CHECK_THAT(ended.exits(1), Contains("error: shard " + shard + " is cut off; "));
     CHECK(ended.count("error: ") == 1);
     const auto steps = folder.log("out", "step");
     const auto saved = folder.log("out", "checkpoint");
@@ -102,17 +104,6 @@ TEST_CASE("a shard truncated during a run ends it with one error line and the mo
     CHECK(only_model(folder) == fs::path(saved[0]["folder"].get<std::string>()));
     CHECK(folder.log("out", "end").size() == 1);
     CHECK(folder.log("out", "skip").empty());
-}
-
-TEST_CASE("a truncated validation shard ends the run with one error line and the model saved", "[run]") {
-    const TrainingFolder folder;
-    Process run = long_run(folder, {"-v", "5"});
-    fs::resize_file(folder.path("val_0.bin"), 1100);
-    const Result ended = run.result();
-    CHECK_THAT(ended.exits(1), Contains("error: shard " + folder.path("val_0.bin") + " is cut off; "));
-    CHECK(ended.count("error: ") == 1);
-    CHECK(folder.log("out", "checkpoint").size() == 1);
-    only_model(folder);
 }
 
 TEST_CASE("an output folder that is deleted or moved away ends the run at once, with the model saved", "[run]") {

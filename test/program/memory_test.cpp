@@ -68,17 +68,6 @@ TEST_CASE("the peak memory of a run equals its plan", "[run]") {
     check_peaks(folder, 1, {"--dtype", "bf16"});
 }
 
-TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
-    skip_with_gpu();
-    const TrainingFolder folder;
-    for (const char* const size : {"c=512", "c=32"}) {
-        const bool fits = size == std::string("c=32");
-        const std::string output =
-            limited(folder, 400000, {"-e", "custom:l=8,h=2,t=16," + std::string(size), "-x", "1"}).exits(fits ? 0 : 2);
-        if (!fits) CHECK_THAT(output, Contains("error: --micro-batch is 4; expected a batch whose"));
-    }
-}
-
 // From a limit below which the program cannot be loaded to one that is enough.
 TEST_CASE("below a limit of the address space a run ends with an error that says so, or not at all", "[run]") {
     skip_with_gpu();

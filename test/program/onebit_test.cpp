@@ -214,16 +214,3 @@ TEST_CASE("after the freeze a run prints the step times before and after it", "[
     CHECK(speeds[0]["ms"] == median(23));
     CHECK_THAT(output, Contains("step 43/44 | a compressed step takes "));
 }
-
-TEST_CASE("a run of AdamW cannot be resumed with 1-bit Adam", "[run][onebit][resume]") {
-    const TrainingFolder folder;
-    const auto with = [&](const Texts& more) {
-        return folder.run(Texts{"-i", folder.path("train_*.bin"), "-e", "custom:l=2,h=2,c=64,t=16", "-b", "1", "-t",
-                                "16", "--threads", "1", "--tune=off", "-o", folder.path("out")} + more);
-    };
-    with({"-x", "2"}).exits(0);
-    CHECK(!folder.log("out", "start")[0].contains("compression_ms"));
-    CHECK(!folder.log("out", "step")[0].contains("stage"));
-    const std::string output = with({"-x", "4", "-y", "auto", "--optimizer", "onebit-adam"}).exits(2);
-    CHECK_THAT(output, Contains("--optimizer is onebit-adam; expected adamw, as in the checkpoint"));
-}

@@ -127,18 +127,6 @@ TEST_CASE("ranks that write parts of checkpoints must share the output folder", 
     CHECK(!fs::exists(folder.path("other/own")));
 }
 
-TEST_CASE("an error of one rank during training ends the run on all ranks, and is printed once", "[run][ranks][mpi]") {
-    skip_without_mpi();
-    const TrainingFolder folder;
-    // token 1000 lies in the 16th run of 64 positions, which rank 1 reads in step 8; its id becomes 512 and more
-    edit(folder.path("train_0.bin"), [](std::string& bytes) { bytes[1024 + 2 * 1000 + 1] = 2; });
-    Ranks ranks(folder, endless(folder), endless(folder));
-    const Result ended = ranks.end();
-    CHECK(ended.seconds < kSecondsToEnd);
-    CHECK(ended.count("error: ") == 1);
-    CHECK_THAT(ended.exits(1), Contains("error: rank 1 on ") && Contains("train_0.bin") && Contains("step 5/"));
-}
-
 TEST_CASE("an error of rank 0 is printed once and ends the run on all ranks with its exit code",
           "[run][ranks][mpi]") {
     skip_without_mpi();

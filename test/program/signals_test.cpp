@@ -77,6 +77,18 @@ TEST_CASE("one interrupt that arrives as two signals ends a run once, with the m
     process.signal(second);
     CHECK(end_of(process) == 128 + first);
     run.check_saved();
+    // The command in the last line resumes it.
+    const std::string said = process.output(), mark = "\nto resume: ";
+    const auto last = said.rfind(mark);
+    REQUIRE(last != said.npos);
+    std::string command = said.substr(last + mark.size());
+    CHECK(command.find('\n') == command.size() - 1);
+    const auto steps = run.log("out", "end")[0]["steps"].get<std::int64_t>();
+    command.insert(command.size() - 1, " -x " + std::to_string(steps + 2));
+    CAPTURE(command);
+    run.command({"sh", "-c", command}).exits(0);
+    CHECK(run.log("out", "end").back()["reason"] == "all steps completed");
+    CHECK(run.log("out", "checkpoint").back()["step"] == steps + 2);
 }
 
 TEST_CASE("only a second Ctrl-C, a second later, ends the run without saving, and says so", "[run]") {

@@ -274,7 +274,8 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         CAPTURE(unknown);
         CHECK(events[1].at(unknown).is_null());
     }
-    for (const char* never : {"mfu", "comm_ms", "comm_hidden", "noise_scale_tokens", "noise_scale_tokens_of", "gpu"}) {
+    for (const char* never : {"mfu", "comm_ms", "comm_hidden", "noise_scale_tokens", "noise_scale_tokens_of", "gpu",
+                              "stage"}) {
         CAPTURE(never);
         CHECK_FALSE(events[1].contains(never));
     }

@@ -195,3 +195,13 @@ TEST_CASE("an error while one rank times is thrown on all ranks", "[tuning]") {
           on_this_host(1) + ": a fault of the device");
     CHECK(!std::filesystem::exists(file));
 }
+
+TEST_CASE("results that cannot be stored are a note, and the run uses them", "[tuning]") {
+    const ScratchFolder scratch;
+    const std::string file = write_bytes(scratch / "a file", "") / "choices.json";
+    const Tuned tuned = tune(options_with(file), {"GPU A"});
+    CHECK(tuned.taken == Sentences{"by rank 0"});
+    REQUIRE(tuned.notes[0].size() == 1);
+    CHECK_THAT(tuned.notes[0][0], StartsWith("the autotuning results of this run are not stored in " + file +
+                                             ": cannot create " + (scratch / "a file").string()));
+}
