@@ -1,6 +1,7 @@
 // trainer_state.cpp - the state as JSON; numbers are written so that they parse to the same value
 #include "llmc/run/checkpoint/trainer_state.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
@@ -22,7 +23,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_s
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthState, lowest_loss, lowest_after, high_steps, best_validation,
                                    best_validation_after, worse_validations, loss_sum, losses, mean_at_best,
                                    has_mean_at_best, validation_failed)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, validation, samples, checkpoint)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training, validation, samples, checkpoint)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
                                    hellaswag)
@@ -59,6 +60,13 @@ void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found
 
 }  // namespace
 
+// What a run does at its end may take longer than it has: then it trains for half of the time after its start.
+double RunSeconds::share(double all) const {
+    const double trained = used - before_training, left = all - before_training;
+    const double training = std::max(left - at_the_end(), left / 2);
+    return trained < training ? trained / training : 1;
+}
+
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
     nlohmann::json json = state;
     json["format"] = kStateFormat;
@@ -90,6 +98,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     // older checkpoints lack these
     if (!json.contains("health")) json["health"] = HealthState{};
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
+    if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
     require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");
@@ -126,7 +135,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
             state.optimizer.norms.size(), std::to_string(held) + ", the number of losses",
             "restore the file from a copy");
-    for (const double seconds : {state.seconds.used, state.seconds.at_the_end()})
+    const RunSeconds& times = state.seconds;
+    for (const double seconds : {times.before_training, times.used - times.before_training, times.at_the_end()})
         require(seconds >= 0, file.string() + ": seconds", seconds, "at least 0", "restore the file from a copy");
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);

@@ -34,9 +34,12 @@ void from_json(const nlohmann::json& json, Fact& fact);
 // Times of a run, for one whose length is a time (--max-minutes).
 struct RunSeconds {
     double used = 0;                                  // of the whole run, also before a resume
+    double before_training = 0;                       // of these, those before the first step
     double validation = 0, samples = 0, checkpoint = 0;  // the last one of each; 0: none yet
 
     double at_the_end() const { return validation + samples + checkpoint; }  // what follows the last step
+    // The share of the training time that is used, from 0 to 1, in a run of `all` seconds.
+    double share(double all) const;
 };
 
 // Training progress between two steps.

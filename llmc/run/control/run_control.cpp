@@ -70,14 +70,17 @@ void RunControl::end(Periodic& periodic, int signal) {
     else ends_ = true;
 }
 
+void RunControl::validation_took(double seconds) {
+    last_.validation = seconds;
+    if (step_ == 0) last_.before_training = last_.used + this->seconds();
+}
+
 double RunControl::seconds() const { return seconds_now() - began_; }
 
-// What a run does at its end may take longer than it has: then it trains for half of its time.
 double RunControl::share_now() const {
     const double all = settings_.max_minutes * 60;
     if (all == 0) return 0;
-    if (!settings_.timed) return std::min(seconds() / all, 1.0);
-    return std::min((last_.used + seconds()) / std::max(all - last_.at_the_end(), all / 2), 1.0);
+    return settings_.timed ? run_seconds().share(all) : std::min(seconds() / all, 1.0);
 }
 
 // A run that has ended has used all its time, also if its end took less than expected.

@@ -59,7 +59,7 @@ public:
     // The checkpoint of this step has begun. --checkpoint-minutes count from here.
     void checkpoint_begun();
     // Seconds that the last one took: a timed run ends early enough for another one.
-    void validation_took(double seconds) { last_.validation = seconds; }
+    void validation_took(double seconds);
     void samples_took(double seconds) { last_.samples = seconds; }
     void checkpoint_took(double seconds) { last_.checkpoint = seconds; }
     // What a run that resumes from this step has to do first.
@@ -68,7 +68,7 @@ public:
     bool samples_pending() const { return samples_.pending(); }
 
     // The share of the time that was used at the last agree(), from 0 to 1, the same on all ranks: of max_minutes since
-    // construction, or of what a timed run has for all but its end. 1: the run ends.
+    // construction, or RunSeconds::share() of a timed run. 1: the run ends.
     double share() const { return share_; }
     double seconds() const;    // since construction
     RunSeconds run_seconds() const;  // for the checkpoint

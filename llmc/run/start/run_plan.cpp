@@ -1,7 +1,6 @@
 // run_plan.cpp - from options, data and checkpoint to the values of a run
 #include "llmc/run/start/run_plan.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
@@ -54,10 +53,6 @@ std::int64_t steps_of(const Options& o, std::int64_t step_tokens, const DataLoad
     return o.has_steps() ? o.steps(step_tokens) : o.is_timed() ? 0 : loader.steps_in(o.passes());
 }
 
-double share_of_time(double seconds, const Options& o) {
-    return o.is_timed() ? std::min(seconds / (o.max_minutes * 60), 1.0) : 0;
-}
-
 std::string length_of(const Schedule& schedule, const Options& o) {
     return o.is_timed() ? minutes_text(o.max_minutes) : counted(schedule.total_steps, "step");
 }
@@ -69,7 +64,8 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Opt
     if (plan.first_step == plan.total_steps || (new_data && !before.has_steps())) return "";
     const Schedule then = schedule_of(before, plan.step_tokens, steps_of(before, plan.step_tokens, loader));
     const auto rate = [&](const Schedule& schedule, const Options& o) {
-        return schedule.learning_rate(plan.first_step, share_of_time(plan.seconds_before, o));
+        const double share = o.is_timed() ? plan.seconds_before.share(o.max_minutes * 60) : 0;
+        return schedule.learning_rate(plan.first_step, share);
     };
     const double old = rate(then, before), now = rate(plan.schedule, now_options);
     if (old == now) return "";
@@ -126,7 +122,7 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
                 "the checkpoint's config.json has been changed: restore it");
     }
     plan.first_step = resumption.state.step;
-    plan.seconds_before = resumption.state.seconds.used;
+    plan.seconds_before = resumption.state.seconds;
     plan.control.branches = !appends_to_log(o, &resumption);
     if (plan.optimizer.onebit) plan.frozen_after = onebit_frozen_after(resumption);
     require(o.is_timed() || plan.first_step <= plan.total_steps, "the number of steps of the whole run",

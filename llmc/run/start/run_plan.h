@@ -23,7 +23,7 @@ struct RunPlan {
     ModelSetup setup{};
     std::int64_t step_tokens = 0, total_steps = 0;  // positions of one step over all ranks; steps, 0: unknown
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
-    double seconds_before = 0;                      // and the time that it used
+    RunSeconds seconds_before{};                    // and the time that it used
     std::int64_t frozen_after = 0;                  // updates after which its 1-bit Adam froze; 0: not yet
     int micro_batches = 0;                          // of this rank in one step
     RunIdentity identity{};

@@ -84,7 +84,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back("--lr is 0: no step changes the weights");
     if (plan.optimizer.muon && start.checkpoint && plan.first_step == 0 && !is_of_muon(start.path))
         notes.push_back("a model that AdamW has trained may become worse with --optimizer muon");
-    if (plan.control.timed && plan.seconds_before >= options.max_minutes * 60)
+    if (plan.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
         notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
                         "; to train further: " + resume_command(options, context.communicator->size()) +
                         " --max-minutes " + text_of_number(2 * options.max_minutes));

@@ -26,7 +26,8 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                        .failed_in_a_row = 9, .without_update = 127, .scored = false,
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
-                       .seconds = {.used = third, .validation = tiny, .samples = 2, .checkpoint = large},
+                       .seconds = {.used = third, .before_training = 0.25, .validation = tiny, .samples = 2,
+                                   .checkpoint = large},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
                        .run = {.step_tokens = 524288, .ranks = 8, .options = JsonValue(to_json(Options{})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
@@ -49,7 +50,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.run.step_tokens == 524288);
     CHECK(read.run.ranks == 8);
     CHECK((read.seconds.used == third && read.seconds.validation == tiny));
-    CHECK((read.seconds.samples == 2 && read.seconds.checkpoint == large));
+    CHECK((read.seconds.before_training == 0.25 && read.seconds.samples == 2 && read.seconds.checkpoint == large));
     CHECK(read.state_files == state.state_files);
     CHECK(read.run.options == state.run.options);
     CHECK(read.run.training_data[0].value == "2");
@@ -66,8 +67,14 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK_THAT(faults("{}"), Contains("the format is none; expected 5"));
     CHECK_THAT(faults(R"({"format": 5})"), Contains("not those that the run wrote") && Contains("step"));
     auto json = parse_json(whole);
-    // A format in which 1-bit Adam has names of its own.
     auto older = json;
+    older["seconds"].erase("before_training");
+    test::write_bytes(file, text_of(older));
+    CHECK(read_trainer_state(scratch.path()).seconds.before_training == 0);
+    older["seconds"]["before_training"] = 0.5;
+    CHECK_THAT(faults(text_of(older)), Contains("seconds is -0.1666") && Contains("expected at least 0"));
+    // A format in which 1-bit Adam has names of its own.
+    older = json;
     older["format"] = 4;
     older.erase("state_files");
     older["moment_files"] = 8;

@@ -147,7 +147,7 @@ TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
 }
 
 TEST_CASE("a run whose length is a time has the same share on all ranks, and ends early enough", "[run_control]") {
-    constexpr RunControl::Settings kTimed{.max_minutes = 1e6, .timed = true};  // 6e7 s
+    constexpr RunControl::Settings kTimed{.val_every = 9, .max_minutes = 1e6, .timed = true};  // 6e7 s
     std::vector<double> first(3), second(3), late(3);
     run_ranks(3, [&](Communicator& ranks) {
         const auto rank = std::size_t(ranks.rank());
@@ -173,6 +173,26 @@ TEST_CASE("a run whose length is a time has the same share on all ranks, and end
         CHECK((late[rank] > 0.5 && late[rank] < 0.5000001 && late[rank] == late[0]));
     }
     const auto ranks = alone();
+    // A validation before the first step, also of an earlier start, is not part of the training.
+    RunControl fresh(kTimed, *ranks);
+    fresh.restore({.step = 0, .validated = false, .seconds = {.used = 1e7}});
+    fresh.reach(0);
+    fresh.validation_took(2e7);
+    fresh.agree({});
+    CHECK((fresh.share() >= 0 && fresh.share() < 1e-7 && fresh.run_seconds().before_training >= 1e7));
+    fresh.reach(9);
+    fresh.validation_took(2e7);
+    CHECK(fresh.run_seconds().before_training < 1e7 + 1);
+    RunControl later(kTimed, *ranks);
+    later.restore({.step = 5, .seconds = {.used = 2.5e7, .before_training = 1e7, .validation = 2e7}});
+    later.agree({});
+    CHECK((later.share() > 0.5 && later.share() < 0.5000001));  // 1.5e7 s of 3e7 s
+    RunControl none_left(kTimed, *ranks);
+    none_left.restore({.step = 0, .validated = false, .seconds = {.used = 6e7}});
+    none_left.reach(0);
+    none_left.validation_took(1);
+    none_left.agree({});
+    CHECK(none_left.share() == 1);
     RunControl over(kTimed, *ranks);
     over.restore({.step = 5, .seconds = {.used = 5.5e7, .validation = 1e7}});
     over.agree({});
