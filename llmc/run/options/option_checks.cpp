@@ -1,11 +1,13 @@
 // option_checks.cpp - checks that concern several flags
 #include "llmc/run/options/option_checks.h"
 
+#include <filesystem>
 #include <limits>
 #include <string>
 
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
+#include "llmc/base/file_status.h"
 #include "llmc/run/options/option_table.h"
 
 namespace llmc {
@@ -77,9 +79,11 @@ void check_together(const CommandLine& line) {
             "remove it: an evaluation is made whole; --val-tokens makes it shorter");
     require(!(o.eval_only && o.val_data.empty() && o.hellaswag.empty()), "--val-data", "missing",
             "validation shards, or examples with --hellaswag, because --eval-only is set");
+    const bool in_a_run = !o.output_dir.empty() && is_present(std::filesystem::path(o.output_dir) / kOptionsName);
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",
             "training shards, for example -i 'data/bible/bible_train_*.bin'",
-            "make shards with dev/tokenize, or see --help");
+            in_a_run && !line.resumes() ? "-y auto resumes the run in " + o.output_dir
+                                        : "make shards with dev/tokenize, or see --help");
 }
 
 }  // namespace llmc

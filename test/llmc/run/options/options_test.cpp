@@ -303,6 +303,12 @@ TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
 
 TEST_CASE("training needs training shards", "[options]") {
     CHECK_THROWS_WITH(parsed({"-j", "val"}), test::StartsWith("--train-data is missing; expected training shards"));
+    const test::ScratchFolder folder;  // of a run
+    const std::string out = folder.path().string();
+    const auto refused = [&] { return test::error_of([&] { parsed({"-o", out}); }); };
+    CHECK_THAT(refused(), test::EndsWith("make shards with dev/tokenize, or see --help"));
+    test::write_bytes(folder.path() / kOptionsName, "{}");
+    CHECK_THAT(refused(), test::EndsWith("; -y auto resumes the run in " + out));
 }
 
 TEST_CASE("options come from a file, and flags override them", "[options]") {
