@@ -194,6 +194,12 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
                              "  this run makes 0.427 passes over 6,000 tokens\n"})
         CHECK_THAT(output, Contains(part));
     CHECK(!fs::exists(folder.path("out")));
+    // The published runs tell nothing about Muon, or about finetuning.
+    folder.train({"-x", "1", "-v", "0", "-o", folder.path("model")});
+    for (const Texts& other : {Texts{"--optimizer", "muon"}, Texts{"-e", folder.path("model")}})
+        CHECK_THAT(folder.train(Texts{"-x", "10", "--dry-run"} + other),
+                   Contains("suggestions, and the reason for each:\n  --micro-batch 4: the largest that divides a step "
+                            "and fits the memory\n  this run makes 0.107 passes over 6,000 tokens\n"));
 }
 
 TEST_CASE("--overfit-batch memorizes one batch", "[run]") {

@@ -250,20 +250,22 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (largest_micro_batch > 0)
         text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
                            "the largest that divides a step and fits the memory");
-    text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
-                       noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
-    if (!plan.optimizer.muon)  // for which no rates are published
-        text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
+    const bool as_published = !plan.optimizer.muon && is_model_name(o.init);  // AdamW, from random weights
+    if (noise > 0 || as_published)
+        text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
+                           noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
+    if (as_published) text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
     if (plan.control.timed) return text;
     const auto in_unit_of = [&](const char* in_steps, const char* in_tokens, bool tokens, std::int64_t now,
                                 std::int64_t better, const char* why) {
         const std::int64_t unit = tokens ? plan.step_tokens : 1;
         return suggestion(tokens ? in_tokens : in_steps, now * unit, better * unit, why);
     };
-    text += in_unit_of("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
-                       "20 tokens per parameter, compute-optimal");
-    text += in_unit_of("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
-                       "375 million tokens as GPT-3, at most 5 % of the run");
+    if (as_published)
+        text += in_unit_of("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
+                           "20 tokens per parameter, compute-optimal") +
+                in_unit_of("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps,
+                           warmup, "375 million tokens as GPT-3, at most 5 % of the run");
     char passes[64];
     std::snprintf(passes, sizeof passes, "%.3g",
                   double(plan.total_steps) * double(plan.step_tokens) / double(data.loader->targets()));
