@@ -25,9 +25,7 @@ std::vector<std::string> matches(const std::string& pattern) {
     if (status == GLOB_NOSPACE)
         fail("memory for the files that match \"" + pattern + "\"", "exhausted", "room for their names", {},
              Blame::runtime);
-    require(status == 0 && result.found.gl_pathc > 0, "the number of shards that match \"" + pattern + "\"", 0,
-            "at least 1",
-            "check the path and that its folder is readable; quote the pattern so that the shell does not expand it");
+    if (status != 0) return {};
     return {result.found.gl_pathv, result.found.gl_pathv + result.found.gl_pathc};
 }
 
@@ -42,6 +40,9 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
     std::vector<std::string> paths;
     for (const std::string& pattern : patterns) {
         const auto found = matches(pattern);
+        require(!found.empty(), "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
+                "check the path and that its folder is readable; quote the pattern so that the shell does not expand "
+                "it");
         paths.insert(paths.end(), found.begin(), found.end());
     }
     require(!paths.empty(), "the number of shard patterns", 0, "at least 1");
@@ -54,6 +55,8 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
                 "that of the others: " + describe(shards_.front()), "train on shards of one tokenizer");
     }
 }
+
+bool ShardSet::has(const std::string& pattern) { return !matches(pattern).empty(); }
 
 std::int64_t ShardSet::tokens() const {
     std::int64_t total = 0;

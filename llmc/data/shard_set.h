@@ -16,6 +16,8 @@ public:
     explicit ShardSet(const std::vector<std::string>& patterns);
     explicit ShardSet(const std::string& pattern) : ShardSet(std::vector{pattern}) {}
 
+    static bool has(const std::string& pattern);  // whether a file matches it
+
     const std::vector<Shard>& shards() const { return shards_; }  // at least one
     const Shard& operator[](std::int64_t i) const { return shards_[std::size_t(i)]; }
     std::int64_t size() const { return std::int64_t(shards_.size()); }

@@ -27,8 +27,12 @@ std::string fingerprint_of_blocks(const std::string& path) {
 
 RunData open_shards(const Options& o) {
     RunData data;
-    if (!o.train_data.empty()) data.train = std::make_unique<ShardSet>(o.train_data);
-    if (!o.val_data.empty()) data.val = std::make_unique<ShardSet>(o.val_data);
+    const auto open = [&](const std::string& pattern) {
+        const bool none = pattern.empty() || (o.dry_run && !ShardSet::has(pattern));
+        return none ? nullptr : std::make_unique<const ShardSet>(pattern);
+    };
+    data.train = open(o.train_data);
+    data.val = open(o.val_data);
     if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
         fail("the vocabulary of " + o.val_data, describe(data.val->vocabulary()),
              "that of " + o.train_data + ", " + describe(data.train->vocabulary()),
@@ -95,7 +99,7 @@ RunData open_run_data(const Options& o, const Communicator& ranks) {
     data.micro_batches = int(data.step_tokens / data.batch.global_positions());
     if (!o.hellaswag.empty()) data.hellaswag = open_hellaswag(o, data);
     data.hellaswag_facts = hellaswag_facts(data.hellaswag ? &data.hellaswag->file() : nullptr);
-    if (!o.eval_only)
+    if (!o.eval_only && data.train)
         data.loader = std::make_unique<DataLoader>(
             *data.train,
             DataLoaderSettings{.shape = data.batch, .micro_batches = data.micro_batches,

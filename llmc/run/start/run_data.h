@@ -17,18 +17,20 @@
 namespace llmc {
 
 struct RunData {
-    // --train-data, --val-data: either may be null; both only if HellaSwag alone is evaluated.
+    // --train-data, --val-data: either may be null; both only if HellaSwag alone is evaluated, or if a dry run finds
+    // none.
     std::unique_ptr<const ShardSet> train, val;
     std::vector<Fact> train_facts, val_facts, hellaswag_facts;
     BatchShape batch;
     std::int64_t step_tokens = 0;          // positions of one step over all ranks
     int micro_batches = 0;                 // of this rank in one step
-    std::unique_ptr<DataLoader> loader{};  // null with --eval-only
+    std::unique_ptr<DataLoader> loader{};  // null with --eval-only, or without train
     std::optional<ValidationBatches> validation{};
     std::optional<HellaSwagBatches> hellaswag{};
 
-    Vocabulary vocabulary() const {
-        return train ? train->vocabulary() : val ? val->vocabulary() : hellaswag->file().vocabulary();
+    Vocabulary vocabulary() const {  // GPT-2's, if there are no data
+        return train ? train->vocabulary() : val ? val->vocabulary()
+               : hellaswag ? hellaswag->file().vocabulary() : Vocabulary{};
     }
 };
 

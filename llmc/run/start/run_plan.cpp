@@ -49,8 +49,8 @@ Schedule schedule_of(const Options& o, std::int64_t step_tokens, std::int64_t to
             .shape = o.cooldown_shape};
 }
 
-std::int64_t steps_of(const Options& o, std::int64_t step_tokens, const DataLoader& loader) {
-    return o.has_steps() ? o.steps(step_tokens) : o.is_timed() ? 0 : loader.steps_in(o.passes());
+std::int64_t steps_of(const Options& o, std::int64_t step_tokens, const DataLoader* loader) {
+    return o.has_steps() ? o.steps(step_tokens) : o.is_timed() || !loader ? 0 : loader->steps_in(o.passes());
 }
 
 std::string length_of(const Schedule& schedule, const Options& o) {
@@ -60,7 +60,7 @@ std::string length_of(const Schedule& schedule, const Options& o) {
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
 // another amount of data are not known.
 std::string change_of_rate(const RunPlan& plan, const Options& before, const Options& now_options,
-                           const DataLoader& loader, bool new_data) {
+                           const DataLoader* loader, bool new_data) {
     if (plan.first_step == plan.total_steps || (new_data && !before.has_steps())) return "";
     const Schedule then = schedule_of(before, plan.step_tokens, steps_of(before, plan.step_tokens, loader));
     const auto rate = [&](const Schedule& schedule, const Options& o) {
@@ -79,11 +79,12 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Opt
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
 void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::span<const int> nodes) {
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), data.batch.world, plan.micro_batches);
-    plan.total_steps = steps_of(o, plan.step_tokens, *data.loader);
+    plan.total_steps = steps_of(o, plan.step_tokens, data.loader.get());
     plan.schedule = schedule_of(o, plan.step_tokens, plan.total_steps);
     // As for --max-steps: the learning rate would never reach its peak.
     const std::int64_t warmup = plan.schedule.warmup_steps;
-    require(o.is_timed() || warmup <= plan.total_steps, o.warmup_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
+    require(plan.total_steps == 0 || warmup <= plan.total_steps,
+            o.warmup_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
             o.warmup_tokens > 0 ? std::to_string(o.warmup_tokens) + ", " + counted(warmup, "step")
                                 : std::to_string(warmup),
             "at most the " + counted(plan.total_steps, "step") + " of " +
@@ -125,7 +126,7 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
     plan.seconds_before = resumption.state.seconds;
     plan.control.branches = !appends_to_log(o, &resumption);
     if (plan.optimizer.onebit) plan.frozen_after = onebit_frozen_after(resumption);
-    require(o.is_timed() || plan.first_step <= plan.total_steps, "the number of steps of the whole run",
+    require(plan.total_steps == 0 || plan.first_step <= plan.total_steps, "the number of steps of the whole run",
             plan.total_steps, "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
             o.max_tokens > 0 ? "increase --max-tokens" : "increase --max-steps");
 }
@@ -183,7 +184,7 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const RunD
              resumption.state.without_update, "fewer than " + std::to_string(StepLog::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
     const Options then = continued({}, before, (resumption.folder / "trainer_state.json").string()).options;
-    const std::string rate = change_of_rate(plan, then, options, *data.loader, changes.data);
+    const std::string rate = change_of_rate(plan, then, options, data.loader.get(), changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }

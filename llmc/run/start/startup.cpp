@@ -79,6 +79,11 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
+    for (const auto& [shards, pattern] : {std::pair(data.train.get(), options.train_data),
+                                          {data.val.get(), options.val_data}})
+        if (!shards && !pattern.empty())
+            notes.push_back("no shard matches " + in_quotes(pattern) + ": the plan is for " +
+                            describe(data.vocabulary()));
     if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");

@@ -111,8 +111,8 @@ StartupItem training_item(const RunPlan& plan) {
     std::string lines;
     if (plan.setup.training)
         lines += "training: " +
-                 (timed ? minutes_text(plan.control.max_minutes) + ", steps"
-                        : with_commas(plan.total_steps, "step")) +
+                 (timed ? minutes_text(plan.control.max_minutes) + ", " : "") +
+                 (plan.total_steps > 0 ? with_commas(plan.total_steps, "step") : "steps") +
                  " of " + with_commas(plan.step_tokens, "token") +
                  ", micro-batches per step: " + std::to_string(plan.micro_batches) + '\n';
     const Sharding& sharding = plan.setup.sharding;
@@ -266,6 +266,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                            "20 tokens per parameter, compute-optimal") +
                 in_unit_of("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps,
                            warmup, "375 million tokens as GPT-3, at most 5 % of the run");
+    if (!data.loader) return text;
     char passes[64];
     std::snprintf(passes, sizeof passes, "%.3g",
                   double(plan.total_steps) * double(plan.step_tokens) / double(data.loader->targets()));
