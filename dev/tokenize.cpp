@@ -46,8 +46,8 @@ cxxopts::Options command_line() {
         "name", "prefix of the shards' names", text("text"), "NAME")(
         "shard-tokens", "tokens per shard; the last one may be shorter", text("100000000"), "N")(
         "hold-out",
-        "every K-th document goes to the validation shards; 0: none; auto: 20, or, if files of text have fewer than "
-        "200 documents, the last tenth of every file; not of pipes or .jsonl",
+        "every K-th document goes to the validation shards; 0: none; auto: 20, or, if files have fewer than 200 "
+        "documents, the last tenth of every file (of its text, or of its lines of JSON); not of pipes",
         text("auto"), "K");
     options.add_options("Token")(
         "tokenizer",

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kReadBytes = 1 << 18, kBatchBytes = 1 << 18, kProbedBytes = 8192;
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf", kBlanks = " \t\r";
 
 bool is_jsonl(const TextCorpusSettings& settings, std::string_view path) {
     if (is_parquet(path)) return true;
@@ -84,20 +84,32 @@ void check_files(const TextCorpusSettings& settings) {
 // For kReadBytes and a NUL: AddressSanitizer takes the text of regexec() for a C string, also with REG_STARTEND.
 std::vector<char> room_for_text() { return std::vector<char>(kReadBytes + 1); }
 
-// The bytes of text of each file if their tails are held out; otherwise empty.
+// The size of each file, if their tails are held out: bytes of text, or lines of JSON. Otherwise empty.
 std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {
     std::vector<std::int64_t> sizes;
     if (settings.hold_out == 0 || settings.tail_below == 0) return sizes;
     std::vector<char> room = room_for_text();
     std::int64_t documents = 0;
     for (const std::string& path : settings.files) {
-        if (is_pipe(path) || is_jsonl(settings, path)) return {};
-        TextSource source(path);
+        if (is_pipe(path)) return {};
+        const bool jsonl = is_jsonl(settings, path);
+        bool blank = true;  // the line so far
+        TextSource source(path, {}, settings.field);
         DocumentStream stream(settings.documents, [&](std::string_view, bool begins) { documents += begins; });
         sizes.push_back(0);
         while (const std::size_t got = source.read(std::span(room).first(kReadBytes))) {
-            stream.append({room.data(), got});
-            sizes.back() += std::int64_t(got);
+            const std::string_view text(room.data(), got);
+            if (jsonl) {
+                for (const char c : text) {
+                    const bool begins = blank && c != '\n' && kBlanks.find(c) == kBlanks.npos;
+                    blank = c == '\n' || (blank && !begins);
+                    sizes.back() += begins;
+                    documents += begins;
+                }
+            } else {
+                stream.append(text);
+                sizes.back() += std::int64_t(got);
+            }
             if (documents >= settings.tail_below) return {};
             if (settings.progress) settings.progress({});
         }
@@ -193,7 +205,8 @@ public:
         submit();
         while (!pool_.empty()) write_oldest();
         require(sizes_.empty() || held_out_documents_ > 0, "the text", "too short to hold out its last tenth",
-                "a line end in the last tenth of a file", "add text, or set --hold-out to a number of documents");
+                "a line end in the last tenth of a file, or two lines of JSON",
+                "add text, or set --hold-out to a number of documents");
         require(
             held_out_documents_ > 0 || settings_.hold_out == 0, "number of documents", documents_,
             "at least the " + std::to_string(settings_.hold_out) + " of --hold-out, so that one is left for validation",
@@ -214,7 +227,8 @@ public:
 private:
     void read_file() {
         TextSource source(settings_.files[file_], [this] { report_progress(); }, settings_.field);
-        const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
+        documents_before_ = documents_;
+        const std::int64_t bytes_before = progress_.bytes_read;
         const bool jsonl = is_jsonl(settings_, source.path());
         const DocumentStream::Take add_part = [&](std::string_view text, bool begins) { add(text, begins); };
         std::optional<DocumentStream> documents(std::in_place, settings_.documents, add_part);
@@ -255,8 +269,9 @@ private:
         }
         documents->end();
         if (jsonl) add_line(line);
-        require(documents_ > documents_before, (source.path() == "-" ? "standard input" : "text file " + source.path()),
-                "empty", jsonl ? "at least one line" : "at least one byte", "leave it out");
+        require(documents_ > documents_before_,
+                source.path() == "-" ? "standard input" : "text file " + source.path(), "empty",
+                jsonl ? "at least one line" : "at least one byte", "leave it out");
     }
 
     void count_crlf(std::string_view text, bool& ends_with_cr) {
@@ -313,7 +328,9 @@ private:
     }
     void add_line(std::string_view line) {
         ++line_;
-        if (line.find_first_not_of(" \t\r") == line.npos) return;
+        if (line.find_first_not_of(kBlanks) == line.npos) return;
+        if (const std::int64_t size = sizes_.empty() ? 0 : sizes_[file_]; size > 1)
+            in_tail_ = documents_ - documents_before_ >= size - std::max<std::int64_t>(size / 10, 1);
         begin_part(true);
         batch_.parts.back().length = line.size();
         batch_.parts.back().json = true;
@@ -350,8 +367,9 @@ private:
     std::vector<char> room_ = room_for_text();
     std::size_t file_ = 0;
     std::int64_t documents_ = 0, held_out_documents_ = 0, line_ = 0;
+    std::int64_t documents_before_ = 0;        // this file
     bool held_out_ = false, in_tail_ = false;  // the current document; the current part of the file
-    const std::vector<std::int64_t> sizes_;    // of the texts of files whose tails are held out
+    const std::vector<std::int64_t> sizes_;    // of the files, if their tails are held out
     TextBatch batch_;
     std::size_t full_at_ = kBatchBytes;        // more if the tokenizer cannot split the batch
     EncodingPool pool_;  // declared last: its threads end before the other members are destroyed

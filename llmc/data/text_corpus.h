@@ -2,8 +2,9 @@
 //
 // An end-of-text token precedes every document. Documents are numbered through all files in order; every hold_out-th
 // goes to the validation shards. If there are few documents, the tail of every file does: what follows the first line
-// end in its last tenth. Texts are read in chunks and encoded on several threads: each takes a few megabytes of memory,
-// plus the longest line (if a rule splits documents by lines) and the longest text that the tokenizer cannot split.
+// end in its last tenth, or the last tenth of its lines of JSON, at least one of two. Texts are read in chunks and
+// encoded on several threads: each takes a few megabytes of memory, plus the longest line (if a rule splits documents
+// by lines) and the longest text that the tokenizer cannot split.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -33,7 +34,7 @@ struct TextCorpusSettings {
     DocumentRule documents = DocumentRule::whole_text();  // for text; in jsonl every line is a document
     std::int64_t hold_out = 20;                           // every N-th document is for validation; 0: none
     // If there are fewer documents, the tails of files are for validation; 0: never. Not for pipes, which can be read
-    // only once, and lines of JSON.
+    // only once.
     std::int64_t tail_below = 0;
     std::int64_t shard_tokens = 100'000'000;
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);

@@ -119,8 +119,9 @@ TEST_CASE("a document that cannot be split may follow others in the same batch",
     const ScratchFolder folder;
     const auto tokenizer = small_tokenizer();
     const std::string short_text = varied(1000).substr(0, 1000), long_text(600'000, 'a');
-    const std::string a = test::write_bytes(folder / "a", short_text), b = test::write_bytes(folder / "b", long_text);
-    write_text_corpus({.files = {a, b, a}, .output_dir = folder / "out", .hold_out = 0, .tokenizer = tokenizer});
+    const std::string a = test::write_bytes(folder / "a", short_text), b = test::write_bytes(folder / "b", long_text),
+                      c = test::write_bytes(folder / "c", short_text);
+    write_text_corpus({.files = {a, b, c}, .output_dir = folder / "out", .hold_out = 0, .tokenizer = tokenizer});
     std::vector<int> expected;
     for (const std::string& text : {short_text, long_text, short_text}) {
         expected.push_back(tokenizer->vocabulary().end_of_text);
@@ -164,6 +165,32 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
     CHECK_THROWS_WITH(write_text_corpus({.files = {word}, .output_dir = folder / "none", .tail_below = 200}),
                       Contains("the text is too short to hold out its last tenth"));
     CHECK_FALSE(std::filesystem::exists(folder / "none"));
+}
+
+TEST_CASE("of few lines of JSON the last tenth of every file is held out, at least one of two", "[tokenizer]") {
+    const ScratchFolder folder;
+    // held out 0: every 20th
+    const auto [lines, held_out] = GENERATE(table<int, int>({{2, 1}, {19, 1}, {20, 2}, {198, 19}, {199, 0}}));
+    std::string text;
+    std::vector<int> train, val;
+    for (int i = 0; i < lines; ++i) {
+        const char letter = char('a' + i % 26);
+        text += std::string("{\"text\": \"") + letter + "\"}\n \r\n";
+        const bool held = held_out > 0 ? i >= lines - held_out : i % 20 == 19;
+        for (const int id : {256, int(letter)}) (held ? val : train).push_back(id);
+    }
+    const std::string file = test::write_bytes(folder / "a.jsonl", text),
+                      one = test::write_bytes(folder / "one.jsonl", R"({"text": "z"})");
+    const auto summary =
+        write_text_corpus({.files = {file, one}, .output_dir = folder / "out", .tail_below = 200});
+    std::vector<int>& last = held_out > 0 ? train : val;  // document 200 of 200
+    last.insert(last.end(), {256, 'z'});
+    CHECK(summary.tails == (held_out > 0));
+    CHECK(summary.val.documents == std::ssize(val) / 2);
+    CHECK(test::tokens_of(folder / "out/text_val_*.bin") == val);
+    CHECK(test::tokens_of(folder / "out/text_train_*.bin") == train);
+    CHECK_THROWS_WITH(write_text_corpus({.files = {one}, .output_dir = folder / "none", .tail_below = 200}),
+                      Contains("last tenth of a file, or two lines of JSON"));
 }
 
 TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
