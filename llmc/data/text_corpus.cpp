@@ -7,10 +7,13 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/data/encoding_pool.h"
 #include "llmc/data/parquet_lines.h"
 #include "llmc/data/shard_writer.h"
@@ -72,12 +75,16 @@ bool is_pipe(const std::string& path) {  // can be opened only once
 }
 
 // Checks all files before anything is written: otherwise a missing file would be reported only after all previous ones
-// were read. Pipes are not checked.
+// were read. A file that is named twice would be tokenized twice. Pipes are not checked.
 void check_files(const TextCorpusSettings& settings) {
+    std::map<std::pair<dev_t, ino_t>, std::string> names;
     for (const std::string& path : settings.files) {
         if (is_pipe(path)) continue;
         const TextSource source(path);
         require(source.bytes_in_all() > 0, "text file " + path, "empty", "at least one byte", "leave it out");
+        const struct stat status = status_of_file(path, "text file");
+        const auto [first, is_new] = names.try_emplace({status.st_dev, status.st_ino}, path);
+        require(is_new, "text file " + path, "the same file as " + first->second, "each file once", "leave it out");
     }
 }
 
