@@ -23,85 +23,40 @@ struct Missing {
     }
 };
 
+// The Makefile defines BUILT_WITH_AVX2 etc. as 1; the text of a macro that is not defined is its name.
+#define TEXT_OF(macro) #macro
+#define TEXT(macro) TEXT_OF(macro)
+#define NEED(feature, name, has) \
+    if (TEXT(BUILT_WITH_##feature)[0] == '1' && !(has)) missing.add(name)
+
 Missing find_missing() {
     Missing missing;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-#define NEED(name, text) \
-    if (!__builtin_cpu_supports(name)) missing.add(text)
-#if defined(BUILT_WITH_AVX2)
-    NEED("avx2", "AVX2");
-#endif
-#if defined(BUILT_WITH_FMA)
-    NEED("fma", "FMA");
-#endif
-#if defined(BUILT_WITH_BMI2)
-    NEED("bmi2", "BMI2");
-#endif
-#if defined(BUILT_WITH_AVX512F)
-    NEED("avx512f", "AVX-512F");
-#endif
-#if defined(BUILT_WITH_AVX512BW)
-    NEED("avx512bw", "AVX-512BW");
-#endif
-#if defined(BUILT_WITH_AVX512VL)
-    NEED("avx512vl", "AVX-512VL");
-#endif
-#if defined(BUILT_WITH_AVX512DQ)
-    NEED("avx512dq", "AVX-512DQ");
-#endif
-#if defined(BUILT_WITH_AVX512VBMI2)
-    NEED("avx512vbmi2", "AVX-512VBMI2");
-#endif
-#if defined(BUILT_WITH_AVX512VNNI)
-    NEED("avx512vnni", "AVX-512VNNI");
-#endif
-#if defined(BUILT_WITH_AVX512BF16)
-    NEED("avx512bf16", "AVX512-BF16");
-#endif
-#undef NEED
+    NEED(AVX2, "AVX2", __builtin_cpu_supports("avx2"));
+    NEED(FMA, "FMA", __builtin_cpu_supports("fma"));
+    NEED(BMI2, "BMI2", __builtin_cpu_supports("bmi2"));
+    NEED(AVX512F, "AVX-512F", __builtin_cpu_supports("avx512f"));
+    NEED(AVX512BW, "AVX-512BW", __builtin_cpu_supports("avx512bw"));
+    NEED(AVX512VL, "AVX-512VL", __builtin_cpu_supports("avx512vl"));
+    NEED(AVX512DQ, "AVX-512DQ", __builtin_cpu_supports("avx512dq"));
+    NEED(AVX512VBMI2, "AVX-512VBMI2", __builtin_cpu_supports("avx512vbmi2"));
+    NEED(AVX512VNNI, "AVX-512VNNI", __builtin_cpu_supports("avx512vnni"));
+    NEED(AVX512BF16, "AVX512-BF16", __builtin_cpu_supports("avx512bf16"));
 #elif defined(__aarch64__)
     const unsigned long capabilities = getauxval(AT_HWCAP), capabilities2 = getauxval(AT_HWCAP2);
-#define NEED(has, text) \
-    if (!(has)) missing.add(text)
-#if defined(BUILT_WITH_ATOMICS)
-    NEED(capabilities & HWCAP_ATOMICS, "LSE");
-#endif
-#if defined(BUILT_WITH_CRC32)
-    NEED(capabilities & HWCAP_CRC32, "CRC32");
-#endif
-#if defined(BUILT_WITH_QRDMX)
-    NEED(capabilities & HWCAP_ASIMDRDM, "RDM");
-#endif
-#if defined(BUILT_WITH_FP16_VECTOR_ARITHMETIC)
-    NEED(capabilities & HWCAP_ASIMDHP, "FP16");
-#endif
-#if defined(BUILT_WITH_DOTPROD)
-    NEED(capabilities & HWCAP_ASIMDDP, "DotProd");
-#endif
-#if defined(BUILT_WITH_COMPLEX)
-    NEED(capabilities & HWCAP_FCMA, "FCMA");
-#endif
-#if defined(BUILT_WITH_RCPC)
-    NEED(capabilities & HWCAP_LRCPC, "RCpc");
-#endif
-#if defined(BUILT_WITH_FRINT)
-    NEED(capabilities2 & HWCAP2_FRINT, "FRINTTS");
-#endif
-#if defined(BUILT_WITH_MATMUL_INT8)
-    NEED(capabilities2 & HWCAP2_I8MM, "I8MM");
-#endif
-#if defined(BUILT_WITH_BF16_VECTOR_ARITHMETIC)
-    NEED(capabilities2 & HWCAP2_BF16, "BF16");
-#endif
-#if defined(BUILT_WITH_SVE)
-    NEED(capabilities & HWCAP_SVE, "SVE");
-#endif
-#if defined(BUILT_WITH_SVE2)
-    NEED(capabilities2 & HWCAP2_SVE2, "SVE2");
-#endif
-#undef NEED
-    static_cast<void>(capabilities), static_cast<void>(capabilities2);  // the baseline needs none of them
+    NEED(ATOMICS, "LSE", capabilities & HWCAP_ATOMICS);
+    NEED(CRC32, "CRC32", capabilities & HWCAP_CRC32);
+    NEED(QRDMX, "RDM", capabilities & HWCAP_ASIMDRDM);
+    NEED(FP16_VECTOR_ARITHMETIC, "FP16", capabilities & HWCAP_ASIMDHP);
+    NEED(DOTPROD, "DotProd", capabilities & HWCAP_ASIMDDP);
+    NEED(COMPLEX, "FCMA", capabilities & HWCAP_FCMA);
+    NEED(RCPC, "RCpc", capabilities & HWCAP_LRCPC);
+    NEED(FRINT, "FRINTTS", capabilities2 & HWCAP2_FRINT);
+    NEED(MATMUL_INT8, "I8MM", capabilities2 & HWCAP2_I8MM);
+    NEED(BF16_VECTOR_ARITHMETIC, "BF16", capabilities2 & HWCAP2_BF16);
+    NEED(SVE, "SVE", capabilities & HWCAP_SVE);
+    NEED(SVE2, "SVE2", capabilities2 & HWCAP2_SVE2);
 #endif
     return missing;
 }
