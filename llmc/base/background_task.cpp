@@ -13,52 +13,36 @@ BackgroundTask::BackgroundTask(std::function<void()> work)
       thread_(start_thread([this] { run(); })) {}
 
 BackgroundTask::~BackgroundTask() {
-    {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-    }
-    changed_.notify_all();
+    state_.wait(kRunning);
+    state_ = kEnds;
+    state_.notify_one();
     thread_.join();
 }
 
 void BackgroundTask::start() {
     require(!started_, "a background task", "still running", "wait() before the next start()");
     started_ = true;
-    {
-        const std::lock_guard lock(mutex_);
-        busy_ = true;
-    }
-    changed_.notify_all();
+    state_ = kRunning;
+    state_.notify_one();
 }
 
 void BackgroundTask::wait() {
-    if (!std::exchange(started_, false)) return;
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !busy_; });
+    started_ = false;
+    state_.wait(kRunning);
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
-bool BackgroundTask::done() const {
-    const std::lock_guard lock(mutex_);
-    return !busy_;
-}
-
 void BackgroundTask::run() {
-    std::unique_lock lock(mutex_);
     while (true) {
-        changed_.wait(lock, [&] { return busy_ || stop_; });
-        if (stop_) return;
-        lock.unlock();
-        std::exception_ptr thrown;
+        state_.wait(kIdle);
+        if (state_ == kEnds) return;
         try {
             work_();
         } catch (...) {
-            thrown = std::current_exception();
+            thrown_ = std::current_exception();
         }
-        lock.lock();
-        thrown_ = std::move(thrown);
-        busy_ = false;
-        changed_.notify_all();
+        state_ = kIdle;
+        state_.notify_one();
     }
 }
 

@@ -1,9 +1,8 @@
 // background_task.h - a function that a dedicated thread runs once per start(), concurrently with the owner
 #pragma once
-#include <condition_variable>
+#include <atomic>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 namespace llmc {
@@ -22,19 +21,17 @@ public:
     // writes of `work` are visible. Rethrows the exception of `work`.
     void wait();
     // Whether wait() would return immediately.
-    bool done() const;
+    bool done() const { return state_ != kRunning; }
     bool started() const { return started_; }  // start() was called and wait() not yet
 
 private:
+    static constexpr int kIdle = 0, kRunning = 1, kEnds = 2;
     void run();
 
     std::function<void()> work_;
-    bool started_ = false;  // only the owner uses it
-
-    mutable std::mutex mutex_;  // guards the next three members
-    std::condition_variable changed_;
-    bool busy_ = false, stop_ = false;
-    std::exception_ptr thrown_;
+    bool started_ = false;            // only the owner uses it
+    std::atomic<int> state_ = kIdle;  // kRunning: the thread's turn, which ends with kIdle; otherwise the owner's
+    std::exception_ptr thrown_;       // used by the one whose turn it is
 
     std::thread thread_;  // declared last: it starts after all other members are constructed
 };
