@@ -40,7 +40,7 @@ bool has_word_of(const std::string& name, std::string_view given) {
 
 }  // namespace
 
-std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& known) {
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& known, const std::string& dashes) {
     constexpr std::size_t kLongest = 100, kMost = 3;  // longer than any name; an argument may have any length
     if (given.empty() || given.size() > kLongest) return {};
     std::vector<std::pair<int, std::string>> near, longer, alike;  // by distance
@@ -54,13 +54,7 @@ std::vector<std::string> nearest_names(std::string_view given, const std::vector
     std::ranges::sort(chosen);
     std::vector<std::string> names;
     for (const auto& [distance, name] : chosen)
-        if (names.size() < kMost && (near.empty() || distance == near.front().first)) names.push_back(name);
-    return names;
-}
-
-std::string did_you_mean(std::string_view given, const std::vector<std::string>& known, const std::string& dashes) {
-    std::vector<std::string> names = nearest_names(given, known);
-    for (std::string& name : names) name.insert(0, dashes);
+        if (names.size() < kMost && (near.empty() || distance == near.front().first)) names.push_back(dashes + name);
     return names.empty() ? "" : "did you mean " + list_names(names) + '?';
 }
 

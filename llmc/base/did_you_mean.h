@@ -10,12 +10,9 @@ namespace llmc {
 // (restricted Damerau-Levenshtein distance).
 int edit_distance(std::string_view a, std::string_view b);
 
-// At most three known names, the nearest first: those in which at most a third of the letters differ (one in a short
-// name); otherwise those that start with `given`, of at least three letters; otherwise those that share a word of at
-// least two letters with it. Words are separated by hyphens.
-std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& known);
-
-// "did you mean A, B or C?", or "". `dashes`: put before each name.
+// "did you mean A, B or C?", or "": at most three known names, the nearest first, each after `dashes`. Those in which
+// at most a third of the letters differ (one in a short name); otherwise those that start with `given`, of at least
+// three letters; otherwise those that share a word of at least two letters with it. Words are separated by hyphens.
 std::string did_you_mean(std::string_view given, const std::vector<std::string>& known, const std::string& dashes = {});
 
 // Refuses an argument that is neither a flag nor the value of one. Throws Error that names it and, if there is one,

@@ -29,17 +29,12 @@ inline std::string list_names(const std::vector<std::string>& names) {
 }
 
 // Throws Error that names the flag and the known names.
-[[noreturn]] inline void refuse_name(std::string_view flag, std::string_view name,
-                                     const std::vector<std::string>& known) {
-    fail(flag, '"' + std::string(name) + '"', list_names(known), did_you_mean(name, known));
-}
-
-// Throws Error that names the flag and the known names.
 template <class Value, std::size_t N>
 Value value_by_name(std::string_view flag, std::string_view name, const Named<Value> (&table)[N]) {
     for (const auto& [known, value] : table)
         if (name == known) return value;
-    refuse_name(flag, name, names_of(table));
+    const std::vector<std::string> known = names_of(table);
+    fail(flag, '"' + std::string(name) + '"', list_names(known), did_you_mean(name, known));
 }
 
 // The name of a value in the table.
