@@ -151,7 +151,7 @@ public:
         measure([&] { sum_in_fp32(std::size_t(buckets_.size())); }, &all[2]);
         measure([&] { exchange(alone_); }, &all[3]);
     }
-    std::size_t buckets() const { return mean_.buckets(); }
+    std::size_t buckets() const { return mean_.buckets().size(); }
 
 private:
     static constexpr std::size_t kPeriod = (1 << 20) - 3;

@@ -215,12 +215,12 @@ private:
                          }});
         kernels::onebit_skip_non_finite(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
-        for (std::size_t i = 0; i < mean_->buckets(); ++i) {
-            const OnebitMean::Exchanged bucket = mean_->exchanged(i, gradient());
+        for (const OnebitMean::Bucket& bucket : mean_->buckets()) {
             const auto in = [&](auto flat) { return bucket.flat.of(flat); };
-            kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles, .compensated = bucket.compensated,
-                                     .error = bucket.error, .messages = bucket.messages, .replies = bucket.replies,
-                                     .active = bucket.active, .one = bucket.one, .parameter = in(parameters),
+            kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles.span(),
+                                     .compensated = mean_->values_of(bucket, gradient()), .error = bucket.error,
+                                     .messages = bucket.messages, .replies = bucket.replies, .active = bucket.active,
+                                     .one = mean_->one_scale(), .parameter = in(parameters),
                                      .master = in(model.master_weights()), .m = in(adamw_.first_moments()),
                                      .v = in(adamw_.second_moments()),
                                      .largest = largest_.span().subspan(tile, bucket.tiles.size()),

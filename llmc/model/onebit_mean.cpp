@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/range.h"
+#include "llmc/model/activations.h"
 #include "llmc/model/context.h"
 
 namespace llmc {
@@ -38,7 +39,7 @@ OnebitPlan plan_of(const OnebitLayout& layout, std::span<const std::int64_t> end
 
 // The buckets of a segment have the same padded size and message size, so that their replies are equal shards.
 std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, int workers, int local_ranks,
-                                                   OnebitScale scale, Sizes& sizes) {
+                                                   OnebitScale scale) {
     const GradientBuckets whole(table, {});
     std::vector<Bucket> buckets;
     const auto add = [&](std::int64_t first, std::int64_t size) {
@@ -58,22 +59,7 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
             scales = std::max(scales, plan_of(bucket.layout, bucket.ends, scale, {}).layout.scales);
             buckets.push_back(std::move(bucket));
         }
-        for (Bucket& bucket : std::span(buckets).last(std::size_t(local_ranks))) {
-            bucket.layout.scales = scales;
-            bucket.error = sizes.error;
-            bucket.served = sizes.served;
-            bucket.message = sizes.message;
-            bucket.reply = sizes.reply;
-            bucket.replies = sizes.replies;
-            bucket.active = sizes.active;
-            sizes.replies += std::size_t(bucket.layout.message_words() * workers);
-            sizes.active += std::size_t(bucket.layout.padded() / 32);
-        }
-        const OnebitLayout& layout = buckets.back().layout;
-        sizes.error += std::size_t(layout.padded());
-        sizes.served += std::size_t(layout.chunk);
-        sizes.message += std::size_t(layout.message_words() * workers);
-        sizes.reply += std::size_t(layout.message_words());
+        for (Bucket& bucket : std::span(buckets).last(std::size_t(local_ranks))) bucket.layout.scales = scales;
     };
     for (const GradientBucket& bucket : whole.all()) {
         const std::int64_t parts = ceil_div(bucket.flat.size, kMaxBucketElements);
@@ -86,17 +72,35 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
     return buckets;
 }
 
+// Assigns the buckets' memory, first the worker errors; with a null base it only counts the bytes.
+std::size_t OnebitMean::lay_out(std::vector<Bucket>& buckets, int local_rank, int local_ranks, std::byte* base) {
+    Arena arena(base);
+    const auto step = std::size_t(local_ranks);
+    for (std::size_t i = std::size_t(local_rank); i < buckets.size(); i += step)
+        buckets[i].error = arena.take<float>(std::size_t(buckets[i].layout.padded()));
+    for (std::size_t first = 0; first < buckets.size(); first += step) {
+        Bucket& own = buckets[first + std::size_t(local_rank)];
+        const OnebitLayout& layout = own.layout;
+        const auto words = std::size_t(layout.message_words()), messages = words * std::size_t(layout.ranks);
+        for (auto* const of_chunk : {&own.server_error, &own.sums})
+            *of_chunk = arena.take<float>(std::size_t(layout.chunk));
+        if (local_ranks > 1) own.node_sum = arena.take<float>(std::size_t(own.flat.size));
+        for (auto* const of_ranks : {&own.messages, &own.received}) *of_ranks = arena.take<std::uint32_t>(messages);
+        own.reply = arena.take<std::uint32_t>(words);
+        own.replies_of_segment = arena.take<std::uint32_t>(step * messages);
+        for (std::size_t i = 0; i < step; ++i) {
+            buckets[first + i].active = arena.take<std::uint32_t>(std::size_t(layout.padded() / 32));
+            if (base) buckets[first + i].replies = own.replies_of_segment.subspan(i * messages, messages);
+        }
+    }
+    return arena.bytes();
+}
+
 OnebitMean::Bytes OnebitMean::bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale) {
-    Sizes sizes;
-    divide(table, workers, local_ranks, scale, sizes);
-    Bytes bytes{.device = 0, .errors = (sizes.error + sizes.served) * sizeof(float)};
-    const auto add = [&](std::size_t arrays, std::size_t elements) {
-        bytes.device += arrays * device::allocation_size(elements * sizeof(float));
-    };
-    add(local_ranks > 1 ? 2 : 1, sizes.error);
-    add(2, sizes.served);
-    add(2, sizes.message);
-    for (const std::size_t words : {sizes.replies, sizes.reply, sizes.active}) add(1, words);
+    std::vector<Bucket> buckets = divide(table, workers, local_ranks, scale);
+    Bytes bytes{.device = device::allocation_size(lay_out(buckets, 0, local_ranks, nullptr)), .errors = 0};
+    for (std::size_t i = 0; i < buckets.size(); i += std::size_t(local_ranks))
+        bytes.errors += std::size_t(buckets[i].layout.padded() + buckets[i].layout.chunk) * sizeof(float);
     return bytes;
 }
 
@@ -108,25 +112,16 @@ OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, On
       local_ranks_(ranks.within ? ranks.within->size() : 1),
       scale_(scale),
       elements_(table.elements()),
-      buckets_(divide(table, ranks.across->size(), local_ranks_, scale, sizes_)),
-      errors_(sizes_.error),
-      server_errors_(sizes_.served),
-      sums_(sizes_.served),
-      node_sums_(ranks.within ? sizes_.error : 0),
-      messages_(sizes_.message),
-      received_(sizes_.message),
-      replies_(sizes_.replies),
-      reply_(sizes_.reply),
-      active_(sizes_.active),
+      buckets_(divide(table, ranks.across->size(), local_ranks_, scale)),
+      memory_(lay_out(buckets_, local_rank_, local_ranks_, nullptr)),
       finite_(1),
       summed_(segments()),
       sent_(segments()),
       answered_(segments()),
       shared_(segments()) {
-    for (auto* const words : {&messages_, &received_, &replies_, &reply_}) words->zero(context.stream);
-    const std::vector<std::uint32_t> none(std::size_t(ceil_div(elements_, 32)));
-    zero_errors();
-    set_active(none);
+    lay_out(buckets_, local_rank_, local_ranks_, memory_.data());
+    device::fill_zero(memory_.data(), memory_.bytes(), context.stream);
+    set_active(std::vector<std::uint32_t>(std::size_t(ceil_div(elements_, 32))));
 }
 
 OnebitMean::~OnebitMean() {
@@ -140,75 +135,57 @@ OnebitMean::~OnebitMean() {
 void OnebitMean::set_active(std::span<const std::uint32_t> active) {
     require(std::int64_t(active.size()) * 32 >= elements_, "the bits of active elements", active.size() * 32,
             "one for each of " + std::to_string(elements_));
-    make_plans(active);
+    std::size_t largest = 0;
+    const device::StreamRef stream = context_.stream;
+    for (Bucket& bucket : buckets_) {
+        const std::vector<std::uint32_t> mask = mask_of(bucket.flat, bucket.layout.padded(), active);
+        const OnebitPlan plan = plan_of(bucket.layout, bucket.ends, scale_, mask),
+                         served = kernels::onebit_plan_of_chunk(plan, rank_);
+        const device::SyncIfThrown guard(stream);
+        bucket.tiles = {plan.tiles, stream};
+        bucket.groups = {plan.groups, stream};
+        bucket.served_tiles = {served.tiles, stream};
+        bucket.served_groups = {served.groups, stream};
+        device::copy_to_device(bucket.active.data(), mask.data(), bucket.active.size_bytes(), stream);
+        device::sync(stream);  // before the host copies are freed
+        largest = std::max(largest, plan.tiles.size());
+    }
+    partial_ = device::Array<double>(largest);
 }
 
 void OnebitMean::zero_errors() {
-    errors_.zero(context_.stream);
-    server_errors_.zero(context_.stream);
+    for (std::size_t i = 0; i < segments(); ++i)
+        for (const std::span<float> error : {own(i).error, own(i).server_error})
+            device::fill_zero(error.data(), error.size_bytes(), context_.stream);
 }
 
-void OnebitMean::make_plans(std::span<const std::uint32_t> active) {
-    std::vector<OnebitTile> tiles, served_tiles;
-    std::vector<OnebitGroup> groups, served_groups;
-    std::size_t largest = 0;
-    const device::SyncIfThrown guard(context_.stream);
-    const auto append = [](auto& all, const auto& some, std::size_t& first, std::size_t& count) {
-        first = all.size();
-        count = some.size();
-        all.insert(all.end(), some.begin(), some.end());
-    };
-    for (Bucket& bucket : buckets_) {
-        const std::vector<std::uint32_t> mask = mask_of(bucket.flat, bucket.layout.padded(), active);
-        const OnebitPlan plan = plan_of(bucket.layout, bucket.ends, scale_, mask);
-        const OnebitPlan served = kernels::onebit_plan_of_chunk(plan, rank_);
-        append(tiles, plan.tiles, bucket.tile, bucket.tiles);
-        append(groups, plan.groups, bucket.group, bucket.groups);
-        append(served_tiles, served.tiles, bucket.served_tile, bucket.served_tiles);
-        append(served_groups, served.groups, bucket.served_group, bucket.served_groups);
-        device::copy_to_device(active_.span().data() + bucket.active, mask.data(), mask.size() * sizeof mask[0],
-                               context_.stream);
-        context_.stream.sync();  // before the mask is freed
-        largest = std::max(largest, plan.tiles.size());
-    }
-    tiles_ = {std::span<const OnebitTile>(tiles), context_.stream};
-    groups_ = {std::span<const OnebitGroup>(groups), context_.stream};
-    served_tiles_ = {std::span<const OnebitTile>(served_tiles), context_.stream};
-    served_groups_ = {std::span<const OnebitGroup>(served_groups), context_.stream};
-    partial_ = device::Array<double>(largest);
-    context_.stream.sync();
+std::size_t OnebitMean::tiles() const {
+    std::size_t sum = 0;
+    for (const Bucket& bucket : buckets_) sum += bucket.tiles.size();
+    return sum;
 }
 
 void OnebitMean::compress(const Bucket& bucket, const Input& input) {
-    const device::StreamRef stream = context_.stream;
     const auto flat = [&](std::span<const float> all) { return all.empty() ? all : bucket.flat.of(all); };
-    const std::span<double> partial = partial_.span().first(bucket.tiles);
-    kernels::onebit_compress(
-        {.layout = bucket.layout, .tiles = tiles_.span().subspan(bucket.tile, bucket.tiles),
-         .values = ranks_.within ? node_sum(bucket) : bucket.flat.of(input.values),
-         .error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded())),
-         .messages = messages_in(messages_.span(), bucket), .partial = partial, .active = active_in(bucket),
-         .momentum = flat(input.momentum), .second_moment = flat(input.second_moment),
-         .gradient_scale = input.gradient_scale, .momentum_weight = input.momentum_weight,
-         .gradient_weight = input.gradient_weight, .eps = input.eps}, stream);
-    kernels::onebit_scales({.layout = bucket.layout, .groups = groups_.span().subspan(bucket.group, bucket.groups),
-                            .partial = partial, .messages = messages_in(messages_.span(), bucket),
-                            .one = scale_ == OnebitScale::bucket}, stream);
+    const std::span<double> partial = partial_.span().first(bucket.tiles.size());
+    kernels::onebit_compress({.layout = bucket.layout, .tiles = bucket.tiles.span(),
+                              .values = values_of(bucket, input.values), .error = bucket.error,
+                              .messages = bucket.messages, .partial = partial, .active = bucket.active,
+                              .momentum = flat(input.momentum), .second_moment = flat(input.second_moment),
+                              .gradient_scale = input.gradient_scale, .momentum_weight = input.momentum_weight,
+                              .gradient_weight = input.gradient_weight, .eps = input.eps}, context_.stream);
+    kernels::onebit_scales({.layout = bucket.layout, .groups = bucket.groups.span(), .partial = partial,
+                            .messages = bucket.messages, .one = one_scale()}, context_.stream);
 }
 
 void OnebitMean::serve(const Bucket& bucket) {
-    const device::StreamRef stream = context_.stream;
-    const auto served = [&](auto all) { return all.subspan(bucket.served, std::size_t(bucket.layout.chunk)); };
-    const std::span<std::uint32_t> reply = reply_.span().subspan(bucket.reply, words(bucket));
-    const std::span<double> partial = partial_.span().first(bucket.served_tiles);
-    kernels::onebit_serve({.layout = bucket.layout,
-                           .tiles = served_tiles_.span().subspan(bucket.served_tile, bucket.served_tiles),
-                           .sums = served(sums_.span()), .error = served(server_errors_.span()),
-                           .received = messages_in(received_.span(), bucket), .reply = reply, .partial = partial,
-                           .active = active_in(bucket), .chunk = rank_, .one = scale_ == OnebitScale::bucket}, stream);
-    kernels::onebit_scales({.layout = bucket.layout,
-                            .groups = served_groups_.span().subspan(bucket.served_group, bucket.served_groups),
-                            .partial = partial, .messages = reply}, stream);
+    const std::span<double> partial = partial_.span().first(bucket.served_tiles.size());
+    kernels::onebit_serve({.layout = bucket.layout, .tiles = bucket.served_tiles.span(), .sums = bucket.sums,
+                           .error = bucket.server_error, .received = bucket.received, .reply = bucket.reply,
+                           .partial = partial, .active = bucket.active, .chunk = rank_, .one = one_scale()},
+                          context_.stream);
+    kernels::onebit_scales({.layout = bucket.layout, .groups = bucket.served_groups.span(), .partial = partial,
+                            .messages = bucket.reply}, context_.stream);
 }
 
 void OnebitMean::exchange(const Input& input) {
@@ -217,34 +194,31 @@ void OnebitMean::exchange(const Input& input) {
     Communicator &across = *ranks_.across, *const within = ranks_.within;
     const std::size_t count = segments();
     const auto sum = [&](std::size_t i) {
-        if (within && i < count) last_within_ = summed_[i] = input.begin_sum(own(i).segment, node_sum(own(i)));
+        if (within && i < count) last_within_ = summed_[i] = input.begin_sum(own(i).segment, own(i).node_sum);
     };
     const auto answer = [&](std::size_t i) {
         const Bucket& bucket = own(i);
         across.wait(stream, sent_[i]);
         serve(bucket);
         across.group_begin(stream);
-        across.all_gather<std::byte>(bytes_of_words(replies_in(bucket)),
-                                     bytes_of_words(reply_.span().subspan(bucket.reply, words(bucket))));
+        across.all_gather<std::byte>(bytes_of_words(bucket.replies), bytes_of_words(bucket.reply));
         last_across_ = answered_[i] = across.group_end();
     };
     const auto share = [&](std::size_t i) {
         across.wait(stream, answered_[i]);
         if (!within) return;
         within->group_begin(stream);
-        within->all_gather<std::byte>(bytes_of_words(replies_in(buckets_[i * std::size_t(local_ranks_)], local_ranks_)),
-                                      bytes_of_words(replies_in(own(i))));
+        within->all_gather<std::byte>(bytes_of_words(own(i).replies_of_segment), bytes_of_words(own(i).replies));
         last_within_ = shared_[i] = within->group_end();
     };
     sum(0);
     for (std::size_t i = 0; i < count; ++i) {
         const Bucket& bucket = own(i);
         sum(i + 1);
-        if (within) input.end_sum(summed_[i], bucket.segment, node_sum(bucket));
+        if (within) input.end_sum(summed_[i], bucket.segment, bucket.node_sum);
         compress(bucket, input);
         across.group_begin(stream);
-        across.all_to_all<std::byte>(bytes_of_words(messages_in(received_.span(), bucket)),
-                                     bytes_of_words(messages_in(messages_.span(), bucket)));
+        across.all_to_all<std::byte>(bytes_of_words(bucket.received), bytes_of_words(bucket.messages));
         last_across_ = sent_[i] = across.group_end();
         if (i > 0) answer(i - 1);
     }
@@ -253,34 +227,17 @@ void OnebitMean::exchange(const Input& input) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const Bucket& bucket = buckets_[i];
         if (within) within->wait(stream, shared_[i / std::size_t(local_ranks_)]);
-        kernels::onebit_check_scales({.layout = bucket.layout,
-                                      .groups = groups_.span().subspan(bucket.group, bucket.groups),
-                                      .replies = replies_in(bucket), .finite = finite_.span()}, stream);
+        kernels::onebit_check_scales({.layout = bucket.layout, .groups = bucket.groups.span(),
+                                      .replies = bucket.replies, .finite = finite_.span()}, stream);
     }
-}
-
-OnebitMean::Exchanged OnebitMean::exchanged(std::size_t i, std::span<const float> values) const {
-    const Bucket& bucket = buckets_[i];
-    Exchanged exchanged{.layout = bucket.layout, .tiles = tiles_.span().subspan(bucket.tile, bucket.tiles),
-                        .flat = bucket.flat, .compensated = {}, .error = {}, .messages = {},
-                        .replies = replies_in(bucket), .active = active_in(bucket),
-                        .one = scale_ == OnebitScale::bucket};
-    if (&bucket != &own(i / std::size_t(local_ranks_))) return exchanged;
-    exchanged.compensated = ranks_.within ? node_sum(bucket) : bucket.flat.of(values);
-    exchanged.error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded()));
-    exchanged.messages = messages_in(messages_.span(), bucket);
-    return exchanged;
 }
 
 void OnebitMean::commit() {
     for (std::size_t i = 0; i < segments(); ++i) {
         const Bucket& bucket = own(i);
-        const auto served = [&](auto all) { return all.subspan(bucket.served, std::size_t(bucket.layout.chunk)); };
-        kernels::onebit_commit({.layout = bucket.layout,
-                                .tiles = served_tiles_.span().subspan(bucket.served_tile, bucket.served_tiles),
-                                .sums = served(sums_.span()), .error = served(server_errors_.span()),
-                                .reply = reply_.span().subspan(bucket.reply, words(bucket)), .finite = finite_.span(),
-                                .active = active_in(bucket), .chunk = rank_}, context_.stream);
+        kernels::onebit_commit({.layout = bucket.layout, .tiles = bucket.served_tiles.span(), .sums = bucket.sums,
+                                .error = bucket.server_error, .reply = bucket.reply, .finite = finite_.span(),
+                                .active = bucket.active, .chunk = rank_}, context_.stream);
     }
 }
 
@@ -294,7 +251,7 @@ std::vector<std::size_t> OnebitMean::ascending() const {
 std::vector<StateTensor::Shard> OnebitMean::worker_errors() const {
     std::vector<StateTensor::Shard> all;
     for (const std::size_t i : ascending())
-        all.push_back({own(i).flat.first, errors_.span().subspan(own(i).error, std::size_t(own(i).flat.size))});
+        all.push_back({own(i).flat.first, own(i).error.first(std::size_t(own(i).flat.size))});
     return all;
 }
 
@@ -304,11 +261,11 @@ std::vector<StateTensor::Shard> OnebitMean::server_errors() const {
         const Bucket& bucket = own(i);
         const std::int64_t first = std::min(bucket.flat.size, rank_ * bucket.layout.chunk),
                            size = std::min(bucket.flat.size - first, bucket.layout.chunk);
-        all.push_back({bucket.flat.first + first, server_errors_.span().subspan(bucket.served, std::size_t(size))});
+        all.push_back({bucket.flat.first + first, bucket.server_error.first(std::size_t(size))});
     }
     return all;
 }
 
-std::span<float> OnebitMean::error_memory() const { return errors_.span().first(std::size_t(elements_)); }
+std::span<float> OnebitMean::error_memory() const { return {own(0).error.data(), std::size_t(elements_)}; }
 
 }  // namespace llmc

@@ -7,7 +7,7 @@
 //
 //   exchange()  compress and scales, all-to-all of messages;  serve and scales, all-gather of replies;  the verdict:
 //               whether all scales are finite (onebit_check_scales)
-//   commit()    updates the server errors; enqueue it after all readers of exchanged()
+//   commit()    updates the server errors; enqueue it after all readers of buckets()
 //
 // Over nodes of G ranks each, a segment of the array has G buckets, one per local rank: a rank compresses and serves
 // the bucket of its local rank, together with the ranks of the other nodes that have the same local rank. The replies,
@@ -72,25 +72,32 @@ public:
         std::function<CommEvent(const ElementRange& segment, std::span<float> mine)> begin_sum{};
         std::function<void(CommEvent, const ElementRange& segment, std::span<float> mine)> end_sum{};
     };
-    // Work that is enqueued on the compute stream after this call sees exchanged(). finite() is then the logical AND of
-    // its old value and of "all scales of all buckets are finite". The values must not change until commit().
+    // Work that is enqueued on the compute stream after this call sees the results in buckets(). finite() is then the
+    // logical AND of its old value and of "all scales of all buckets are finite". The values must not change until
+    // commit().
     void exchange(const Input& input);
     std::span<std::int32_t> finite() const { return finite_.span(); }
 
-    // The data of a bucket from which a rank computes its mean and, for its own bucket, its error.
-    struct Exchanged {
+    struct Bucket {
+        ElementRange flat, segment;  // of the flat array
         kernels::OnebitLayout layout;
-        std::span<const kernels::OnebitTile> tiles;
-        ElementRange flat;                           // the bucket's range of the flat array
-        std::span<const float> compensated;        // in `values`, or in the node's sums
-        std::span<float> error;
-        std::span<const std::uint32_t> messages;   // these three are empty for another local rank's bucket
-        std::span<const std::uint32_t> replies, active;
-        bool one;  // a worker has one scale for the whole bucket (OnebitScale::bucket), not one per group of a chunk
+        std::vector<std::int64_t> ends{};  // of groups; empty: one group
+        device::Array<kernels::OnebitTile> tiles{}, served_tiles{};
+        device::Array<kernels::OnebitGroup> groups{}, served_groups{};
+        // As in kernels/onebit.h. A rank computes its mean from the replies.
+        std::span<std::uint32_t> active{}, replies{};
+        // Empty for another local rank's bucket.
+        std::span<float> error{}, server_error{}, sums{}, node_sum{};
+        std::span<std::uint32_t> messages{}, received{}, reply{}, replies_of_segment{};
     };
-    std::size_t buckets() const { return buckets_.size(); }
-    std::size_t tiles() const { return tiles_.size(); }  // of all buckets
-    Exchanged exchanged(std::size_t bucket, std::span<const float> values) const;
+    const std::vector<Bucket>& buckets() const { return buckets_; }  // ordered by segment, then by local rank
+    std::size_t tiles() const;                                       // of all buckets
+    // The bucket's part of the values of exchange(), or of the node's sums: empty for another local rank's bucket.
+    std::span<float> values_of(const Bucket& bucket, std::span<float> values) const {
+        return ranks_.within ? bucket.node_sum : bucket.flat.of(values);
+    }
+    // Whether a worker has one scale for the whole bucket, not one per group of a chunk.
+    bool one_scale() const { return scale_ == OnebitScale::bucket; }
     void commit();
 
     // The errors, for checkpoints: this rank's errors as a worker, in ascending order, and as the server of a chunk of
@@ -102,23 +109,8 @@ public:
     std::span<float> error_memory() const;
 
 private:
-    struct Bucket {
-        ElementRange flat, segment;
-        kernels::OnebitLayout layout;
-        std::vector<std::int64_t> ends{};                        // ends of groups; empty: one group
-        // Offsets of this bucket in the member arrays. error to reply: in arrays that hold only the buckets of this
-        // local rank; replies and active: in arrays that hold all buckets.
-        std::size_t error = 0, served = 0, message = 0, reply = 0, replies = 0, active = 0;
-        std::size_t tile = 0, group = 0, served_tile = 0, served_group = 0;
-        std::size_t tiles = 0, groups = 0, served_tiles = 0, served_groups = 0;
-    };
-    struct Sizes {  // of the arrays: the first four for one local rank's buckets, the others for all
-        std::size_t error = 0, served = 0, message = 0, reply = 0, replies = 0, active = 0;
-    };
-    // Ordered by segment, then by local rank.
-    static std::vector<Bucket> divide(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale,
-                                      Sizes& sizes);
-    void make_plans(std::span<const std::uint32_t> active);
+    static std::vector<Bucket> divide(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale);
+    static std::size_t lay_out(std::vector<Bucket>& buckets, int local_rank, int local_ranks, std::byte* base);
     void compress(const Bucket& bucket, const Input& input);
     void serve(const Bucket& bucket);
     std::size_t segments() const { return buckets_.size() / std::size_t(local_ranks_); }
@@ -128,32 +120,14 @@ private:
     }
     // Segment numbers in the order of the flat array.
     std::vector<std::size_t> ascending() const;
-    std::size_t words(const Bucket& bucket) const { return std::size_t(bucket.layout.message_words()); }
-    template <class T> std::span<T> messages_in(std::span<T> all, const Bucket& bucket) const {
-        return all.subspan(bucket.message, words(bucket) * std::size_t(bucket.layout.ranks));
-    }
-    // The replies of `count` buckets, starting with this one.
-    std::span<std::uint32_t> replies_in(const Bucket& bucket, int count = 1) const {
-        return replies_.span().subspan(bucket.replies, words(bucket) * std::size_t(bucket.layout.ranks * count));
-    }
-    std::span<const std::uint32_t> active_in(const Bucket& bucket) const {
-        return active_.span().subspan(bucket.active, std::size_t(bucket.layout.padded() / 32));
-    }
-    std::span<float> node_sum(const Bucket& bucket) const {
-        return node_sums_.span().subspan(bucket.error, std::size_t(bucket.flat.size));
-    }
 
     Context& context_;
     OnebitRanks ranks_;
     int rank_, local_rank_, local_ranks_;
     OnebitScale scale_;
     std::int64_t elements_;
-    Sizes sizes_{};
     std::vector<Bucket> buckets_;
-    device::Array<float> errors_, server_errors_, sums_, node_sums_;
-    device::Array<std::uint32_t> messages_, received_, replies_, reply_, active_;
-    device::Array<kernels::OnebitTile> tiles_, served_tiles_;
-    device::Array<kernels::OnebitGroup> groups_, served_groups_;
+    device::Memory memory_;          // of all buckets
     device::Array<double> partial_;  // sized for the largest bucket
     device::Array<std::int32_t> finite_;
     std::vector<CommEvent> summed_, sent_, answered_, shared_;
