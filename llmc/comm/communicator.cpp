@@ -62,80 +62,38 @@ bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::
 }
 }  // namespace
 
-// An empty shard at the end of an array may have an unaligned address, which does not matter.
-void Communicator::require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const {
-    require(in_group_, operation, "outside a group", "a group_begin() before it");
-    require(elements == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0,
-            "the address of an array in " + operation, static_cast<const void*>(array), "a multiple of 64 bytes");
-}
-
-// reduce_scatter, whose output is this rank's shard of its input, or all_gather, whose input is its shard of the
-// output.
-void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
-    const bool scatter = op.kind == Collective::Kind::reduce_scatter;
-    const std::string name = scatter ? "reduce_scatter" : "all_gather",
-                      mine_is = name + (scatter ? "'s output" : "'s input");
-    const std::byte *mine = scatter ? op.out : op.in, *whole = scatter ? op.in : op.out;
-    require_open(name, mine, mine_size);
-    require_open(name, whole, op.elements);
-    const ElementRange shard = shard_of(op.elements, rank_, size_);
-    const std::int64_t width = bytes_of(op.element);
-    require(mine_size == shard.size, "the size of " + mine_is, mine_size,
-            "that of this rank's shard, " + std::to_string(shard.size));
-    require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, op.elements * width),
-            mine_is, std::string("another part of its ") + (scatter ? "input" : "output"),
-            "this rank's shard of it, or separate memory");
-    if (op.elements > 0) first_.push_back(op);
-}
-
-void Communicator::reduce_scatter(ElementType element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
-                                  std::int64_t elements) {
-    require(element != ElementType::byte, "the type that reduce_scatter sums", "byte", "float or bf16");
-    add_sharded({Collective::Kind::reduce_scatter, element, elements, mine, whole}, mine_size);
-}
-
-void Communicator::all_gather(ElementType element, std::byte* whole, std::int64_t elements, const std::byte* mine,
-                              std::int64_t mine_size) {
-    add_sharded({Collective::Kind::all_gather, element, elements, whole, mine}, mine_size);
-}
-
-void Communicator::all_reduce(ElementType element, std::byte* data, std::int64_t elements) {
-    const ElementRange shard = shard_of(elements, rank_, size_);
-    std::byte* mine = data + shard.first * bytes_of(element);
-    require_open("all_reduce", data, elements);
-    require(element != ElementType::byte, "the type that all_reduce sums", "byte", "float or bf16");
-    if (elements == 0) return;
-    first_.push_back({Collective::Kind::reduce_scatter, element, elements, mine, data});
-    second_.push_back({Collective::Kind::all_gather, element, elements, data, mine});
-}
-
-void Communicator::all_to_all(ElementType element, std::byte* out, std::int64_t out_elements, const std::byte* in,
-                              std::int64_t elements) {
-    require(out_elements == elements, "the size of all_to_all's output", out_elements, "the size of its input");
-    require_open("all_to_all", out, elements);
-    require_open("all_to_all", in, elements);
-    const std::int64_t bytes = elements * bytes_of(element);
-    require(elements % size_ == 0 && bytes / size_ % 64 == 0, "the size of all_to_all's input", elements,
-            "one part per rank, each a multiple of 64 bytes");
-    require(!overlap(out, bytes, in, bytes), "all_to_all's output", "within its input", "separate memory");
-    if (elements > 0) first_.push_back({Collective::Kind::all_to_all, element, elements, out, in});
-}
-
-void Communicator::broadcast(ElementType element, std::byte* data, std::int64_t elements, int root) {
-    add_rooted({Collective::Kind::broadcast, element, elements, data, data, root});
-}
-
-void Communicator::reduce(ElementType element, std::byte* data, std::int64_t elements, int root) {
-    require(element != ElementType::byte, "the type that reduce sums", "byte", "float or bf16");
-    add_rooted({Collective::Kind::reduce, element, elements, data, data, root});
-}
-
-void Communicator::add_rooted(const Collective& op) {
-    const char* const name = op.kind == Collective::Kind::reduce ? "reduce" : "broadcast";
-    require_open(name, op.out, op.elements);
-    require(op.root >= 0 && op.root < size_, std::string("the root of a ") + name, op.root,
-            "a rank, from 0 to " + std::to_string(size_ - 1));
-    if (op.elements > 0) first_.push_back(op);
+void Communicator::add(Collectives& to, Collective op, std::int64_t out_size, std::int64_t in_size) const {
+    using Kind = Collective::Kind;
+    const bool scatters = op.kind == Kind::reduce_scatter;
+    constexpr const char* kNames[] = {"reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"};
+    const std::string name = kNames[int(op.kind)];
+    op.elements = scatters ? in_size : out_size;
+    const std::int64_t bytes = op.elements * bytes_of(op.element);
+    require(in_group_, name, "outside a group", "a group_begin() before it");
+    // An empty shard at the end of an array may have an unaligned address, which does not matter.
+    for (const auto& [array, size] : {std::pair<const std::byte*, std::int64_t>(op.out, out_size), {op.in, in_size}})
+        require(size == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0, "the address of an array in " + name,
+                static_cast<const void*>(array), "a multiple of 64 bytes");
+    if (scatters || op.kind == Kind::all_gather) {
+        const std::string mine_is = name + (scatters ? "'s output" : "'s input");
+        const std::byte *mine = scatters ? op.out : op.in, *whole = scatters ? op.in : op.out;
+        const std::int64_t mine_size = scatters ? out_size : in_size, width = bytes_of(op.element);
+        const ElementRange shard = shard_of(op.elements, rank_, size_);
+        require(mine_size == shard.size, "the size of " + mine_is, mine_size,
+                "that of this rank's shard, " + std::to_string(shard.size));
+        require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, bytes), mine_is,
+                std::string("another part of its ") + (scatters ? "input" : "output"),
+                "this rank's shard of it, or separate memory");
+    } else if (op.kind == Kind::all_to_all) {
+        require(out_size == in_size, "the size of all_to_all's output", out_size, "the size of its input");
+        require(op.elements % size_ == 0 && bytes / size_ % 64 == 0, "the size of all_to_all's input", op.elements,
+                "one part per rank, each a multiple of 64 bytes");
+        require(!overlap(op.out, bytes, op.in, bytes), "all_to_all's output", "within its input", "separate memory");
+    } else {
+        require(op.root >= 0 && op.root < size_, "the root of a " + name, op.root,
+                "a rank, from 0 to " + std::to_string(size_ - 1));
+    }
+    if (op.elements > 0) to.push_back(op);
 }
 
 namespace {

@@ -61,7 +61,9 @@ struct CommEvent {
 
 enum class ElementType { fp32, bf16, byte };
 template <class T>
-    requires std::is_same_v<T, float> || std::is_same_v<T, kernels::bf16> || std::is_same_v<T, std::byte>
+concept Summed = std::is_same_v<T, float> || std::is_same_v<T, kernels::bf16>;
+template <class T>
+    requires Summed<T> || std::is_same_v<T, std::byte>
 inline constexpr ElementType element_of = std::is_same_v<T, float>           ? ElementType::fp32
                                           : std::is_same_v<T, kernels::bf16> ? ElementType::bf16
                                                                              : ElementType::byte;
@@ -108,31 +110,31 @@ public:
     void group_begin(device::StreamRef compute);
     CommEvent group_end();
     // mine = the sum over all ranks of this rank's shard of `whole`; `mine` may be that shard itself (in place).
-    template <class T> void reduce_scatter(std::span<T> mine, std::type_identity_t<std::span<const T>> whole) {
-        reduce_scatter(element_of<T>, reinterpret_cast<std::byte*>(mine.data()), mine.size(), as_bytes(whole),
-                       whole.size());
+    template <Summed T> void reduce_scatter(std::span<T> mine, std::type_identity_t<std::span<const T>> whole) {
+        add<T>(first_, Collective::Kind::reduce_scatter, mine, whole);
     }
     // whole = the shards of all ranks; `mine`, this rank's shard, may be its part of `whole` (in place).
     template <class T> void all_gather(std::span<T> whole, std::type_identity_t<std::span<const T>> mine) {
-        all_gather(element_of<T>, reinterpret_cast<std::byte*>(whole.data()), whole.size(), as_bytes(mine),
-                   mine.size());
+        add<T>(first_, Collective::Kind::all_gather, whole, mine);
     }
     // data = the sum of `data` over all ranks.
-    template <class T> void all_reduce(std::span<T> data) {
-        all_reduce(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size());
+    template <Summed T> void all_reduce(std::span<T> data) {
+        const std::span<T> mine = shard_of(std::int64_t(data.size()), rank_, size_).of(data);
+        add<T>(first_, Collective::Kind::reduce_scatter, mine, data);
+        add<T>(second_, Collective::Kind::all_gather, data, mine);
     }
     // Both arrays have one part per rank, of the same size, a multiple of 64 bytes: part r of `out` on rank s = part s
     // of `in` on rank r. They must not overlap.
     template <class T> void all_to_all(std::span<T> out, std::type_identity_t<std::span<const T>> in) {
-        all_to_all(element_of<T>, reinterpret_cast<std::byte*>(out.data()), out.size(), as_bytes(in), in.size());
+        add<T>(first_, Collective::Kind::all_to_all, out, in);
     }
     // data = `data` of rank `root`.
     template <class T> void broadcast(std::span<T> data, int root) {
-        broadcast(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size(), root);
+        add<T>(first_, Collective::Kind::broadcast, data, data, root);
     }
     // On rank `root`: data = the sum of `data` over all ranks. On other ranks it does not change.
-    template <class T> void reduce(std::span<T> data, int root) {
-        reduce(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size(), root);
+    template <Summed T> void reduce(std::span<T> data, int root) {
+        add<T>(first_, Collective::Kind::reduce, data, data, root);
     }
 
     // Work enqueued on `compute` from now on sees the results of the groups up to `event`. Blocks only on a CPU.
@@ -191,22 +193,14 @@ protected:
     virtual CommEvent end_group() = 0;
 
 private:
-    template <class T> static const std::byte* as_bytes(std::span<const T> span) {
-        return reinterpret_cast<const std::byte*>(span.data());
+    using Collectives = std::vector<Collective>;
+    template <class T>
+    void add(Collectives& to, Collective::Kind kind, std::span<T> out, std::span<const T> in, int root = 0) const {
+        add(to, {kind, element_of<T>, 0, reinterpret_cast<std::byte*>(out.data()),
+                 reinterpret_cast<const std::byte*>(in.data()), root}, std::ssize(out), std::ssize(in));
     }
-    void require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const;
+    void add(Collectives& to, Collective operation, std::int64_t out_size, std::int64_t in_size) const;
     std::int64_t bytes_sent_in(const Collective& operation) const;
-    void add_sharded(const Collective& operation, std::int64_t mine_size);
-    void reduce_scatter(ElementType element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
-                        std::int64_t elements);
-    void all_gather(ElementType element, std::byte* whole, std::int64_t elements, const std::byte* mine,
-                    std::int64_t mine_size);
-    void all_reduce(ElementType element, std::byte* data, std::int64_t elements);
-    void all_to_all(ElementType element, std::byte* out, std::int64_t out_elements, const std::byte* in,
-                    std::int64_t elements);
-    void broadcast(ElementType element, std::byte* data, std::int64_t elements, int root);
-    void reduce(ElementType element, std::byte* data, std::int64_t elements, int root);
-    void add_rooted(const Collective& operation);
 
     int rank_, size_;
     Place place_;
@@ -214,7 +208,7 @@ private:
     std::int64_t bytes_sent_ = 0;
     bool in_group_ = false;
     device::StreamRef compute_ = nullptr;
-    std::vector<Collective> first_, second_;  // second_: the all_gathers of all_reduce, after their reduce_scatters
+    Collectives first_, second_;  // second_: the all_gathers of all_reduce, after their reduce_scatters
 };
 
 // The name of this machine in messages.
