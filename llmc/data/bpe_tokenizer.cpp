@@ -5,7 +5,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "kernels/base/error.h"
 #include "llmc/data/bpe_encoder.h"
 #include "llmc/data/bpe_split.h"
 
@@ -119,23 +118,5 @@ void BpeTokenizer::append(std::string_view text, std::vector<std::uint16_t>& ids
 }
 
 std::size_t BpeTokenizer::certain_prefix(std::string_view text) const { return certain_pieces(text); }
-
-std::vector<std::uint16_t> BpeTokenizer::token_bytes() const {
-    std::vector<std::uint16_t> bytes;
-    for (const std::string& token : tokens_) bytes.push_back(std::uint16_t(token.size()));
-    bytes.push_back(0);  // the end of text
-    return bytes;
-}
-
-std::string BpeTokenizer::decode(std::span<const int> ids) const {
-    std::string text;
-    for (const int id : ids) {
-        require(id >= 0 && id < vocabulary().size, "token id to decode", id,
-                "0 to " + std::to_string(vocabulary().size - 1));
-        if (id == vocabulary().end_of_text) text += kEndOfTextLine;
-        else text += tokens_[std::size_t(id)];
-    }
-    return text;
-}
 
 }  // namespace llmc

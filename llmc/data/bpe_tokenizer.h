@@ -24,10 +24,10 @@ public:
     // it for the next call.
     void append(std::string_view text, std::vector<std::uint16_t>& ids) const override;
     std::size_t certain_prefix(std::string_view text) const override;
-    std::vector<std::uint16_t> token_bytes() const override;
-    std::string decode(std::span<const int> ids) const override;
 
 private:
+    std::string text_of(int id) const override { return tokens_[std::size_t(id)]; }
+
     class Worker;
     struct Workers;
     BpeMerges merges_;

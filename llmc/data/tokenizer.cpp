@@ -9,10 +9,6 @@
 namespace llmc {
 namespace {
 
-void check_id(int id, Vocabulary vocabulary) {
-    require(id >= 0 && id < vocabulary.size, "token id to decode", id, "0 to " + std::to_string(vocabulary.size - 1));
-}
-
 class ByteTokenizer final : public Tokenizer {
 public:
     Vocabulary vocabulary() const override { return kByteVocabulary; }
@@ -22,22 +18,7 @@ public:
     }
 
     std::size_t certain_prefix(std::string_view text) const override { return text.size(); }
-
-    std::vector<std::uint16_t> token_bytes() const override {
-        std::vector<std::uint16_t> bytes(std::size_t(kByteVocabulary.size), 1);
-        bytes[std::size_t(kByteVocabulary.end_of_text)] = 0;
-        return bytes;
-    }
-
-    std::string decode(std::span<const int> ids) const override {
-        std::string text;
-        for (const int id : ids) {
-            check_id(id, kByteVocabulary);
-            if (id == kByteVocabulary.end_of_text) text += kEndOfTextLine;
-            else text += char(id);
-        }
-        return text;
-    }
+    std::string text_of(int id) const override { return {char(id)}; }
 };
 
 // For a vocabulary whose table is not available: decodes ids to numbers.
@@ -56,18 +37,7 @@ public:
     }
 
     std::size_t certain_prefix(std::string_view) const override { return 0; }
-
-    std::vector<std::uint16_t> token_bytes() const override { return {}; }
-
-    std::string decode(std::span<const int> ids) const override {
-        std::string text;
-        for (const int id : ids) {
-            check_id(id, vocabulary_);
-            if (!text.empty()) text += ' ';
-            text += std::to_string(id);
-        }
-        return text;
-    }
+    std::string text_of(int id) const override { return std::to_string(id); }
 
 private:
     Vocabulary vocabulary_;
@@ -86,6 +56,26 @@ std::vector<int> Tokenizer::encode(std::string_view text) const {
     std::vector<std::uint16_t> ids;
     append(text, ids);
     return {ids.begin(), ids.end()};
+}
+
+std::vector<std::uint16_t> Tokenizer::token_bytes() const {
+    const auto [size, end_of_text] = vocabulary();
+    std::vector<std::uint16_t> bytes;
+    for (int id = 0; has_table() && id < size; ++id)
+        bytes.push_back(id == end_of_text ? 0 : std::uint16_t(text_of(id).size()));
+    return bytes;
+}
+
+std::string Tokenizer::decode(std::span<const int> ids) const {
+    const auto [size, end_of_text] = vocabulary();
+    std::string text;
+    for (const int id : ids) {
+        require(id >= 0 && id < size, "token id to decode", id, "0 to " + std::to_string(size - 1));
+        if (!has_table() && !text.empty()) text += ' ';
+        if (has_table() && id == end_of_text) text += kEndOfTextLine;
+        else text += text_of(id);
+    }
+    return text;
 }
 
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary, const std::filesystem::path& gpt2_merges) {

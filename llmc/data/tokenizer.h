@@ -31,9 +31,12 @@ public:
     // of the whole, whatever text follows. 0 if none is found; a longer text is more likely to have one.
     virtual std::size_t certain_prefix(std::string_view text) const = 0;
     // The number of bytes of text per id; 0 for the end of text. Empty without a table.
-    virtual std::vector<std::uint16_t> token_bytes() const = 0;
+    std::vector<std::uint16_t> token_bytes() const;
     // Throws Error for an id outside the vocabulary.
-    virtual std::string decode(std::span<const int> ids) const = 0;
+    std::string decode(std::span<const int> ids) const;
+
+private:
+    virtual std::string text_of(int id) const = 0;  // with a table not called for the end of text
 };
 
 // The decoded end of text.
