@@ -109,6 +109,12 @@ public:
         };
         add(place, bytes(left), bytes(right));
     }
+    void add_line(const std::string& place, std::string_view line) {
+        const std::size_t space = line.find(' ');
+        if (space == line.npos || line.find(' ', space + 1) != line.npos)
+            fail(at(place), plain(line), "two symbols with a space between them", kGetMerges);
+        add_symbols(place, line.substr(0, space), line.substr(space + 1));
+    }
     int id_of(const std::string& bytes) const {
         const auto found = ids_.find(bytes);
         return found == ids_.end() ? -1 : found->second;
@@ -135,11 +141,7 @@ BpeMerges from_lines(const std::string& file, std::string_view text) {
         text.remove_prefix(std::min(end + 1, text.size()));
         if (line.ends_with('\r')) line.remove_suffix(1);
         if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
-        const std::string place = "line " + std::to_string(number);
-        const std::size_t space = line.find(' ');
-        if (space == line.npos || line.find(' ', space + 1) != line.npos)
-            fail(builder.at(place), plain(line), "two symbols with a space between them", kGetMerges);
-        builder.add_symbols(place, line.substr(0, space), line.substr(space + 1));
+        builder.add_line("line " + std::to_string(number), line);
     }
     return builder.take();
 }
@@ -156,16 +158,10 @@ BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
     std::size_t index = 0;
     for (const json& merge : (*model)["merges"]) {
         const std::string place = "model.merges[" + std::to_string(index++) + "]";
-        if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+        if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
             builder.add_symbols(place, merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>());
-            continue;
-        }
-        const std::string* words = merge.is_string() ? &merge.get_ref<const std::string&>() : nullptr;
-        const std::size_t space = words ? words->find(' ') : std::string::npos;
-        if (space == std::string::npos || words->find(' ', space + 1) != words->npos)
-            fail(builder.at(place), excerpt(merge), "two symbols", kGetMerges);
-        builder.add_symbols(place, std::string_view(*words).substr(0, space),
-                            std::string_view(*words).substr(space + 1));
+        else if (merge.is_string()) builder.add_line(place, merge.get_ref<const std::string&>());
+        else fail(builder.at(place), excerpt(merge), "two symbols", kGetMerges);
     }
     std::size_t known = 0;
     for (const auto& [name, id] : (*model)["vocab"].items()) {
