@@ -43,12 +43,6 @@ std::vector<ElementRange> ranges_in(const SafetensorsFile& file, const std::stri
     return all;
 }
 
-std::int64_t total(const std::vector<ElementRange>& ranges) {
-    std::int64_t sum = 0;
-    for (const ElementRange& range : ranges) sum += range.size;
-    return sum;
-}
-
 bool are_disjoint(std::vector<ElementRange> ranges) {
     std::erase_if(ranges, [](const ElementRange& range) { return range.size == 0; });
     std::ranges::sort(ranges, {}, &ElementRange::first);

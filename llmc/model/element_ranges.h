@@ -17,7 +17,6 @@ const std::string& metadata_of(const SafetensorsFile& file, const std::string& k
 std::vector<ElementRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
                                      std::int64_t elements);
 
-std::int64_t total(const std::vector<ElementRange>& ranges);
 bool are_disjoint(std::vector<ElementRange> ranges);
 // The number of ranges that contain each of `elements` elements, if it is the same for all elements.
 std::optional<std::int64_t> times_covered(const std::vector<ElementRange>& ranges, std::int64_t elements);

@@ -29,8 +29,16 @@ struct StateTensor {
     std::string ranges_key = "stretches";
     bool whole = false;         // this is the whole flat array, and the file gets no ranges
 
-    std::vector<ElementRange> ranges() const;
-    std::int64_t elements() const;
+    std::vector<ElementRange> ranges() const {
+        std::vector<ElementRange> all;
+        for (const Shard& shard : shards) all.push_back({shard.first, std::ssize(shard.values)});
+        return all;
+    }
+    std::int64_t elements() const {
+        std::int64_t sum = 0;
+        for (const Shard& shard : shards) sum += std::ssize(shard.values);
+        return sum;
+    }
 };
 
 // The tensors that a rank writes to one file of a checkpoint: NAME-00000-of-00004.safetensors.
@@ -43,7 +51,11 @@ struct StateFile {
     // another placement of ranks the state is resharded.
     std::string version{}, layout{}, placement_key{}, placement{};
 
-    std::int64_t elements() const;  // of all tensors
+    std::int64_t elements() const {  // of all tensors
+        std::int64_t sum = 0;
+        for (const StateTensor& tensor : tensors) sum += tensor.elements();
+        return sum;
+    }
 };
 
 }  // namespace llmc
