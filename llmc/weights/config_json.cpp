@@ -95,11 +95,12 @@ private:
 
 }  // namespace
 
-ModelConfig read_config_json(const std::filesystem::path& file) {
+ConfigJson read_config_json(const std::filesystem::path& file) {
     const ConfigReader reader(file);
     reader.expect("model_type", "gpt2");
     reader.expect_architecture();
-    ModelConfig config;
+    ConfigJson found;
+    ModelConfig& config = found.model;
     config.layers = reader.whole_number("n_layer", "num_hidden_layers", 12);
     config.heads = reader.whole_number("n_head", "num_attention_heads", 12);
     config.channels = reader.whole_number("n_embd", "hidden_size", 768);
@@ -121,23 +122,12 @@ ModelConfig read_config_json(const std::filesystem::path& file) {
     reader.expect("scale_attn_by_inverse_layer_idx", false);
     reader.expect("add_cross_attention", false);
     reader.expect("tie_word_embeddings", true);
-    return config;
-}
-
-std::string dropout_in_config_json(const std::filesystem::path& file) {
-    const ConfigReader reader(file);
-    std::string given;
-    for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) {
-        const std::string value = reader.not_zero(key);
-        if (!value.empty()) given.append(given.empty() ? "" : ", ").append(key).append(" ").append(value);
-    }
-    return given;
-}
-
-int end_of_text_in_config_json(const std::filesystem::path& file) {
-    const ConfigReader reader(file);
+    for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
+        if (const std::string value = reader.not_zero(key); !value.empty())
+            found.dropout.append(found.dropout.empty() ? "" : ", ").append(key).append(" ").append(value);
     const int id = reader.token_id("eos_token_id", 50256);
-    return id < reader.whole_number("vocab_size", 50257) ? id : -1;
+    found.end_of_text = id < config.vocabulary ? id : -1;
+    return found;
 }
 
 void write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text) {

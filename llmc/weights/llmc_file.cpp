@@ -53,11 +53,11 @@ std::vector<int> file_order(const ParameterTable& table) {
 }
 
 // The configuration must have passed check(), so that no product overflows.
-std::uint64_t file_bytes(const LlmcHeader& header) {
-    const auto layers = std::uint64_t(header.config.layers), channels = std::uint64_t(header.config.channels);
-    const auto rows = std::uint64_t(header.padded_vocabulary) + std::uint64_t(header.config.max_seq_len);
+std::uint64_t file_bytes(const ModelConfig& config, int padded_vocabulary, DType dtype) {
+    const auto layers = std::uint64_t(config.layers), channels = std::uint64_t(config.channels);
+    const auto rows = std::uint64_t(padded_vocabulary) + std::uint64_t(config.max_seq_len);
     const std::uint64_t block = 12 * channels * channels + 13 * channels;
-    return 4 * kHeaderWords + bytes_of(header.dtype) * (rows * channels + layers * block + 2 * channels);
+    return 4 * kHeaderWords + bytes_of(dtype) * (rows * channels + layers * block + 2 * channels);
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ bool begins_as_llmc_file(const std::filesystem::path& path) {
     return magic == kModelMagic;
 }
 
-LlmcHeader read_llmc_header(const InputFile& file) {
+LlmcFile::Header LlmcFile::read_header(const InputFile& file) {
     const std::string& path = file.path();
     std::array<std::int32_t, kHeaderWords> words{};
     file.read(0, std::as_writable_bytes(std::span(words)).first(std::min<std::uint64_t>(file.size(), sizeof words)));
@@ -85,10 +85,10 @@ LlmcHeader read_llmc_header(const InputFile& file) {
             "3 (fp32) or 5 (bf16), both with a padded vocabulary",
             "write the model with a later llm.c: versions before 3, and 4, are obsolete");
 
-    LlmcHeader header{.config = {.layers = words[4], .heads = words[5], .channels = words[6],
-                                 .max_seq_len = words[2], .vocabulary = words[3]},
-                      .padded_vocabulary = words[7],
-                      .dtype = words[1] == kVersionFp32 ? DType::fp32 : DType::bf16};
+    Header header{.config = {.layers = words[4], .heads = words[5], .channels = words[6],
+                             .max_seq_len = words[2], .vocabulary = words[3]},
+                  .padded_vocabulary = words[7],
+                  .dtype = words[1] == kVersionFp32 ? DType::fp32 : DType::bf16};
     try {
         check(header.config);
     } catch (const Error& error) {
@@ -99,7 +99,7 @@ LlmcHeader read_llmc_header(const InputFile& file) {
             "between the vocabulary of " + std::to_string(header.config.vocabulary) + " and " +
                 std::to_string(kMaxVocabulary),
             "the header is damaged: copy the file again");
-    const std::uint64_t expected = file_bytes(header);
+    const std::uint64_t expected = file_bytes(header.config, header.padded_vocabulary, header.dtype);
     require(file.size() == expected, path + ": the size", counted(std::int64_t(file.size()), "byte"),
             std::to_string(expected) + " bytes for " + describe(header.config) + ", padded to " +
                 std::to_string(header.padded_vocabulary) + ", in " +
@@ -110,7 +110,7 @@ LlmcHeader read_llmc_header(const InputFile& file) {
 
 LlmcFile::LlmcFile(const std::filesystem::path& path)
     : file_(path.string(), "llm.c's model"),
-      header_(read_llmc_header(file_)),
+      header_(read_header(file_)),
       table_(header_.config),
       begin_(table_.tensors().size()) {
     std::uint64_t end = 4 * kHeaderWords;

@@ -26,18 +26,10 @@ namespace llmc {
 // Whether the file starts with the magic number of llm.c's models; the name does not matter.
 bool begins_as_llmc_file(const std::filesystem::path& path);
 
-struct LlmcHeader {
-    ModelConfig config;
-    int padded_vocabulary;
-    kernels::DType dtype;
-};
-// Throws Error unless the file is a GPT-2 of version 3 or 5, of a size that this program trains, with the exact length
-// for that size.
-LlmcHeader read_llmc_header(const InputFile& file);
-
 class LlmcFile {
 public:
-    // Throws Error if the file is missing, or as read_llmc_header() does.
+    // Throws Error unless the file is a GPT-2 of version 3 or 5, of a size that this program trains, with the exact
+    // length for that size.
     explicit LlmcFile(const std::filesystem::path& path);
 
     const std::string& path() const { return file_.path(); }
@@ -46,8 +38,15 @@ public:
     void read(int tensor, std::span<float> values) const;
 
 private:
+    struct Header {
+        ModelConfig config;
+        int padded_vocabulary;
+        kernels::DType dtype;
+    };
+    static Header read_header(const InputFile& file);
+
     InputFile file_;
-    LlmcHeader header_;
+    Header header_;
     ParameterTable table_;
     std::vector<std::uint64_t> begin_;  // the offset of each tensor of the table, in bytes from the start of the file
 };

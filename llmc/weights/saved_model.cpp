@@ -24,13 +24,12 @@ namespace fs = std::filesystem;
 class SavedModel::Format {
 public:
     virtual ~Format() = default;
-    virtual const ParameterTable& table() const = 0;
-    virtual std::string dropout() const = 0;
-    virtual int end_of_text() const = 0;
     // "FILE: WHAT of tensor NAME", with the name in the file
     virtual std::string where(const char* what, int tensor) const = 0;
     // Reads the rows that the file has (without padding), as (out, in).
-    virtual void read(int tensor, std::span<float> values) const = 0;
+    virtual void read(int tensor, const ParameterSpec& spec, std::span<float> values) const = 0;
+
+    ConfigJson config;
 };
 
 namespace {
@@ -153,47 +152,38 @@ void append_transposed(SafetensorsWriter& writer, std::span<const float> values,
 
 class HuggingFaceFormat : public SavedModel::Format {
 public:
-    explicit HuggingFaceFormat(const fs::path& path)
-        : files_(path),
-          config_file_(fs::path(files_.path()).parent_path() / "config.json"),
-          table_(read_config_json(config_file_)),
-          tensors_(match(files_, table_)) {}
+    explicit HuggingFaceFormat(const fs::path& path) : files_(path) {
+        config = read_config_json(fs::path(files_.path()).parent_path() / "config.json");
+        tensors_ = match(files_, ParameterTable(config.model));
+    }
 
-    const ParameterTable& table() const override { return table_; }
-    std::string dropout() const override { return dropout_in_config_json(config_file_); }
-    int end_of_text() const override { return end_of_text_in_config_json(config_file_); }
     std::string where(const char* what, int tensor) const override {
         const auto& [file, info] = tensors_[std::size_t(tensor)];
         return file->path() + ": " + what + " of tensor " + in_quotes(info->name);
     }
-    void read(int tensor, std::span<float> values) const override {
+    void read(int tensor, const ParameterSpec& spec, std::span<float> values) const override {
         const auto& [file, info] = tensors_[std::size_t(tensor)];
-        const ParameterSpec& spec = table_.tensors()[std::size_t(tensor)];
         if (spec.transposed_in_files) read_transposed(*file, *info, spec.columns, spec.rows, values);
         else file->read(*info, 0, values);
     }
 
 private:
     SafetensorsSet files_;
-    fs::path config_file_;
-    ParameterTable table_;
     std::vector<StoredTensor> tensors_;  // in the table's order
 };
 
 class LlmcFormat : public SavedModel::Format {
 public:
-    explicit LlmcFormat(const fs::path& path) : file_(path) {}
-
-    const ParameterTable& table() const override { return file_.table(); }
-    std::string dropout() const override { return ""; }
-    int end_of_text() const override {
+    explicit LlmcFormat(const fs::path& path) : file_(path) {
         constexpr int kGpt2Vocabulary = 50257;
-        return table().config().vocabulary == kGpt2Vocabulary ? kGpt2Vocabulary - 1 : -1;
+        config.model = file_.table().config();
+        if (config.model.vocabulary == kGpt2Vocabulary) config.end_of_text = kGpt2Vocabulary - 1;
     }
     std::string where(const char* what, int tensor) const override {
-        return file_.path() + ": " + what + " of tensor " + in_quotes(table().tensors()[std::size_t(tensor)].name);
+        return file_.path() + ": " + what + " of tensor " +
+               in_quotes(file_.table().tensors()[std::size_t(tensor)].name);
     }
-    void read(int tensor, std::span<float> values) const override { file_.read(tensor, values); }
+    void read(int tensor, const ParameterSpec&, std::span<float> values) const override { file_.read(tensor, values); }
 
 private:
     LlmcFile file_;
@@ -212,9 +202,9 @@ SavedModel::SavedModel(const fs::path& path) : files_(open_files(path)) {}
 SavedModel::~SavedModel() = default;
 SavedModel::SavedModel(SavedModel&& other) noexcept = default;
 
-const ModelConfig& SavedModel::config() const { return files_->table().config(); }
-std::string SavedModel::dropout() const { return files_->dropout(); }
-int SavedModel::end_of_text() const { return files_->end_of_text(); }
+const ModelConfig& SavedModel::config() const { return files_->config.model; }
+const std::string& SavedModel::dropout() const { return files_->config.dropout; }
+int SavedModel::end_of_text() const { return files_->config.end_of_text; }
 
 void SavedModel::read(const ParameterTable& table, std::span<float> flat) const {
     require(table.config() == config(), "the model to fill", describe(table.config()),
@@ -225,7 +215,7 @@ void SavedModel::read(const ParameterTable& table, std::span<float> flat) const 
     for (int i = 0; i < int(table.tensors().size()); ++i) {
         const ParameterSpec& spec = table.tensors()[std::size_t(i)];
         const auto values = table.view(flat, i).first(std::size_t(spec.rows_in_files * spec.columns));
-        files_->read(i, values);
+        files_->read(i, spec, values);
         const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
         if (bad != values.end())
             fail(files_->where("a value", i), std::isnan(*bad) ? std::fabs(*bad) : *bad, "finite numbers",

@@ -35,7 +35,7 @@ public:
 
     const ModelConfig& config() const;
     // The dropout that the model specifies, which this program does not apply: "attn_pdrop 0.1"; "": none.
-    std::string dropout() const;
+    const std::string& dropout() const;
     // The end-of-text id of config.json, or GPT-2's for llm.c's files; -1: not known.
     int end_of_text() const;
     // Fills a host array of table.elements() floats; padding rows of the vocabulary and gaps become 0. Throws Error

@@ -311,10 +311,10 @@ TEST_CASE("invalid sizes, and sizes that do not match the file, are refused", "[
 TEST_CASE("missing keys have the defaults of GPT2Config", "[checkpoint]") {
     const test::ScratchFolder scratch;
     test::write_bytes(scratch / "config.json", "{}");
-    CHECK(read_config_json(scratch / "config.json") == ModelConfig{12, 12, 768, 1024, 50257});
+    CHECK(read_config_json(scratch / "config.json").model == ModelConfig{12, 12, 768, 1024, 50257});
     test::write_bytes(scratch / "config.json", R"({"num_hidden_layers": 3, "num_attention_heads": 2,
         "hidden_size": 64, "max_position_embeddings": 99, "n_embd": 64})");  // transformers' other names
-    CHECK(read_config_json(scratch / "config.json") == ModelConfig{3, 2, 64, 99, 50257});
+    CHECK(read_config_json(scratch / "config.json").model == ModelConfig{3, 2, 64, 99, 50257});
     test::write_bytes(scratch / "config.json", "[]");
     CHECK_THAT(error_of([&] { read_config_json(scratch / "config.json"); }), Contains("not a JSON object"));
     for (const char* text : {"", "{", "{\"n_layer\": 2", "nonsense"}) {
