@@ -18,6 +18,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/layernorm.h"
 #include "llmc/base/names.h"
+#include "llmc/model/gradient_buckets.h"
 #include "llmc/weights/model_config.h"
 
 namespace llmc {
@@ -55,22 +56,22 @@ struct MicroBatchShape {
     std::size_t rows() const { return std::size_t(batch) * seq_len; }
 };
 
-// The settings that determine which activations are stored, and their sizes.
-struct ActivationSettings {
+struct ModelSetup {
     ModelConfig config;
-    MicroBatchShape shape;       // the largest micro-batch
-    Recompute recompute;
-    bool training;               // false: nothing is stored for a backward pass
-    std::size_t logits_bytes;    // the limit of the logits buffer (device::Info)
+    kernels::DType dtype = kernels::DType::fp32;
+    MicroBatchShape shape{};         // the largest micro-batch
+    Recompute recompute = Recompute::none;
+    bool training = true;       // false: activations are not stored
+    Sharding sharding{};        // in bf16 at stages 1 and 2, a rank stores master weights of its shards only
 };
 
-// Rows per chunk of the head and the classifier, because all logits of a large micro-batch would not fit. Chunks except
-// the last are full tiles of the matrix products if the limit allows at least one tile.
-inline std::size_t classifier_rows(const ActivationSettings& settings, std::size_t element_bytes) {
-    const std::size_t rows = settings.shape.rows();
-    const std::size_t row_bytes = std::size_t(settings.config.padded_vocabulary()) * element_bytes;
+// Rows per chunk of the head and the classifier, because all logits of a large micro-batch would not fit in
+// `logits_bytes`. Chunks except the last are full tiles of the matrix products if that allows at least one tile.
+inline std::size_t classifier_rows(const ModelSetup& setup, std::size_t logits_bytes, std::size_t element_bytes) {
+    const std::size_t rows = setup.shape.rows();
+    const std::size_t row_bytes = std::size_t(setup.config.padded_vocabulary()) * element_bytes;
     constexpr std::size_t kTile = 256;
-    std::size_t most = std::max<std::size_t>(1, settings.logits_bytes / row_bytes);
+    std::size_t most = std::max<std::size_t>(1, logits_bytes / row_bytes);
     if (rows <= most) return rows;
     const std::size_t multiple = most < kTile ? 1 : kTile;
     most = most / multiple * multiple;
@@ -113,12 +114,13 @@ struct ActivationSpans {
     std::span<float> layernorm_scratch;                // layernorm_backward_scratch(C)
 };
 
+// `logits_bytes`: the limit of the logits buffer (device::Info).
 template <class Element>
-ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSettings& settings) {
-    const ModelConfig& config = settings.config;
-    const bool training = settings.training;
-    const Recompute recompute = settings.recompute;
-    const std::size_t rows = settings.shape.rows(), narrow = rows * std::size_t(config.channels),
+ActivationSpans<Element> lay_out_activations(Arena& arena, const ModelSetup& setup, std::size_t logits_bytes) {
+    const ModelConfig& config = setup.config;
+    const bool training = setup.training;
+    const Recompute recompute = setup.recompute;
+    const std::size_t rows = setup.shape.rows(), narrow = rows * std::size_t(config.channels),
                       hidden = rows * std::size_t(config.hidden_channels()), scores = std::size_t(config.heads) * rows;
     const bool keep_block = training && recompute != Recompute::block;
     const bool keep_normed = keep_block && recompute != Recompute::gelu_layernorm,
@@ -157,7 +159,7 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSetti
     spans.final_ln.rstd = arena.take<float>(rows);
     spans.losses = arena.take<float>(rows);
     spans.branch = arena.take<Element>(narrow);
-    spans.classifier_rows = classifier_rows(settings, sizeof(Element));
+    spans.classifier_rows = classifier_rows(setup, logits_bytes, sizeof(Element));
     spans.logits = arena.take<Element>(spans.classifier_rows * std::size_t(config.padded_vocabulary()));
     if (training) {
         spans.dresidual = arena.take<Element>(narrow);

@@ -16,32 +16,10 @@
 namespace llmc {
 namespace {
 
-// Lengths of prompts are rounded up to a multiple, so that few shapes occur; causality excludes the padding from
-// results.
-constexpr int kPromptStep = 64;
-
-// The number of rows for a prompt.
-int padded_length(const ModelConfig& config, int length) {
-    return std::min(config.max_seq_len, round_up(length, kPromptStep));
-}
-
 template <class Element>
-struct DecoderCache {
-    std::vector<std::span<Element>> keys, values;  // per layer (B, NH, W, HS)
-};
-template <class Element>
-DecoderCache<Element> lay_out_cache(Arena& arena, const ModelConfig& config, const DecoderShape& shape) {
-    DecoderCache<Element> cache;
-    const std::size_t size = std::size_t(shape.sequences) * shape.window * std::size_t(config.channels);
-    for (int layer = 0; layer < config.layers; ++layer) {
-        cache.keys.push_back(arena.take<Element>(size));
-        cache.values.push_back(arena.take<Element>(size));
-    }
-    return cache;
-}
-
-template <class Element>
-struct DecoderActivations {
+struct DecoderSpans {
+    std::vector<std::span<Element>> keys, values;  // the cache, per layer (B, NH, W, HS)
+    std::size_t cache_bytes;
     std::span<int> tokens;                   // (R)
     std::span<Element> branch;               // (R, C)
     BlockActivations<Element> block;         // of all blocks: nothing is stored. residual_mid is the residual stream
@@ -49,10 +27,15 @@ struct DecoderActivations {
     std::span<Element> logits;               // (B, V)
 };
 template <class Element>
-DecoderActivations<Element> lay_out_decoder(Arena& arena, const ModelConfig& config, const DecoderShape& shape) {
-    const std::size_t rows = std::size_t(std::max(padded_length(config, shape.window), shape.sequences)),
-                      narrow = rows * std::size_t(config.channels);
-    DecoderActivations<Element> act;
+DecoderSpans<Element> lay_out_decoder(Arena& arena, const ModelConfig& config, const DecoderShape& shape) {
+    const int longest = padded_length(shape.window, config.max_seq_len);
+    const std::size_t rows = std::size_t(std::max(longest, shape.sequences)),
+                      narrow = rows * std::size_t(config.channels),
+                      cached = std::size_t(shape.sequences) * shape.window * std::size_t(config.channels);
+    DecoderSpans<Element> act;
+    for (int layer = 0; layer < config.layers; ++layer)
+        for (auto* cache : {&act.keys, &act.values}) cache->push_back(arena.take<Element>(cached));
+    act.cache_bytes = arena.bytes();
     BlockActivations<Element>& block = act.block;
     act.tokens = arena.take<int>(rows);
     for (auto* tensor : {&block.residual_mid, &block.ln1.normed, &block.attention, &act.branch})
@@ -71,10 +54,9 @@ DecoderActivations<Element> lay_out_decoder(Arena& arena, const ModelConfig& con
 
 template <class Element>
 DecoderBytes bytes_of_decoder(const ModelConfig& config, const DecoderShape& shape) {
-    Arena cache(nullptr), activations(nullptr);
-    lay_out_cache<Element>(cache, config, shape);
-    lay_out_decoder<Element>(activations, config, shape);
-    return {cache.bytes(), activations.bytes()};
+    Arena arena(nullptr);
+    const std::size_t cache = lay_out_decoder<Element>(arena, config, shape).cache_bytes;
+    return {cache, arena.bytes() - cache};
 }
 
 template <class Element>
@@ -83,13 +65,9 @@ public:
     Gpt2Decoder(const ModelWeights& weights, const DecoderShape& shape, Context& context)
         : Decoder(shape), weights_(weights), table_(weights.table()), config_(table_.config()), context_(context),
           pass_(weights, context, FewRows::own_kernel), texts_(std::size_t(shape.sequences)),
-          logits_(std::size_t(shape.sequences)) {
-        const DecoderBytes bytes = bytes_of_decoder<Element>(config_, shape);
-        cache_memory_ = device::Memory(bytes.cache);
-        memory_ = device::Memory(bytes.activations);
-        Arena cache(cache_memory_.data()), activations(memory_.data());
-        cache_ = lay_out_cache<Element>(cache, config_, shape);
-        act_ = lay_out_decoder<Element>(activations, config_, shape);
+          memory_(bytes_of_decoder<Element>(config_, shape).total()), logits_(std::size_t(shape.sequences)) {
+        Arena arena(memory_.data());
+        act_ = lay_out_decoder<Element>(arena, config_, shape);
     }
 
     void start(std::span<const int> prompt) override {
@@ -140,13 +118,13 @@ private:
     // Computes the whole text of a sequence: its part of the cache, and the logits after its last token, in row 0.
     void recompute(int sequence) {
         const device::Range range("prompt");
-        const int rows = padded_length(config_, length_);
+        const int rows = padded_length(length_, config_.max_seq_len);
         std::vector<int> padded = texts_[std::size_t(sequence)];
         padded.resize(std::size_t(rows), 0);
         embed(padded, {.batch = 1, .seq_len = rows}, 0);
         blocks(rows, [&](int layer) {
-            kernels::cache_append<Element>({.keys = of_sequence(cache_.keys[std::size_t(layer)], sequence),
-                                            .values = of_sequence(cache_.values[std::size_t(layer)], sequence),
+            kernels::cache_append<Element>({.keys = of_sequence(act_.keys[std::size_t(layer)], sequence),
+                                            .values = of_sequence(act_.values[std::size_t(layer)], sequence),
                                             .qkv = act_.block.qkv, .batch = 1, .first = 0, .count = length_,
                                             .capacity = shape_.window, .heads = config_.heads,
                                             .head_size = config_.head_size()}, stream());
@@ -162,7 +140,7 @@ private:
         const device::Range range("step");
         embed(tokens, {.batch = shape_.sequences, .seq_len = 1}, length_ - 1);
         blocks(shape_.sequences, [&](int layer) {
-            const auto keys = cache_.keys[std::size_t(layer)], values = cache_.values[std::size_t(layer)];
+            const auto keys = act_.keys[std::size_t(layer)], values = act_.values[std::size_t(layer)];
             kernels::cache_append<Element>({.keys = keys, .values = values, .qkv = act_.block.qkv,
                                             .batch = shape_.sequences, .first = length_ - 1, .count = 1,
                                             .capacity = shape_.window, .heads = config_.heads,
@@ -180,7 +158,7 @@ private:
     // Copies the cache of the prompt, which was computed for the first sequence, to the others.
     void copy_first_sequence() {
         for (int layer = 0; layer < config_.layers; ++layer)
-            for (const Tensor cache : {cache_.keys[std::size_t(layer)], cache_.values[std::size_t(layer)]})
+            for (const Tensor cache : {act_.keys[std::size_t(layer)], act_.values[std::size_t(layer)]})
                 for (int sequence = 1; sequence < shape_.sequences; ++sequence)
                     device::copy_on_device(of_sequence(cache, sequence).data(), cache.data(),
                                            of_sequence(cache, 0).size_bytes(), stream());
@@ -232,10 +210,9 @@ private:
     Context& context_;
     ForwardPass<Element> pass_;
     std::vector<int> upload_;  // source of an asynchronous copy; each start() and step() waits for it
-    device::Memory cache_memory_, memory_;
-    DecoderCache<Element> cache_;
-    DecoderActivations<Element> act_;
-    std::vector<std::vector<int>> texts_;     // the visible tokens of each sequence
+    std::vector<std::vector<int>> texts_;  // the visible tokens of each sequence
+    device::Memory memory_;
+    DecoderSpans<Element> act_;
     std::vector<std::vector<float>> logits_;  // after each sequence
     int length_ = 0;
 };

@@ -17,6 +17,9 @@
 
 namespace llmc {
 
+// Lengths are rounded up, so that few shapes occur; causality excludes the padding from results.
+inline int padded_length(int length, int most) { return std::min(most, round_up(length, 64)); }
+
 // Products of few rows: by the matrix library, or by kernels/matmul/few_rows.h.
 enum class FewRows { library, own_kernel };
 

@@ -20,11 +20,6 @@ namespace {
 using kernels::bf16;
 using kernels::DType;
 
-ActivationSettings activation_settings(const ModelSetup& setup, const device::Info& device) {
-    return {.config = setup.config, .shape = setup.shape, .recompute = setup.recompute, .training = setup.training,
-            .logits_bytes = device.logits_bytes};
-}
-
 // Elements: of the token embedding or of the MLP's.
 std::size_t largest_weight(const ModelConfig& config) {
     return std::size_t(std::max(config.padded_vocabulary(), config.hidden_channels())) * std::size_t(config.channels);
@@ -33,7 +28,7 @@ std::size_t largest_weight(const ModelConfig& config) {
 template <class Element>
 std::size_t activation_bytes(const ModelSetup& setup, const device::Info& device) {
     Arena counter(nullptr);
-    lay_out_activations<Element>(counter, activation_settings(setup, device));
+    lay_out_activations<Element>(counter, setup, device.logits_bytes);
     return counter.bytes();
 }
 
@@ -41,10 +36,10 @@ template <class Element>
 class Gpt2 final : public Model {
 public:
     Gpt2(const ModelSetup& setup, const ParameterTable& table, Context& context)
-        : Model(setup, table, context), pass_(*this, context, FewRows::library),
+        : Model(table, setup.dtype, setup.sharding, context), setup_(setup), pass_(*this, context, FewRows::library),
           memory_(activation_bytes<Element>(setup, context.device)) {
         Arena arena(memory_.data());
-        act_ = lay_out_activations<Element>(arena, activation_settings(setup, context.device));
+        act_ = lay_out_activations<Element>(arena, setup, context.device.logits_bytes);
         for (int layer = 0; layer < layers(); ++layer) layer_name_.push_back("h." + std::to_string(layer));
     }
 
@@ -67,6 +62,25 @@ public:
         device::copy_to_host(host.data(), losses().data(), losses().size_bytes(), stream());
         context_.stream.sync();
         return host;
+    }
+
+    std::vector<float> logits(std::span<const int> tokens, int first_row, int count) override {
+        const int longest = std::min(setup_.config.max_seq_len,
+                                     int(std::min<std::size_t>(setup_.shape.rows(), 1 << 30)));
+        require(int(tokens.size()) <= longest && !tokens.empty(), "the length of a sequence", tokens.size(),
+                "1 to " + std::to_string(longest) + " tokens");
+        const int seq_len = padded_length(int(tokens.size()), longest);
+        std::vector<int> padded(tokens.begin(), tokens.end());
+        padded.resize(std::size_t(seq_len), 0);
+        const device::Array<int> on_device(padded, stream());
+        forward({.tokens = on_device.span(), .targets = {}, .sorted = {}, .shape = {.batch = 1, .seq_len = seq_len}});
+        std::vector<float> result;
+        for (int first = first_row; first < first_row + count; first += int(act_.classifier_rows)) {
+            const Chunk chunk{std::size_t(first), std::min(int(act_.classifier_rows), first_row + count - first)};
+            head(chunk);
+            for (int r = 0; r < chunk.rows; ++r) pass_.append_logits(result, act_.logits, r);
+        }
+        return result;
     }
 
     void choose_products(const MicroBatch& batch, bool accumulating) override {
@@ -121,7 +135,7 @@ private:
     }
 
     // From tokens to ln_f(x).
-    void forward(const MicroBatch& batch) override {
+    void forward(const MicroBatch& batch) {
         const device::Range range("forward");
         require(batch.shape.rows() <= setup_.shape.rows(), "the rows of a micro-batch", batch.shape.rows(),
                 "at most " + std::to_string(setup_.shape.rows()));
@@ -238,15 +252,6 @@ private:
                                                          gradients.accumulate() || first > 0});
         }
     }
-    std::vector<float> logits_of_rows(int first_row, int rows) override {
-        std::vector<float> result;
-        for (int first = first_row; first < first_row + rows; first += int(act_.classifier_rows)) {
-            const Chunk chunk{std::size_t(first), std::min(int(act_.classifier_rows), first_row + rows - first)};
-            head(chunk);
-            for (int r = 0; r < chunk.rows; ++r) pass_.append_logits(result, act_.logits, r);
-        }
-        return result;
-    }
 
     // The operations of a block, over the rows of the micro-batch.
 
@@ -317,6 +322,7 @@ private:
     int padded_vocabulary() const { return setup_.config.padded_vocabulary(); }
     device::StreamRef stream() const { return context_.stream; }
 
+    const ModelSetup setup_;
     ForwardPass<Element> pass_;
     device::Memory memory_;
     ActivationSpans<Element> act_;
@@ -325,9 +331,6 @@ private:
 };
 
 }  // namespace
-
-Model::Model(const ModelSetup& setup, const ParameterTable& table, Context& context)
-    : ModelWeights(table, setup.dtype, setup.sharding, context), setup_(setup) {}
 
 kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
     return {setup.dtype, {setup.shape.batch, setup.shape.seq_len, setup.config.heads, setup.config.head_size()},

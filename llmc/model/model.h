@@ -16,7 +16,6 @@
 #include "kernels/embedding.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/context.h"
-#include "llmc/model/gradient_buckets.h"
 #include "llmc/model/model_weights.h"
 
 namespace llmc {
@@ -28,15 +27,6 @@ struct MicroBatch {
     std::span<const int> tokens, targets;
     kernels::RowsByToken<std::span<const int>> sorted;  // for the backward pass only
     MicroBatchShape shape;
-};
-
-struct ModelSetup {
-    ModelConfig config;
-    kernels::DType dtype = kernels::DType::fp32;
-    MicroBatchShape shape{};         // the largest micro-batch
-    Recompute recompute = Recompute::none;
-    bool training = true;       // false: activations are not stored
-    Sharding sharding{};        // in bf16 at stages 1 and 2, a rank stores master weights of its shards only
 };
 
 // The attention of this model.
@@ -67,18 +57,10 @@ public:
     virtual void choose_products(const MicroBatch& batch, bool accumulating) = 0;
     // Logits over the vocabulary (without padding) at `rows` positions from `first_row` of one sequence, on the host;
     // waits. Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
-    std::vector<float> logits(std::span<const int> tokens, int first_row, int rows);
+    virtual std::vector<float> logits(std::span<const int> tokens, int first_row, int rows) = 0;
 
 protected:
-    Model(const ModelSetup& setup, const ParameterTable& table, Context& context);
-
-    ModelSetup setup_;
-
-private:
-    // Computes the rows that the head reads.
-    virtual void forward(const MicroBatch& batch) = 0;
-    // The logits of rows of the last forward().
-    virtual std::vector<float> logits_of_rows(int first_row, int rows) = 0;
+    using ModelWeights::ModelWeights;
 };
 
 // `table` is that of setup.config. The context must outlive the model. Parameters are undefined until load().

@@ -125,26 +125,17 @@ TEST_CASE("recomputing takes less memory", "[model]") {
 TEST_CASE("a chunk of logits has at most the device's limit of bytes and at least one row", "[model]") {
     device::Info device = device::open(2);
     CHECK(device.logits_bytes >= std::size_t(100) << 20);
-    ActivationSettings settings{.config = {}, .shape = {4, 1024}, .recompute = Recompute::none, .training = true,
-                                .logits_bytes = device.logits_bytes};
-    const std::size_t row = std::size_t(settings.config.padded_vocabulary()) * sizeof(float);
-    settings.logits_bytes = 512 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 512);
-    settings.logits_bytes = 600 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 512);  // full tiles
-    settings.logits_bytes = 2000 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 1536);  // 4096 rows in three chunks, each at most 1792
-    settings.logits_bytes = 250 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 241);  // 17 chunks of the same size
-    settings.logits_bytes = 5000 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 4096);
-    settings.shape = {64, 1024};
-    settings.logits_bytes = std::size_t(1) << 30;
-    CHECK(classifier_rows(settings, sizeof(kernels::bf16)) == 9472);  // 37 tiles, seven times
-    settings.shape = {4, 1024};
-    settings.logits_bytes = row - 1;
-    CHECK(classifier_rows(settings, sizeof(float)) == 1);
-    const ModelSetup setup{.config = settings.config, .shape = settings.shape};
+    ModelSetup setup{.config = {}, .shape = {4, 1024}};
+    const std::size_t row = std::size_t(setup.config.padded_vocabulary()) * sizeof(float);
+    CHECK(classifier_rows(setup, 512 * row, sizeof(float)) == 512);
+    CHECK(classifier_rows(setup, 600 * row, sizeof(float)) == 512);  // full tiles
+    CHECK(classifier_rows(setup, 2000 * row, sizeof(float)) == 1536);  // 4096 rows in three chunks, each at most 1792
+    CHECK(classifier_rows(setup, 250 * row, sizeof(float)) == 241);  // 17 chunks of the same size
+    CHECK(classifier_rows(setup, 5000 * row, sizeof(float)) == 4096);
+    CHECK(classifier_rows(setup, row - 1, sizeof(float)) == 1);
+    setup.shape = {64, 1024};
+    CHECK(classifier_rows(setup, std::size_t(1) << 30, sizeof(kernels::bf16)) == 9472);  // 37 tiles, seven times
+    setup.shape = {4, 1024};
     device.logits_bytes = 1024 * row;
     const std::size_t more = activation_bytes(setup, device);
     device.logits_bytes = 512 * row;
