@@ -29,14 +29,14 @@ public:
     // In fp32 all, flat; in bf16 what this rank owns, in that order (gradient_buckets.h), flat if that is one range.
     std::span<float> master_weights() const { return master_weights_.span(); }
     bool master_weights_are_flat() const { return dtype_ != kernels::DType::bf16 || buckets_.owns_all(); }
-    // The working parameters in bf16; in fp32 they are the master weights.
-    std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
 
-    // The working parameters of one tensor; Element is the type of dtype().
+    // The working parameters, flat, or of one tensor; Element is the type of dtype(). In fp32 the master weights.
+    template <class Element> std::span<Element> parameters() const {
+        if constexpr (std::is_same_v<Element, float>) return master_weights_.span();
+        else return rounded_.span();
+    }
     template <class Element> std::span<const Element> parameter(int tensor) const {
-        if constexpr (std::is_same_v<Element, float>)
-            return table_.view(std::span<const float>(master_weights_.span()), tensor);
-        else return table_.view(std::span<const Element>(rounded_.span()), tensor);
+        return table_.view(parameters<Element>(), tensor);
     }
 
     // Sets master weights and working parameters from a host array of table().elements() floats; waits.

@@ -20,15 +20,18 @@ constexpr float kMuonScale = 0.2f;
 
 // Matrices of one shape that are orthogonalized together, one after the other in the array of their momentum.
 struct MuonBatch {
-    int rows, columns, count = 0;
+    int rows, columns;
     std::int64_t first;  // in the array of momentum
     std::vector<std::int64_t> flat{};  // the first element of each, in the flat array
+    device::Array<kernels::MuonTile> tiles{};
+    device::Array<std::int32_t> tile_start{};  // (matrices + 1)
 
+    int count() const { return int(flat.size()); }
     std::int64_t each() const { return std::int64_t(rows) * columns; }
-    std::int64_t elements() const { return count * each(); }
+    std::int64_t elements() const { return count() * each(); }
     std::int64_t gram_elements() const {
         const std::int64_t smaller = std::min(rows, columns);
-        return count * smaller * smaller;
+        return count() * smaller * smaller;
     }
 };
 
@@ -48,7 +51,6 @@ std::vector<MuonBatch> batches_of(const GradientBuckets& buckets) {
             batches.push_back({.rows = matrix.rows, .columns = matrix.columns,
                                .first = shard.owned.first - buckets.elements_outside_matrices()});
         batches.back().flat.push_back(matrix.first);
-        ++batches.back().count;
     }
     return batches;
 }
@@ -79,26 +81,27 @@ public:
           polynomial_(gram_.size()) {
         momentum_.zero(context.stream);
         std::size_t most_tiles = 0, most_matrices = 0;
-        const device::SyncIfThrown guard(context.stream);
-        for (const MuonBatch& batch : batches_) {
+        for (MuonBatch& batch : batches_) {
             std::vector<kernels::MuonTile> tiles;
             std::vector<std::int32_t> start{0};
-            for (int matrix = 0; matrix < batch.count; ++matrix) {
+            const device::SyncIfThrown guard(context.stream);
+            for (int matrix = 0; matrix < batch.count(); ++matrix) {
                 kernels::append_muon_tiles(tiles, matrix, matrix * batch.each(), batch.flat[std::size_t(matrix)],
                                            batch.each());
                 start.push_back(std::int32_t(tiles.size()));
             }
-            on_device_.push_back({.tiles = {tiles, context.stream}, .tile_start = {start, context.stream}});
+            batch.tiles = {tiles, context.stream};
+            batch.tile_start = {start, context.stream};
             context.stream.sync();  // before the host copies are freed
             most_tiles = std::max(most_tiles, tiles.size());
-            most_matrices = std::max(most_matrices, std::size_t(batch.count));
+            most_matrices = std::max(most_matrices, std::size_t(batch.count()));
         }
         partial_ = device::Array<double>(most_tiles);
         squared_norm_ = device::Array<double>(most_matrices);
     }
 
     void update(Model& model, std::span<kernels::StepScalars> scalars) override {
-        for (std::size_t i = 0; i < batches_.size(); ++i) update_batch(batches_[i], on_device_[i], model, scalars);
+        for (const MuonBatch& batch : batches_) update_batch(batch, model, scalars);
         adamw_.update(model, scalars);  // and the gather of all parameters
     }
 
@@ -107,7 +110,7 @@ public:
         StateFile& file = files.emplace_back(StateFile{.name = "muon", .every_rank = context_.communicator->size() > 1,
                                                        .tensors = {{.name = "momentum", .shards = {}}}});
         for (const MuonBatch& batch : batches_)
-            for (int matrix = 0; matrix < batch.count; ++matrix)
+            for (int matrix = 0; matrix < batch.count(); ++matrix)
                 file.tensors[0].shards.push_back(
                     {batch.flat[std::size_t(matrix)],
                      ElementRange{batch.first + matrix * batch.each(), batch.each()}.of(momentum_.span())});
@@ -115,13 +118,7 @@ public:
     }
 
 private:
-    struct OnDevice {
-        device::Array<kernels::MuonTile> tiles;
-        device::Array<std::int32_t> tile_start;  // (matrices + 1)
-    };
-
-    void update_batch(const MuonBatch& batch, const OnDevice& of, Model& model,
-                      std::span<const kernels::StepScalars> scalars) {
+    void update_batch(const MuonBatch& batch, Model& model, std::span<const kernels::StepScalars> scalars) {
         const device::StreamRef stream = context_.stream;
         const GradientBuckets& buckets = gradients_.buckets();
         // of an array of what this rank owns
@@ -131,30 +128,29 @@ private:
         const bool packed_grad = buckets.sharding().shards_gradients(),
                    packed_master = !model.master_weights_are_flat();
         const std::span<T> direction = direction_.span().first(std::size_t(batch.elements()));
-        const std::span<double> norms = squared_norm_.span().first(std::size_t(batch.count));
+        const std::span<double> norms = squared_norm_.span().first(std::size_t(batch.count()));
+        const std::span<const kernels::MuonTile> tiles = batch.tiles.span();
         kernels::muon_momentum<T>({.momentum = momentum_.span().subspan(std::size_t(batch.first), direction.size()),
                                    .direction = direction, .partial = partial_.span(),
                                    .grad = packed_grad ? packed(gradients_.reduced()) : gradients_.reduced(),
-                                   .tiles = of.tiles.span(), .scalars = scalars, .mu = settings_.muon->momentum,
+                                   .tiles = tiles, .scalars = scalars, .mu = settings_.muon->momentum,
                                    .packed_grad = packed_grad}, stream);
-        kernels::module_sums({.sums = norms, .partial = partial_.span(), .module_start = of.tile_start.span()}, stream);
-        kernels::muon_normalize<T>({.direction = direction, .squared_norm = norms, .tiles = of.tiles.span()}, stream);
+        kernels::module_sums({.sums = norms, .partial = partial_.span(), .module_start = batch.tile_start.span()},
+                             stream);
+        kernels::muon_normalize<T>({.direction = direction, .squared_norm = norms, .tiles = tiles}, stream);
         const std::span<T> orthogonal = kernels::newton_schulz<T>(
             context_.matmul, {.matrices = direction, .other = other_.span().first(direction.size()),
                               .gram = gram_.span().first(std::size_t(batch.gram_elements())),
                               .polynomial = polynomial_.span().first(std::size_t(batch.gram_elements())),
-                              .count = batch.count, .rows = batch.rows, .columns = batch.columns,
+                              .count = batch.count(), .rows = batch.rows, .columns = batch.columns,
                               .steps = kernels::kMuonSteps},
             stream);
-        std::span<T> parameters;
-        if constexpr (std::is_same_v<T, float>) parameters = model.master_weights();
-        else parameters = model.rounded_parameters();
-        kernels::muon_update<T>({.parameter = parameters,
+        kernels::muon_update<T>({.parameter = model.parameters<T>(),
                                  .master = packed_master ? packed(model.master_weights()) : model.master_weights(),
                                  .direction = orthogonal,
                                  .scale = kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns))),
-                                 .tiles = of.tiles.span(),
-                                 .scalars = scalars, .learning_rate_factor = settings_.muon->learning_rate_factor,
+                                 .tiles = tiles, .scalars = scalars,
+                                 .learning_rate_factor = settings_.muon->learning_rate_factor,
                                  .weight_decay = settings_.weight_decay, .rounding = rounding_of(settings_, 0),
                                  .packed_master = packed_master}, stream);
     }
@@ -164,7 +160,6 @@ private:
     OptimizerSettings settings_;
     AdamW adamw_;
     std::vector<MuonBatch> batches_;
-    std::vector<OnDevice> on_device_;  // of each batch
     device::Array<float> momentum_;
     device::Array<T> direction_, other_, gram_, polynomial_;  // of one batch at a time
     device::Array<double> partial_, squared_norm_;
@@ -178,7 +173,7 @@ void choose_products_of(const std::vector<MuonBatch>& batches, Context& context)
         matrices.zero(context.stream);
         kernels::newton_schulz<T>(context.matmul, {.matrices = matrices.span(), .other = other.span(),
                                                    .gram = gram.span(), .polynomial = polynomial.span(),
-                                                   .count = batch.count, .rows = batch.rows, .columns = batch.columns,
+                                                   .count = batch.count(), .rows = batch.rows, .columns = batch.columns,
                                                    .steps = std::span(kernels::kMuonSteps).first(1)}, context.stream);
         context.stream.sync();  // before the memory is freed
     }

@@ -110,9 +110,9 @@ public:
                 kernels::shadow_moment({.shadow = shadow(), .grad = gradient(), .scalars = scalars,
                                         .beta = onebit_.shadow_beta2}, context_.stream);
         } else if (model.dtype() == kernels::DType::bf16) {
-            update_frozen(model, model.rounded_parameters(), scalars);
+            update_frozen<kernels::bf16>(model, scalars);
         } else {
-            update_frozen(model, model.master_weights(), scalars);
+            update_frozen<float>(model, scalars);
         }
     }
 
@@ -182,12 +182,12 @@ private:
     std::span<float> gradient() const { return gradients_.reduced(gradients_.buckets().owned().front()); }
 
     template <class T>
-    void update_frozen(Model& model, std::span<T> parameters, std::span<kernels::StepScalars> scalars) {
-        if (mean_) update_compressed(model, parameters, scalars);
+    void update_frozen(Model& model, std::span<kernels::StepScalars> scalars) {
+        if (mean_) update_compressed<T>(model, scalars);
         for (const TensorRange& range : ranges_) {
             if (mean_ && !range.live) continue;
             const auto in = [&](auto flat) { return range.flat.of(flat); };
-            kernels::adamw<T>({.parameter = in(parameters), .master = in(model.master_weights()),
+            kernels::adamw<T>({.parameter = in(model.parameters<T>()), .master = in(model.master_weights()),
                                .m = in(adamw_.first_moments()), .v = in(adamw_.second_moments()),
                                .grad = in(gradient()),
                                .segments = segments_of_ranges_.span().subspan(range.first_segment, range.segments),
@@ -199,7 +199,7 @@ private:
     }
 
     template <class T>
-    void update_compressed(Model& model, std::span<T> parameters, std::span<kernels::StepScalars> scalars) {
+    void update_compressed(Model& model, std::span<kernels::StepScalars> scalars) {
         const device::StreamRef stream = context_.stream;
         const bool update_space = onebit_.space == OnebitSpace::update;
         kernels::onebit_admit(mean_->finite(), scalars, stream);
@@ -220,7 +220,7 @@ private:
             kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles.span(),
                                      .compensated = mean_->values_of(bucket, gradient()), .error = bucket.error,
                                      .messages = bucket.messages, .replies = bucket.replies, .active = bucket.active,
-                                     .one = mean_->one_scale(), .parameter = in(parameters),
+                                     .one = mean_->one_scale(), .parameter = in(model.parameters<T>()),
                                      .master = in(model.master_weights()), .m = in(adamw_.first_moments()),
                                      .v = in(adamw_.second_moments()),
                                      .largest = largest_.span().subspan(tile, bucket.tiles.size()),

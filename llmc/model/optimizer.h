@@ -64,9 +64,7 @@ protected:
 // it starts the gather of the bucket, overlapped with the update of the next one. T is the type of the parameters.
 template <class T, class Update>
 void update_shards(Model& model, const GradientBuckets& buckets, Context& context, Update&& update) {
-    std::span<T> parameters;
-    if constexpr (std::is_same_v<T, float>) parameters = model.master_weights();
-    else parameters = model.rounded_parameters();
+    const std::span<T> parameters = model.parameters<T>();
     Communicator& communicator = *context.communicator;
     const std::span<float> master = model.master_weights();
     const std::vector<OwnedShard>& owned = buckets.owned();

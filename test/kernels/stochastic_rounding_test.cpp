@@ -164,7 +164,7 @@ TEST_CASE("a resumed run has the same working parameters", "[adamw][rounding]") 
     model->load(weights);
     const auto working = [&] {
         std::vector<bf16> host(elements);
-        device::copy_to_host(host.data(), model->rounded_parameters().data(), host.size() * sizeof(bf16),
+        device::copy_to_host(host.data(), model->parameters<bf16>().data(), host.size() * sizeof(bf16),
                              context.stream);
         context.stream.sync();
         return bits(host);

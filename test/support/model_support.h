@@ -162,7 +162,7 @@ public:
     }
     std::vector<kernels::bf16> rounded() const {
         model_->wait_for_parameters();
-        return read(model_->rounded_parameters());
+        return read(model_->parameters<kernels::bf16>());
     }
     // All gradients; ZeRO stage 0 only.
     std::vector<float> gradients() const { return read(gradients_->reduced(gradients_->buckets().owned().front())); }
