@@ -20,20 +20,15 @@ std::string one_of(std::ptrdiff_t count, const char* that) {
     return count > 1 ? " (one of " + std::to_string(count) + ' ' + that + ')' : "";
 }
 
-struct Failure {
-    std::string text;
-    bool input = false;
-};
-
-Failure failure_of(const std::exception_ptr& thrown) {
+SharedError shared(const std::exception_ptr& thrown) {
     try {
         std::rethrow_exception(thrown);
     } catch (const Error& error) {
-        return {error.what(), error.blame() == Blame::input};
+        return SharedError(error.what(), error.blame());
     } catch (const std::exception& error) {
-        return {message_of(error)};
+        return SharedError(message_of(error), Blame::runtime);
     } catch (...) {
-        return {"an exception of an unknown type"};
+        return SharedError("an exception of an unknown type", Blame::runtime);
     }
 }
 
@@ -46,17 +41,15 @@ std::vector<json> gather_json(Communicator& communicator, const json& mine) {
 }
 
 void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
-    const auto blame = [](bool input) { return input ? Blame::input : Blame::runtime; };
     if (communicator.size() == 1) {
-        if (!mine) return;
-        const Failure failure = failure_of(mine);
-        throw SharedError(failure.text, blame(failure.input));
+        if (mine) throw shared(mine);
+        return;
     }
     json entry = {{"host", host_name()}, {"failed", mine != nullptr}};
     if (mine) {
-        const Failure failure = failure_of(mine);
-        entry["text"] = failure.text;
-        entry["input"] = failure.input;
+        const SharedError failure = shared(mine);
+        entry["text"] = failure.what();
+        entry["input"] = failure.blame() == Blame::input;
     }
     const std::vector<json> all = gather_json(communicator, entry);
     const auto failed = [](const json& rank) { return rank["failed"].get<bool>(); };
@@ -69,7 +62,7 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
     throw SharedError(
         all_equal ? text
                   : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
-        blame((*first)["input"].get<bool>()));
+        (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
 }
 
 void require_same(Communicator& communicator, const std::vector<Fact>& facts, const std::string& hint) {

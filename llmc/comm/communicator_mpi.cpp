@@ -22,7 +22,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/comm/chunks.h"
 #include "llmc/comm/communicator.h"
-#include "llmc/comm/mpi_session.h"
+#include "llmc/comm/mpi_process.h"
 
 namespace llmc {
 namespace {
@@ -41,17 +41,16 @@ constexpr auto kLongWait = 15s;
 
 class Mpi final : public Communicator {
 public:
-    Mpi(std::unique_ptr<MpiSession> session, std::int64_t chunk_bytes, int ranks_per_node)
-        : Communicator(session->rank, session->size,
+    Mpi(std::shared_ptr<MpiProcess> process, std::int64_t chunk_bytes, int ranks_per_node)
+        : Communicator(process->rank, process->size,
                        ranks_per_node > 0
-                           ? Place{.local_rank = session->rank % ranks_per_node, .node = session->rank / ranks_per_node}
-                           : Place{.local_rank = session->local_rank, .node = session->node}),
-          process_(std::make_shared<MpiProcess>()),
-          control_(session->control),
-          payload_(session->payload) {
+                           ? Place{.local_rank = process->rank % ranks_per_node, .node = process->rank / ranks_per_node}
+                           : Place{.local_rank = process->local_rank, .node = process->node}),
+          process_(std::move(process)),
+          control_(process_->control),
+          payload_(process_->payload) {
         const std::int64_t wanted = chunk_bytes > 0 ? chunk_bytes : std::min(kLargestChunk, kStagingBytes / size());
         chunk_bytes_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
-        process_->session = std::move(session);
     }
     // A part of `whole`, made by split().
     Mpi(Mpi& whole, MPI_Comm control, MPI_Comm payload, int rank, int size)
@@ -100,7 +99,7 @@ public:
     std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
     void end_all(bool abandon) noexcept override {
         if (abandon) {
-            process_->session->orderly = false;
+            process_->orderly = false;
             leaving_ = true;
             stream_.reset();
             return;
@@ -362,7 +361,7 @@ private:
     }
 
     // This rank's number in the run, for messages.
-    int rank_in_run() const { return process_->session->rank; }
+    int rank_in_run() const { return process_->rank; }
     int rank_in_run(int peer) const {
         MPI_Group part, run;
         int rank = peer;
@@ -392,7 +391,7 @@ private:
 std::string why_no_mpi() { return {}; }
 
 std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes, int ranks_per_node) {
-    return std::make_unique<Mpi>(std::make_unique<MpiSession>(launch), chunk_bytes, ranks_per_node);
+    return std::make_unique<Mpi>(std::make_shared<MpiProcess>(launch), chunk_bytes, ranks_per_node);
 }
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// mpi_session.h - MPI initialization and finalization, status texts, and the state that the communicators of a process
+// mpi_process.h - MPI initialization and finalization, status texts, and the state that the communicators of a process
 // share; only for communicator_mpi.cpp
 #pragma once
 #include <mpi.h>
@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -29,16 +28,15 @@ inline std::string fault_of(int status) {
     return "on rank " + std::to_string(rank) + ": " + text;
 }
 
-// Over TCP, Open MPI writes a long message to the socket in one piece, followed by the reply that lets the other rank
-// send its own: the two directions take turns. Without PUT both directions flow at once, and an all-reduce takes as
-// little as half the time (dev/results/2026-11-23-onebit-links.md). A value that the user has set stays; other MPIs
-// ignore the variable.
-inline void enable_full_duplex_tcp() { setenv("OMPI_MCA_btl_tcp_flags", "send", 0); }
-
-// Initializes MPI and finalizes it.
-struct MpiSession {
-    explicit MpiSession(const Launch& launch) {
-        enable_full_duplex_tcp();
+// MPI, which it initializes and finalizes, and the state shared by the communicators of a process: that of the run and
+// its parts.
+struct MpiProcess {
+    explicit MpiProcess(const Launch& launch) {
+        // Over TCP, Open MPI writes a long message to the socket in one piece, followed by the reply that lets the
+        // other rank send its own: the two directions take turns. Without PUT both directions flow at once, and an
+        // all-reduce takes as little as half the time (dev/results/2026-11-23-onebit-links.md). A value that the user
+        // has set stays; other MPIs ignore the variable.
+        setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
         int provided = 0;
         CHECKED(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
         ignore_signals_again();
@@ -62,36 +60,31 @@ struct MpiSession {
         CHECKED(MPI_Bcast(&node, 1, MPI_INT, 0, machine));
         CHECKED(MPI_Comm_free(&machine));
     }
-    ~MpiSession() {
+    ~MpiProcess() {
+        stream.reset();
         if (orderly) MPI_Finalize();
         // rank 0 prints the reason before the launcher notices the exit of another rank and ends all
         else if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
-    MpiSession(const MpiSession&) = delete;
-    MpiSession& operator=(const MpiSession&) = delete;
+    MpiProcess(const MpiProcess&) = delete;
+    MpiProcess& operator=(const MpiProcess&) = delete;
 
     int rank = 0, size = 1, local_rank = 0, node = 0;  // node: the machine's first rank
     MPI_Comm control = MPI_COMM_NULL, payload = MPI_COMM_NULL;
     // MPI_Finalize waits for all ranks: a failed rank exits without it, and the launcher ends the others
     bool orderly = true;
-};
-
-// State shared by the communicators of a process: that of the run and its parts.
-struct MpiProcess {
-    std::unique_ptr<MpiSession> session;
     std::int64_t chunk_bytes = 0;  // a multiple of kChunkMultiple
     std::mutex mpi{};              // held during one non-blocking call
     std::atomic<bool> leaving = false, warned = false;
     device::Memory gathered{};  // (ranks, chunk): what this rank sums
     // (2 * ranks, chunk), if the host cannot access device memory: sent data, then received data
     device::PinnedMemory pinned{};
-    // declared last: its thread uses the other members. Created with the first group, after the device is selected
-    std::optional<CommStream> stream{};
+    std::optional<CommStream> stream{};  // created with the first group, after the device is selected
 
     void open_stream() {
         if (stream) return;
-        gathered = device::Memory(chunk_bytes * session->size);
-        if (!device::memory_is_host_memory()) pinned = device::PinnedMemory(2 * chunk_bytes * session->size);
+        gathered = device::Memory(chunk_bytes * size);
+        if (!device::memory_is_host_memory()) pinned = device::PinnedMemory(2 * chunk_bytes * size);
         stream.emplace();
     }
 };
