@@ -6,14 +6,13 @@
 
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
+#include "llmc/run/options/options.h"
 #include "llmc/weights/llmc_file.h"
 #include "llmc/weights/saved_model.h"
 
 using namespace base;
 
 namespace {
-
-using kernels::DType;
 
 cxxopts::Options command_line() {
     cxxopts::Options options("dev/export_llmc", "Writes a saved model in llm.c's format, model_XXXXXXXX.bin.\n");
@@ -29,16 +28,11 @@ cxxopts::Options command_line() {
     return options;
 }
 
-DType dtype_named(const std::string& name) {
-    require(name == "fp32" || name == "bf16", "--dtype", in_quotes(name), "fp32 or bf16");
-    return name == "fp32" ? DType::fp32 : DType::bf16;
-}
-
 void run(const cxxopts::ParseResult& given) {
     require(given.count("checkpoint") > 0, "--checkpoint", "not given", "the model to export");
     require(given.count("output") > 0, "--output", "not given", "the file to write");
     const std::filesystem::path output = given["output"].as<std::string>();
-    const DType dtype = dtype_named(given["dtype"].as<std::string>());
+    const auto dtype = llmc::value_by_name("--dtype", given["dtype"].as<std::string>(), llmc::kDTypes);
     std::error_code none;
     const auto status = std::filesystem::symlink_status(output, none);
     const bool replaces = std::filesystem::exists(status);

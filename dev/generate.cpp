@@ -290,14 +290,13 @@ void report(std::int64_t tokens, int samples, std::size_t prompt, double first, 
 
 struct Session {
     const Tokenizer& tokenizer;
-    llmc::GenerationSettings settings;
-    llmc::Model& model;
-    llmc::Context& context;
+    const llmc::GenerationSettings& settings;
+    llmc::Generator& generator;
     const llmc::Interrupt& interrupt;
     const bool bos;
 
     // Generates and prints the samples, `shown` before each.
-    void continue_prompt(llmc::Generator& generator, const Ids& prompt, const std::string& shown) const {
+    void one_prompt(const Ids& prompt, const std::string& shown) const {
         if (int(prompt.size()) > settings.window)
             std::cerr << "note: the prompt has " << prompt.size() << " tokens; the model sees the last "
                       << settings.window << '\n';
@@ -318,14 +317,7 @@ struct Session {
                    llmc::seconds_now() - began);
     }
 
-    void one_prompt(const Ids& prompt, const std::string& shown) const {
-        llmc::Generator generator(model, settings, tokenizer.vocabulary(), prompt.size(), context);
-        continue_prompt(generator, prompt, shown);
-    }
-
     void prompts_of_user() const {
-        const std::size_t longest = std::size_t(settings.window);
-        llmc::Generator generator(model, settings, tokenizer.vocabulary(), longest, context);
         const char* const empty = !tokenizer.has_table() ? "token ids"
                                   : bos                  ? "an empty line starts a document"
                                                          : "text";
@@ -340,7 +332,7 @@ struct Session {
                                        ? prompt_of(tokenizer, *line, bos)
                                        : ids_in(*line, "the prompt", tokenizer.vocabulary().size);
                 generator.reseed(settings.seed + number);
-                continue_prompt(generator, prompt, "");
+                one_prompt(prompt, "");
             } catch (const Error& error) {
                 if (error.blame() != Blame::input) throw;
                 std::cerr << error.what() << '\n';
@@ -383,7 +375,8 @@ void run(const cxxopts::ParseResult& given) {
     llmc::Context context{device::open(threads), device::Stream(), kernels::Matmul()};
     const auto longest = prompt ? prompt->size() : std::size_t(settings.window);
     const auto model = load_model(checkpoint, dtype, llmc::decoder_shape(settings, longest), context);
-    const Session session{*tokenizer, settings, *model, context, interrupt, bos};
+    llmc::Generator generator(*model, settings, tokenizer->vocabulary(), longest, context);
+    const Session session{*tokenizer, settings, generator, interrupt, bos};
     if (prompt) session.one_prompt(*prompt, shown);
     else session.prompts_of_user();
 }
