@@ -38,35 +38,27 @@ mkdir -p $probed 2>/dev/null || true
 [ -w $probed ] && [ -z "$(find $probed ! -writable)" ] || probed=$(mktemp -d)  # for example, written by root before
 # of_probe PROBE FIELD: library, expected, packages, version or link, from the header comment of the probe
 of_probe() { sed -n "s|^// $2: *||p" "scripts/probes/$1.cpp"; }
+# compiles NAME PROBE...: whether the probes compile as one file, for several a third of the time. Output: $probed/NAME
 compiles() {
-    local probe=$1 compiler=$CXX link
-    [ "$probe" != mpi ] || { compiler=mpicxx; export OMPI_CXX=$CXX MPICH_CXX=$CXX; }
-    link=$(of_probe "$probe" link)
-    [ ! -e build/deps/lib ] || link="-Lbuild/deps/lib $link"
-    # shellcheck disable=SC2086
-    $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only "scripts/probes/$probe.cpp" >"$probed/$probe" 2>&1 &&
-        echo 'int main() {}' | $compiler -x c++ - -o "$probed/$probe.out" $link >>"$probed/$probe" 2>&1
-}
-# Whether all probes compile as one file, which takes a third of the time.
-all_compile() {
-    local probe compiler=$CXX
+    local name=$1 compiler=$CXX probe
+    shift
     export OMPI_CXX=$CXX MPICH_CXX=$CXX
     [[ " $* " != *" mpi "* ]] || compiler=mpicxx
     for probe; do
         printf '#define main main_of_%s\n#include "scripts/probes/%s.cpp"\n#undef main\n' "$probe" "$probe"
-    done >"$probed/all.cpp"
+    done >"$probed/$name.cpp"
     # shellcheck disable=SC2046,SC2086
-    $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only "$probed/all.cpp" >"$probed/all" 2>&1 &&
-        echo 'int main() {}' | $compiler -x c++ - -o "$probed/all.out" \
+    $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only "$probed/$name.cpp" >"$probed/$name" 2>&1 &&
+        echo 'int main() {}' | $compiler -x c++ - -o "$probed/$name.out" \
             $([ ! -e build/deps/lib ] || echo -Lbuild/deps/lib) $(for probe; do of_probe "$probe" link; done) \
-            >>"$probed/all" 2>&1
+            >>"$probed/$name" 2>&1
 }
 # Prints the given probes that do not compile.
 fails_to_compile() {
     local probe
-    ! all_compile "$@" || return 0
+    ! compiles all "$@" || return 0
     for probe; do
-        { compiles "$probe" && rm "$probed/$probe"; } &
+        { compiles "$probe" "$probe" && rm "$probed/$probe"; } &
     done
     wait
     for probe; do [ ! -e "$probed/$probe" ] || echo "$probe"; done
@@ -95,7 +87,7 @@ for probe in "${lacking[@]}"; do read -ra packages < <(of_probe "$probe" package
 if [ "$CXX" != g++ ] && [[ " ${lacking[*]} " = *" compiler "* ]]; then
     echo "error: CXX is \"$CXX\", which cannot compile a small C++20 program; expected" \
         "$(of_probe compiler expected): set CXX to one, or unset it for g++" \
-        "($(head -n 1 "$probed/compiler" | cut -c 1-160))" >&2
+        "($(grep -m 1 -E 'error|not found' "$probed/compiler" | cut -c 1-160))" >&2
     exit 2
 fi
 # dev/plot draws with matplotlib. That of Debian suits only Debian's Python; another one gets its own, with pip.
