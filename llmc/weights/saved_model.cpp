@@ -223,12 +223,6 @@ void SavedModel::read(const ParameterTable& table, std::span<float> flat) const 
     }
 }
 
-TensorSource from_flat(const ParameterTable& table, std::span<const float> flat) {
-    require(std::int64_t(flat.size()) == table.elements(), "the length of the array to save", flat.size(),
-            std::to_string(table.elements()));
-    return [&table, flat](int tensor) { return table.view(flat, tensor); };
-}
-
 bool is_there(const fs::path& path) { return fs::exists(fs::symlink_status(path)); }
 
 NewestModel newest_model(const fs::path& path) {
@@ -257,8 +251,10 @@ NewestModel newest_model(const fs::path& path) {
     return newest;
 }
 
-FileFingerprint write_model(const fs::path& folder, const ParameterTable& table, const TensorSource& master_weights,
+FileFingerprint write_model(const fs::path& folder, const ParameterTable& table, std::span<const float> flat,
                             int end_of_text) {
+    require(std::int64_t(flat.size()) == table.elements(), "the length of the array to save", flat.size(),
+            std::to_string(table.elements()));
     write_config_json(folder / "config.json", table.config(), end_of_text);
     std::vector<TensorToWrite> tensors;
     for (const ParameterSpec& spec : table.tensors())
@@ -267,9 +263,7 @@ FileFingerprint write_model(const fs::path& folder, const ParameterTable& table,
     SafetensorsWriter writer(folder / "model.safetensors", tensors, {{"format", "pt"}});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         const ParameterSpec& spec = table.tensors()[i];
-        const auto values = master_weights(int(i));
-        require(std::int64_t(values.size()) == spec.size(), "the length of " + spec.name, values.size(),
-                std::to_string(spec.size()));
+        const auto values = table.view(flat, int(i));
         if (spec.transposed_in_files) append_transposed(writer, values, spec.columns, spec.rows);
         else writer.append(values.first(std::size_t(spec.rows_in_files * spec.columns)));
     }

@@ -12,8 +12,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,11 +46,6 @@ private:
     std::unique_ptr<const Format> files_;
 };
 
-// Returns the values of one tensor of the table (including padding). They are valid until the next call, so that an
-// implementation can copy one tensor at a time from a device.
-using TensorSource = std::function<std::span<const float>(int tensor)>;
-TensorSource from_flat(const ParameterTable& table, std::span<const float> flat);
-
 // The model that a path names. For a folder without config.json: its newest checkpoint whose model can be opened and
 // has the checksum in its manifest, if there is one; otherwise the path itself. `notes`: one line for each newer
 // checkpoint that is damaged. Throws Error if the model of the path itself differs from the manifest beside it, and
@@ -66,9 +59,9 @@ NewestModel newest_model(const std::filesystem::path& path);
 // newest_model() has returned it: then it has saved a newer one.
 bool is_there(const std::filesystem::path& path);
 
-// Writes config.json and model.safetensors to an existing folder. `end_of_text` is the end-of-text id of the data; -1:
-// none. Does not check the values. Returns the fingerprint of model.safetensors.
+// Writes config.json and model.safetensors, of table.elements() master weights, to an existing folder. `end_of_text`:
+// the end-of-text id of the data; -1: none. Does not check the values. Returns the fingerprint of model.safetensors.
 FileFingerprint write_model(const std::filesystem::path& folder, const ParameterTable& table,
-                            const TensorSource& master_weights, int end_of_text);
+                            std::span<const float> flat, int end_of_text);
 
 }  // namespace llmc

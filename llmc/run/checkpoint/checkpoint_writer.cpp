@@ -145,7 +145,7 @@ void CheckpointWriter::write() {
                 write_state(folder / copied.name, copied.file, model_.table().elements(), copied.values);
         if (writes_model_) {
             written_["model.safetensors"] = write_model(
-                folder, model_.table(), from_flat(model_.table(), master_weights_), settings_.end_of_text);
+                folder, model_.table(), master_weights_, settings_.end_of_text);
             write_trainer_state(folder, begun_->state);
             for (const auto& [name, contents] : settings_.tokenizer) {
                 write_whole(folder / name, contents);

@@ -27,7 +27,7 @@ struct RunFolder {
             std::filesystem::create_directories(folder);
             const ParameterTable table(ModelConfig{1, 1, 8, 4, 16});
             const std::vector<float> weights(std::size_t(table.elements()), float(step));
-            write_model(folder, table, from_flat(table, weights), -1);
+            write_model(folder, table, weights, -1);
             Manifest manifest;
             for (const char* const name : {"config.json", "model.safetensors"})
                 manifest[name] = fingerprint_of_file(folder / name);

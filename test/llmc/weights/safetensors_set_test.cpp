@@ -33,7 +33,7 @@ struct Sharded {
 
     Sharded() {
         table.initialise(flat, 3);
-        write_model(path(), table, from_flat(table, flat), -1);
+        write_model(path(), table, flat, -1);
         std::size_t count = 0;
         const SafetensorsFile whole(path() / "model.safetensors");
         for (const TensorInfo& tensor : whole.tensors())
