@@ -15,19 +15,10 @@
 // At every stage a rank computes the squared norms of its own shards only, and the rows of these sums are gathered
 // (step_sums.h): so stages 0 and 1 are bit-identical, and every rank makes the same decisions.
 //
-// Streams. The memory of a bucket belongs to the communicator from its group_begin() to the wait() for it. These
-// functions synchronize:
-//
-//   complete()  starts the bucket's group, after the kernels that write the bucket, compute its norm and round it
-//   finish()    waits for each group before it computes the norm of its shard, so that the optimizer and the next
-//               step's backward pass come later; then starts the group of the rows of sums and waits for it. If
-//               gradients stay local: the groups of the sketch and of the summed ranges, and the waits for them
-//   begin_sum() starts the group of a range; end_sum() waits for it
-//   open()      stage 2: waits for the last group that used the working buffer, before the next bucket's gradients are
-//               written to it
-//   the destructor waits on the host for all groups in progress
-//
-// The next forward pass waits for the optimizer's all-gather of parameters (model.h).
+// Streams. The memory of a bucket belongs to the communicator from its group_begin(), after the kernels that write the
+// bucket, compute its norm and round it, to the wait() for it: in finish(), or at stage 2 in the open() of the next
+// bucket in the same working buffer. The next forward pass waits for the optimizer's all-gather of parameters
+// (model_weights.h).
 #pragma once
 #include <memory>
 

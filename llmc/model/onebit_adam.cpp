@@ -118,7 +118,7 @@ public:
 
     // The host knows the number of steps, an upper bound of the number of updates. It waits for the exact number only
     // when the freeze may be due.
-    void enqueued(const std::function<std::int64_t()>& updates) override {
+    void enqueued(const OptimizerStep& step) override {
         ++steps_;
         ++max_updates_;
         if (!is_frozen()) {
@@ -126,7 +126,7 @@ public:
             const std::int64_t due = automatic ? state_.moment_sum_after + onebit_.settling_updates
                                                : onebit_.freeze_after;
             if (max_updates_ < due) return;
-            max_updates_ = updates();
+            max_updates_ = step.scalars().adam_step;
             if (max_updates_ < due || (automatic && !has_settled())) return;
             freeze();
             if (compresses_) make_room_for_errors();
@@ -207,12 +207,7 @@ private:
                          .second_moment = update_space ? adamw_.second_moments() : std::span<float>(),
                          .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
                          .gradient_weight = (1 - settings_.beta1) * float(workers_), .eps = settings_.eps,
-                         .begin_sum = [&](const ElementRange& range, std::span<float> mine) {
-                             return gradients_.begin_sum(*within_, range, mine);
-                         },
-                         .end_sum = [&](CommEvent event, const ElementRange& range, std::span<float> mine) {
-                             gradients_.end_sum(*within_, event, range, mine);
-                         }});
+                         .gradients = &gradients_});
         kernels::onebit_skip_non_finite(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
         for (const OnebitMean::Bucket& bucket : mean_->buckets()) {

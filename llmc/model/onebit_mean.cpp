@@ -8,6 +8,7 @@
 #include "kernels/device/range.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/context.h"
+#include "llmc/model/gradient_exchange.h"
 
 namespace llmc {
 namespace {
@@ -194,7 +195,8 @@ void OnebitMean::exchange(const Input& input) {
     Communicator &across = *ranks_.across, *const within = ranks_.within;
     const std::size_t count = segments();
     const auto sum = [&](std::size_t i) {
-        if (within && i < count) last_within_ = summed_[i] = input.begin_sum(own(i).segment, own(i).node_sum);
+        if (within && i < count)
+            last_within_ = summed_[i] = input.gradients->begin_sum(*within, own(i).segment, own(i).node_sum);
     };
     const auto answer = [&](std::size_t i) {
         const Bucket& bucket = own(i);
@@ -215,7 +217,7 @@ void OnebitMean::exchange(const Input& input) {
     for (std::size_t i = 0; i < count; ++i) {
         const Bucket& bucket = own(i);
         sum(i + 1);
-        if (within) input.end_sum(summed_[i], bucket.segment, bucket.node_sum);
+        if (within) input.gradients->end_sum(*within, summed_[i], bucket.segment, bucket.node_sum);
         compress(bucket, input);
         across.group_begin(stream);
         across.all_to_all<std::byte>(bytes_of_words(bucket.received), bytes_of_words(bucket.messages));

@@ -21,7 +21,6 @@
 // masks. On N nodes of G ranks: 4 n / G worker errors, the same for the node's sums, 8 n / (G N) server errors and
 // sums, n / (4 G) messages, n / 8 replies.
 #pragma once
-#include <functional>
 #include <vector>
 
 #include "kernels/device/memory.h"
@@ -32,6 +31,7 @@
 namespace llmc {
 
 struct Context;
+class GradientExchange;
 
 // The participants of a mean. Over nodes: the ranks with the same local rank, and the ranks of this node.
 struct OnebitRanks {
@@ -67,10 +67,8 @@ public:
         std::span<const float> momentum, second_moment = {};  // flat, or empty
         std::span<const float> gradient_scale = {};           // (1), or empty
         float momentum_weight = 0, gradient_weight = 1, eps = 0;
-        // Over nodes the values are not changed: begin_sum starts the sum of a segment over the node's ranks, of which
-        // this rank's shard goes to `mine`, and end_sum makes the compute stream wait for it.
-        std::function<CommEvent(const ElementRange& segment, std::span<float> mine)> begin_sum{};
-        std::function<void(CommEvent, const ElementRange& segment, std::span<float> mine)> end_sum{};
+        // Over nodes the values are not changed: these are summed over the node's ranks, segment by segment.
+        GradientExchange* gradients = nullptr;
     };
     // Work that is enqueued on the compute stream after this call sees the results in buckets(). finite() is then the
     // logical AND of its old value and of "all scales of all buckets are finite". The values must not change until

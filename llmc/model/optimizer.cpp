@@ -14,7 +14,7 @@ namespace llmc {
 
 using kernels::OutlierWindow, kernels::StepScalars;
 
-void Optimizer::enqueued(const std::function<std::int64_t()>&) {}
+void Optimizer::enqueued(const OptimizerStep&) {}
 void Optimizer::restore(const JsonValue&, std::int64_t, std::int64_t) {}
 
 kernels::Rounding rounding_of(const OptimizerSettings& settings, std::int64_t first) {
@@ -76,7 +76,7 @@ void OptimizerStep::run(Model& model, const Input& input) {
     device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), totals_.size() * sizeof(double),
                          stream);
     copied_[slot_].record(stream);
-    optimizer_->enqueued([this] { return std::int64_t(scalars().adam_step); });
+    optimizer_->enqueued(*this);
 }
 
 void OptimizerStep::round_parameters(Model& model) {

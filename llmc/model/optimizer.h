@@ -31,6 +31,8 @@ struct OptimizerSettings {
     std::optional<MuonSettings> muon{};      // Muon for the matrices of the blocks, AdamW for the rest
 };
 
+class OptimizerStep;
+
 // The update of parameters from gradients. It stores state of its own in device memory, and decides what a checkpoint
 // has of it; a step's norm, scalars and skipping are common to all (OptimizerStep).
 class Optimizer {
@@ -42,8 +44,8 @@ public:
     // Enqueues the update of all elements that this rank owns, and starts the all-gather of parameters, for which the
     // model's next forward pass waits. A skipped step (`scalars`) changes nothing.
     virtual void update(Model& model, std::span<kernels::StepScalars> scalars) = 0;
-    // Called when the step is enqueued; `updates` waits for it, and returns the number of updates so far.
-    virtual void enqueued(const std::function<std::int64_t()>& updates);
+    // Called when the step is enqueued.
+    virtual void enqueued(const OptimizerStep& step);
 
     // What checkpoints have, at this point of the run. The same names on all ranks.
     virtual std::vector<StateFile> state() const = 0;
