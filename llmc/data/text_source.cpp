@@ -166,7 +166,6 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
     }
 }
 TextSource::~TextSource() = default;
-TextSource::TextSource(TextSource&& other) noexcept = default;
 
 const std::string& TextSource::path() const { return state_->path; }
 std::int64_t TextSource::bytes_taken() const { return state_->taken; }

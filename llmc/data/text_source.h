@@ -18,7 +18,6 @@ public:
     explicit TextSource(const std::string& path, std::function<void()> interrupted = [] {},
                         const std::string& column = "text");
     ~TextSource();
-    TextSource(TextSource&& other) noexcept;
 
     const std::string& path() const;
     // Fills `room` from its start and returns the number of bytes, less than its size only at the end of the text.
