@@ -3,6 +3,8 @@
 // The first pass sums chunks of rows into `scratch`, the second sums the chunks into dbias.
 #include "kernels/bias_gradient.h"
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
 #include "kernels/row_sum.cuh"
 
@@ -27,13 +29,14 @@ void bias_gradient(const BiasGradient<T>& op, StreamRef stream) {
     require_size("a bias gradient's scratch", op.scratch, bias_gradient_scratch(op.channels),
                  "bias_gradient_scratch(channels)");
 
-    const int min_rows = ceil_div(op.rows, kMaxChunks);
-    const int rows_per_chunk = min_rows > kMinRowsPerChunk ? min_rows : kMinRowsPerChunk;
+    const int rows_per_chunk = std::max(ceil_div(op.rows, kMaxChunks), kMinRowsPerChunk);
     const int chunks = ceil_div(op.rows, rows_per_chunk);
-    if (chunks == 1)
-        return column_sums(op.dbias.data(), op.dout.data(), op.rows, op.channels, op.rows, op.accumulate, stream);
-    column_sums(op.scratch.data(), op.dout.data(), op.rows, op.channels, rows_per_chunk, false, stream);
-    column_sums<float>(op.dbias.data(), op.scratch.data(), chunks, op.channels, chunks, op.accumulate, stream);
+    const bool one = chunks == 1;
+    column_sums(ColumnSums<T>{one ? op.dbias.data() : op.scratch.data(), op.dout.data(), op.rows, op.channels,
+                              rows_per_chunk, one && op.accumulate}, stream);
+    if (one) return;
+    column_sums(ColumnSums<float>{op.dbias.data(), op.scratch.data(), chunks, op.channels, chunks, op.accumulate},
+                stream);
 }
 
 template void bias_gradient(const BiasGradient<float>&, StreamRef);

@@ -4,6 +4,8 @@
 // sums over the batch.
 #include "kernels/embedding.h"
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/row_sum.cuh"
@@ -17,7 +19,7 @@ __global__ void embedding_forward_kernel(EmbeddingForward<T> op, int rows_per_bl
     using Pack = kernels::Pack<T, PackBytes>;
     const int lane = threadIdx.x % Lanes, packs = op.channels / Pack::size;
     const int rows = op.batch * op.seq_len, first_row = blockIdx.x * rows_per_block;
-    const int end_row = first_row + rows_per_block < rows ? first_row + rows_per_block : rows;
+    const int end_row = std::min(first_row + rows_per_block, rows);
     for (int row = first_row + int(threadIdx.x) / Lanes; row < end_row; row += blockDim.x / Lanes) {
         const T* token_row = &op.token_table[std::size_t(op.tokens[row]) * op.channels];
         const T* position_row = &op.position_table[std::size_t(row % op.seq_len) * op.channels];
@@ -32,51 +34,25 @@ __global__ void embedding_forward_kernel(EmbeddingForward<T> op, int rows_per_bl
     }
 }
 
-template <class Geometry, class T>
-__device__ Slice slice_of_block(int channels, int slice, int packs_per_slice) {
-    const int packs = channels / (Geometry::pack_bytes / int(sizeof(T))), first = slice * packs_per_slice;
-    return {first, first + packs_per_slice < packs ? first + packs_per_slice : packs};
-}
-
 // Block number = number of the token in `sorted` * slices + slice.
 template <class Geometry, class T>
-__global__ void token_gradient_kernel(EmbeddingBackward<T> op, int slices, int packs_per_slice) {
+__global__ void token_gradient_kernel(EmbeddingBackward<T> op, int slices) {
     const int i = blockIdx.x / slices, start = op.sorted.start[i];
     const int* rows = &op.sorted.row[start];
     block_row_sum<Geometry>(
         &op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels], op.dout.data(), op.channels,
-        slice_of_block<Geometry, T>(op.channels, blockIdx.x % slices, packs_per_slice),
-        op.sorted.start[i + 1] - start, [rows](int k) { return rows[k]; }, true);
+        slice_of<Geometry, T>(op.channels, blockIdx.x % slices), op.sorted.start[i + 1] - start,
+        [rows](int k) { return rows[k]; }, true);
 }
 
 // Block number = position * slices + slice.
 template <class Geometry, class T>
-__global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices, int packs_per_slice) {
+__global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices) {
     const int position = blockIdx.x / slices, seq_len = op.seq_len;
     block_row_sum<Geometry>(&op.dposition_table[std::size_t(position) * op.channels], op.dout.data(), op.channels,
-                            slice_of_block<Geometry, T>(op.channels, blockIdx.x % slices,
-                                                        packs_per_slice), position < seq_len ? op.batch : 0,
-                            [=](int i) { return i * seq_len + position; }, op.accumulate_positions);
-}
-
-template <class Geometry, class T>
-void launch_token_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
-    const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
-              slices = ceil_div(packs, packs_per_slice);
-    simt::launch<token_gradient_kernel<Geometry, T>>(
-        {.grid = unsigned(op.sorted.token.size()) * slices, .block = Geometry::threads,
-         .stream = stream}, op, slices, packs_per_slice);
-}
-
-template <class Geometry, class T>
-void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
-    const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
-              slices = ceil_div(packs, packs_per_slice);
-    // positions from seq_len on get no gradient, so they need no block when accumulating
-    const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;
-    simt::launch<position_gradient_kernel<Geometry, T>>({.grid = positions * slices, .block = Geometry::threads,
-                                                         .stream = stream}, op, slices,
-                                                        packs_per_slice);
+                            slice_of<Geometry, T>(op.channels, blockIdx.x % slices),
+                            position < seq_len ? op.batch : 0, [=](int i) { return i * seq_len + position; },
+                            op.accumulate_positions);
 }
 
 // Many tokens with few rows each (GPT-2's vocabulary: four on average) use small blocks. A few tokens with many rows
@@ -85,10 +61,6 @@ void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slic
 using FewRows = RowSumGeometry<32, 4, kGpuPackBytes>;
 using ManyRows = RowSumGeometry<8, 64, kGpuPackBytes>;
 constexpr std::size_t kManyRows = 32;  // on average
-
-// Bytes of a row that one thread processes. Whole rows were up to 10 % faster on one core, but would leave all rows of
-// a frequent token to a single core.
-constexpr int kCpuSliceBytes = 1024;
 
 template <class T>
 void check_shape(int batch, int seq_len, int channels) {
@@ -111,17 +83,11 @@ void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
                  "choose a shorter --seq-len");
     require_size("the token table", op.token_table, op.channels, "channels");
 
-    if constexpr (simt::gpu_geometry) {
-        constexpr int kWarps = 8;
-        simt::launch<embedding_forward_kernel<T, 32, kGpuPackBytes>>(
-            {.grid = unsigned(ceil_div(rows, kWarps)), .block = 32 * kWarps, .stream = stream}, op, kWarps);
-    } else {
-        constexpr int kRows = 16;
-        const simt::LaunchConfig config{.grid = unsigned(ceil_div(rows, kRows)), .block = 1, .stream = stream};
-        if (op.channels % kCpuPackElements == 0)
-            simt::launch<embedding_forward_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, kRows);
-        else simt::launch<embedding_forward_kernel<T, 1, 16>>(config, op, kRows);
-    }
+    with_row_packs<T>(op.channels, [&]<int Lanes, int PackBytes>() {
+        constexpr int kRows = Lanes > 1 ? 8 : 16, kThreads = Lanes > 1 ? Lanes * kRows : 1;
+        simt::launch<embedding_forward_kernel<T, Lanes, PackBytes>>(
+            {.grid = unsigned(ceil_div(rows, kRows)), .block = kThreads, .stream = stream}, op, kRows);
+    });
 }
 
 template <class T>
@@ -140,18 +106,20 @@ void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     require_size("the position table's gradient", op.dposition_table, std::size_t(op.max_seq_len) * op.channels,
                  "max_seq_len * channels");
 
-    if constexpr (simt::gpu_geometry) {
-        if (rows < kManyRows * occurring) launch_token_gradient<FewRows>(op, FewRows::lanes, stream);
-        else launch_token_gradient<ManyRows>(op, ManyRows::lanes, stream);
-        launch_position_gradient<FewRows>(op, FewRows::lanes, stream);
-    } else if (op.channels % kCpuPackElements == 0) {
-        using Geometry = RowSumGeometry<1, 1, kCpuRowPackBytes<T>>;
-        launch_token_gradient<Geometry>(op, kCpuSliceBytes / kCpuRowPackBytes<T>, stream);
-        launch_position_gradient<Geometry>(op, kCpuSliceBytes / kCpuRowPackBytes<T>, stream);
-    } else {
-        launch_token_gradient<RowSumGeometry<1, 1, 16>>(op, kCpuSliceBytes / 16, stream);
-        launch_position_gradient<RowSumGeometry<1, 1, 16>>(op, kCpuSliceBytes / 16, stream);
-    }
+    const auto token_gradient = [&]<class Geometry>() {
+        const int slices = count_slices<Geometry, T>(op.channels);
+        simt::launch<token_gradient_kernel<Geometry, T>>(
+            {.grid = unsigned(occurring) * slices, .block = Geometry::threads, .stream = stream}, op, slices);
+    };
+    if (rows < kManyRows * occurring) with_row_sum_geometry<T, FewRows>(op.channels, token_gradient);
+    else with_row_sum_geometry<T, ManyRows>(op.channels, token_gradient);
+    with_row_sum_geometry<T, FewRows>(op.channels, [&]<class Geometry>() {
+        const int slices = count_slices<Geometry, T>(op.channels);
+        // positions from seq_len on get no gradient, so they need no block when accumulating
+        const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;
+        simt::launch<position_gradient_kernel<Geometry, T>>(
+            {.grid = positions * slices, .block = Geometry::threads, .stream = stream}, op, slices);
+    });
 }
 
 template void embedding_forward(const EmbeddingForward<float>&, StreamRef);

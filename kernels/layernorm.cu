@@ -1,22 +1,56 @@
 // layernorm.cu - the launchers of LayerNorm: with rows in a GPU's registers (layernorm_rows.cuh), and by loops
 // (layernorm_loop.cuh) on a CPU and for wider rows
 //
-// After the backward pass layernorm_sums_kernel adds dweight and dbias over the blocks, and layernorm_dresidual_sum()
-// launches it again for the sum of dresidual.
+// After the backward pass column_sums() adds dweight and dbias over the blocks; layernorm_dresidual_sum() adds the sums
+// of dresidual.
 #include "kernels/layernorm.h"
 
 #include <algorithm>
+#include <climits>
+#include <string>
 
+#include "kernels/base/error.h"
 #include "kernels/device/limits.h"
-#include "kernels/layernorm_check.h"
 #include "kernels/layernorm_rows.cuh"
 #include "kernels/row_sum.cuh"
 
 namespace kernels {
 namespace {
 
-// Rows per block of the loop kernels: four, one warp each, on a GPU; on a CPU 1, 16 and 64 take the same time.
-constexpr int kLoopWarps = 4, kForwardCpuRows = 16;
+// Throws Error if the shape of an operation or the size of one of its spans is invalid.
+template <class T, class Op>
+void check_layernorm(const Op& op) {
+    require(op.rows > 0, "rows of a LayerNorm", op.rows, "at least 1");
+    require(op.channels > 0 && op.channels % (16 / sizeof(T)) == 0, "channels of a LayerNorm", op.channels,
+            "elements of a multiple of 16 bytes");
+    const std::size_t rows = op.rows, channels = op.channels;
+    const auto size = [](const char* name, const auto& span, std::size_t least, const char* formula) {
+        require_size("LayerNorm's " + std::string(name), span, least, formula);
+    };
+    const auto whole = [&](auto name, const auto& span) { size(name, span, rows * channels, "rows * channels"); };
+    const auto one_per_channel = [&](auto name, const auto& span) { size(name, span, channels, "channels"); };
+    if constexpr (requires { op.residual; }) {
+        whole("residual", op.residual);
+        size("mean", op.mean, rows, "rows");
+        size("rstd", op.rstd, rows, "rows");
+        one_per_channel("weight", op.weight);
+    }
+    if constexpr (requires { op.normed; }) whole("normed", op.normed), one_per_channel("bias", op.bias);
+    if constexpr (requires { op.left; }) whole("left", op.left), whole("right", op.right);
+    if constexpr (requires { op.dresidual; }) {
+        whole("dresidual", op.dresidual);
+        whole("dnormed", op.dnormed);
+        one_per_channel("dweight", op.dweight);
+        one_per_channel("dbias", op.dbias);
+    }
+    if constexpr (requires { op.sum; }) one_per_channel("sum of dresidual", op.sum);
+    if constexpr (requires { op.scratch; })
+        size("scratch", op.scratch, layernorm_backward_scratch(op.channels), "layernorm_backward_scratch(channels)");
+}
+
+// Rows and threads per block of the loop kernels: four rows, one warp each, on a GPU; on a CPU 1, 16 and 64 rows take
+// the same time.
+constexpr int kLoopRows = simt::gpu_geometry ? 4 : 16, kLoopThreads = simt::gpu_geometry ? 4 * kWarp : 1;
 
 template <class T, class Op>
 void launch_forward(const Op& op, StreamRef stream) {
@@ -29,17 +63,12 @@ void launch_forward(const Op& op, StreamRef stream) {
                 {.grid = unsigned(std::min(blocks, ceil_div(op.rows, warps / row_warps))),
                  .block = unsigned(kWarp * warps), .stream = stream}, op);
         });
-        if (!launched)
-            simt::launch<layernorm_forward_loop_kernel<Op, T, kWarp, kGpuPackBytes>>(
-                {.grid = unsigned(ceil_div(op.rows, kLoopWarps)), .block = kWarp * kLoopWarps, .stream = stream}, op,
-                kLoopWarps);
-    } else {
-        const simt::LaunchConfig config{.grid = unsigned(ceil_div(op.rows, kForwardCpuRows)), .block = 1,
-                                        .stream = stream};
-        if (op.channels % kCpuPackElements == 0)
-            simt::launch<layernorm_forward_loop_kernel<Op, T, 1, kCpuRowPackBytes<T>>>(config, op, kForwardCpuRows);
-        else simt::launch<layernorm_forward_loop_kernel<Op, T, 1, 16>>(config, op, kForwardCpuRows);
+        if (launched) return;
     }
+    with_row_packs<T>(op.channels, [&]<int Lanes, int PackBytes>() {
+        simt::launch<layernorm_forward_loop_kernel<Op, T, Lanes, PackBytes>>(
+            {.grid = unsigned(ceil_div(op.rows, kLoopRows)), .block = kLoopThreads, .stream = stream}, op, kLoopRows);
+    });
 }
 
 // Rows per CPU block: with 32 and 128, 1024 x 768 fp32 takes 0.26 ms on one core; with 2, 0.29 ms, because more sums
@@ -48,131 +77,89 @@ constexpr int kMaxCpuBlocks = 256, kBackwardCpuRows = 32;
 // Blocks per multiprocessor, of one warp each, if a row is too wide for registers.
 constexpr int kLoopBlocks = 2;
 
-// The size of the grid: the blocks that can be resident at once by their registers. Each has its own sums. Where a
-// multiprocessor has only 100 KiB of shared memory (compute capability 8.6, 8.9, 12.0), fewer are resident at once.
-template <class Layout>
-int resident_blocks(int row_warps) {
-    const int per_multiprocessor = Layout::row_per_block ? kMaxRowWarps / row_warps : kBackwardBlocks<Layout>;
-    return per_multiprocessor * device::limits().multiprocessors;
-}
-template <class T>
-int max_backward_blocks(int channels) {
-    if (!simt::gpu_geometry) return kMaxCpuBlocks;
-    int blocks = kLoopBlocks * device::limits().multiprocessors;
-    with_row_layout<T, Pass::backward>(
-        channels, [&]<class Layout>(int row_warps) { blocks = resident_blocks<Layout>(row_warps); });
-    return blocks;
-}
-
 // The grid of a backward pass. `scratch` holds `blocks` partial sums per channel.
 struct BackwardBlocks {
     int blocks, rows_per_block;  // rows_per_block: only for the loop kernels, whose blocks process neighbouring rows
 };
+// With rows in registers: the blocks that can be resident at once by their registers. Each has its own sums. Where a
+// multiprocessor has only 100 KiB of shared memory (compute capability 8.6, 8.9, 12.0), fewer are resident at once.
 template <class T>
 BackwardBlocks backward_blocks(int rows, int channels) {
-    const auto loop = [&](int max_blocks, int min_rows) {
-        const int rows_per_block = std::max(ceil_div(rows, max_blocks), min_rows);
-        return BackwardBlocks{ceil_div(rows, rows_per_block), rows_per_block};
-    };
-    if (!simt::gpu_geometry) return loop(kMaxCpuBlocks, kBackwardCpuRows);
     BackwardBlocks result{};
-    const bool in_registers = with_row_layout<T, Pass::backward>(channels, [&]<class Layout>(int row_warps) {
+    const bool in_registers = simt::gpu_geometry && with_row_layout<T, Pass::backward>(channels, [&]<class Layout>(
+                                                                                           int row_warps) {
         const int warps = Layout::row_per_block ? row_warps : kBackwardWarps<Layout>;
-        result.blocks = std::min(resident_blocks<Layout>(row_warps), ceil_div(rows, warps / row_warps));
+        const int resident = Layout::row_per_block ? kMaxRowWarps / row_warps : kBackwardBlocks<Layout>;
+        result.blocks = std::min(resident * device::limits().multiprocessors, ceil_div(rows, warps / row_warps));
     });
-    return in_registers ? result : loop(kLoopBlocks * device::limits().multiprocessors, 1);
+    if (in_registers) return result;
+    const int max_blocks = simt::gpu_geometry ? kLoopBlocks * device::limits().multiprocessors : kMaxCpuBlocks;
+    result.rows_per_block = std::max(ceil_div(rows, max_blocks), simt::gpu_geometry ? 1 : kBackwardCpuRows);
+    result.blocks = ceil_div(rows, result.rows_per_block);
+    return result;
 }
 
 // Returns the number of blocks.
 template <class T>
 int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
-    const auto [blocks, rows_per_block] = backward_blocks<T>(op.rows, op.channels);
+    const BackwardBlocks grid = backward_blocks<T>(op.rows, op.channels);
     if constexpr (simt::gpu_geometry) {
-        const bool launched = with_row_layout<T, Pass::backward>(op.channels, [&, blocks = blocks]<class Layout>(
-                                                                                  int row_warps) {
+        const bool launched = with_row_layout<T, Pass::backward>(op.channels, [&]<class Layout>(int row_warps) {
             const int warps = Layout::row_per_block ? row_warps : kBackwardWarps<Layout>;
             simt::launch<layernorm_backward_kernel<T, Layout>>(
-                {.grid = unsigned(blocks), .block = unsigned(kWarp * warps),
+                {.grid = unsigned(grid.blocks), .block = unsigned(kWarp * warps),
                  .shared_bytes = Layout::row_per_block
                                      ? 0 : kBackwardSums * sizeof(float) * Layout::elements * kWarp * warps,
                  .stream = stream}, op);
         });
-        if (!launched)
-            simt::launch<layernorm_backward_loop_kernel<T, kWarp, kGpuPackBytes>>(
-                {.grid = unsigned(blocks), .block = kWarp, .stream = stream}, op, rows_per_block);
-    } else {
-        const simt::LaunchConfig config{.grid = unsigned(blocks), .block = 1, .stream = stream};
-        if (op.channels % kCpuPackElements == 0)
-            simt::launch<layernorm_backward_loop_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, rows_per_block);
-        else simt::launch<layernorm_backward_loop_kernel<T, 1, 16>>(config, op, rows_per_block);
+        if (launched) return grid.blocks;
     }
-    return blocks;
+    with_row_packs<T>(op.channels, [&]<int Lanes, int PackBytes>() {
+        simt::launch<layernorm_backward_loop_kernel<T, Lanes, PackBytes>>(
+            {.grid = unsigned(grid.blocks), .block = Lanes, .stream = stream}, op, grid.rows_per_block);
+    });
+    return grid.blocks;
 }
 
-// Sums the channels of a slice over the blocks. block_sums: (gridDim.y, blocks, channels); blockIdx.y = 0 computes
-// first_sum, 1 second_sum.
-template <class Geometry>
-__global__ void layernorm_sums_kernel(float* first_sum, float* second_sum, const float* block_sums, int blocks,
-                                      int channels, int packs_per_slice, bool accumulate) {
-    const int packs = channels / (Geometry::pack_bytes / int(sizeof(float))), first = blockIdx.x * packs_per_slice;
-    const int end = first + packs_per_slice < packs ? first + packs_per_slice : packs;
-    block_row_sum<Geometry>(blockIdx.y == 0 ? first_sum : second_sum,
-                            block_sums + std::size_t(blockIdx.y) * blocks * channels, channels, Slice{first, end},
-                            blocks, [](int i) { return i; }, accumulate);
-}
-
-// Launches layernorm_sums_kernel; second_sum may be nullptr. Not measured: a GPU uses slices of 32 channels, so that
-// GPT-2's 2 * 768 channels give 48 blocks; the 32 groups of 8 threads of a block share the rows. A CPU uses slices of
-// 1 KiB. This is a template so that a GPU build instantiates only the GPU geometry.
-template <bool GpuGeometry = simt::gpu_geometry>
-void sum_over_blocks(float* first_sum, float* second_sum, const float* block_sums, int blocks, int channels,
-                     bool accumulate, StreamRef stream) {
-    const auto launch = [&]<class Geometry>(Geometry, int packs_per_slice) {
-        const int packs = channels / (Geometry::pack_bytes / int(sizeof(float)));
-        simt::launch<layernorm_sums_kernel<Geometry>>(
-            {.grid = {unsigned(ceil_div(packs, packs_per_slice)), second_sum ? 2u : 1u}, .block = Geometry::threads,
-             .stream = stream},
-            first_sum, second_sum, block_sums, blocks, channels, packs_per_slice, accumulate);
-    };
-    if constexpr (GpuGeometry) launch(RowSumGeometry<8, 32, kGpuPackBytes>{}, 8);
-    else if (channels % kCpuPackElements == 0) launch(RowSumGeometry<1, 1, kCpuRowPackBytes<float>>{}, 8);
-    else launch(RowSumGeometry<1, 1, 16>{}, 64);
-}
+// For the sums over blocks, not measured: slices of 32 channels, so that GPT-2's 2 * 768 channels give 48 blocks, whose
+// 32 teams of 8 threads share the rows.
+using SumsGeometry = RowSumGeometry<8, 32, kGpuPackBytes>;
 
 }  // namespace
 
 template <class T>
 void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream) {
-    check_layernorm_forward<T>(op);
+    check_layernorm<T>(op);
     launch_forward<T>(op, stream);
 }
 
 template <class T>
 void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef stream) {
-    check_layernorm_forward<T>(op);
+    check_layernorm<T>(op);
     launch_forward<T>(op, stream);
 }
 
 std::size_t layernorm_backward_scratch(int channels) {
-    const int blocks = std::max(max_backward_blocks<float>(channels), max_backward_blocks<bf16>(channels));
+    const int blocks = std::max(backward_blocks<float>(INT_MAX, channels).blocks,
+                                backward_blocks<bf16>(INT_MAX, channels).blocks);
     return std::size_t(kBackwardSums) * blocks * channels;
 }
 
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
-    check_layernorm_backward(op);
+    check_layernorm<T>(op);
     const int blocks = launch_backward(op, stream);
-    sum_over_blocks(op.dweight.data(), op.dbias.data(), op.scratch.data(), blocks, op.channels,
-                    op.accumulate_parameters, stream);
+    column_sums<SumsGeometry>(ColumnSums<float>{op.dweight.data(), op.scratch.data(), blocks, op.channels, blocks,
+                                                op.accumulate_parameters, op.dbias.data()}, stream);
 }
 
 template <class T>
 void layernorm_dresidual_sum(const LayerNormDresidualSum& op, StreamRef stream) {
-    check_layernorm_dresidual_sum<T>(op);
+    check_layernorm<T>(op);
     const int blocks = backward_blocks<T>(op.rows, op.channels).blocks;
     constexpr std::size_t kSumsBefore = 2;  // dweight and dbias come first in `scratch`
-    sum_over_blocks(op.sum.data(), nullptr, &op.scratch[kSumsBefore * blocks * op.channels], blocks, op.channels,
-                    op.accumulate, stream);
+    column_sums<SumsGeometry>(ColumnSums<float>{op.sum.data(), &op.scratch[kSumsBefore * blocks * op.channels], blocks,
+                                                op.channels, blocks, op.accumulate}, stream);
 }
 
 template void layernorm_forward(const LayerNormForward<float>&, StreamRef);

@@ -4,6 +4,7 @@
 // `Lanes` threads share a row: 1 on a CPU, where sums need no shuffles and loops over the pack vectorise, 32 on a GPU
 // (a warp). Each lane re-reads only values that it wrote itself, so no barrier is needed.
 #pragma once
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/layernorm.h"
@@ -23,7 +24,7 @@ __global__ void layernorm_forward_loop_kernel(Op op, int rows_per_block) {
     const int lane = threadIdx.x % Lanes, row_in_block = threadIdx.x / Lanes, rows_at_once = blockDim.x / Lanes;
     const int packs = op.channels / Pack::size;
     const int first_row = blockIdx.x * rows_per_block;
-    const int end_row = first_row + rows_per_block < op.rows ? first_row + rows_per_block : op.rows;
+    const int end_row = std::min(first_row + rows_per_block, op.rows);
 
     for (int row = first_row + row_in_block; row < end_row; row += rows_at_once) {
         const std::size_t first = std::size_t(row) * op.channels;
@@ -90,7 +91,7 @@ __global__ void layernorm_backward_loop_kernel(LayerNormBackward<T> op, int rows
         }
 
     const int first_row = blockIdx.x * rows_per_block;
-    const int end_row = first_row + rows_per_block < op.rows ? first_row + rows_per_block : op.rows;
+    const int end_row = std::min(first_row + rows_per_block, op.rows);
     for (int row = first_row; row < end_row; ++row) {
         const std::size_t first = std::size_t(row) * channels;
         const float mean = op.mean[row], rstd = op.rstd[row];

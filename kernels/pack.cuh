@@ -50,4 +50,18 @@ __device__ void store(T* address, const Pack<T, Bytes>& pack) {
     *reinterpret_cast<Pack<T, Bytes>*>(address) = pack;
 }
 
+// A CPU's pack of a row if the channels are a multiple of it: the same number of elements for every type, because g++
+// vectorises a loop of 32 but unrolls one of 16 first and then adds single floats (LayerNorm forward, 1024 x 768 fp32,
+// one core: 0.18 ms with 128 bytes, 0.34 with 64).
+inline constexpr int kCpuPackElements = 32;
+
+// Calls launch.template operator()<Lanes, PackBytes>() with the threads that share a row and the bytes of a pack: a
+// warp on a GPU, one thread on a CPU. A build instantiates only its own geometry.
+template <class T, class Launch>
+void with_row_packs(int channels, Launch&& launch) {
+    if constexpr (simt::gpu_geometry) launch.template operator()<32, kGpuPackBytes>();
+    else if (channels % kCpuPackElements == 0) launch.template operator()<1, kCpuPackElements * int(sizeof(T))>();
+    else launch.template operator()<1, 16>();
+}
+
 }  // namespace kernels

@@ -5,6 +5,8 @@
 //
 // Sums in float. Their order depends only on `count` and the geometry, never on the scheduling of blocks or threads.
 #pragma once
+#include <algorithm>
+
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 
@@ -15,18 +17,33 @@ namespace kernels {
 template <int Lanes_, int Teams_, int PackBytes_>
 struct RowSumGeometry {
     static constexpr int lanes = Lanes_, teams = Teams_, pack_bytes = PackBytes_, threads = Lanes_ * Teams_;
+    // Packs of a slice; on a CPU 1 KiB. Whole rows were up to 10 % faster on one core (embedding gradient), but would
+    // leave all rows of a frequent token to a single core.
+    static constexpr int slice_packs = threads > 1 ? lanes : 1024 / PackBytes_;
 };
 
-// A CPU's pack if channels is a multiple of it: the same number of elements for every type, because g++ vectorises a
-// loop of 32 but unrolls one of 16 first and then adds single floats (LayerNorm forward, 1024 x 768 fp32, one core:
-// 0.18 ms with 128 bytes, 0.34 with 64).
-inline constexpr int kCpuPackElements = 32;
-template <class T> inline constexpr int kCpuRowPackBytes = kCpuPackElements * sizeof(T);
+// Calls launch.template operator()<Geometry>() with GpuGeometry, or on a CPU with one thread.
+template <class T, class GpuGeometry, class Launch>
+void with_row_sum_geometry(int channels, Launch&& launch) {
+    with_row_packs<T>(channels, [&]<int Lanes, int PackBytes>() {
+        if constexpr (Lanes > 1) launch.template operator()<GpuGeometry>();
+        else launch.template operator()<RowSumGeometry<1, 1, PackBytes>>();
+    });
+}
 
 // Packs first .. end - 1 of every row; with more than one lane, at most `lanes` packs.
 struct Slice {
     int first, end;
 };
+template <class Geometry, class T>
+__device__ Slice slice_of(int channels, int slice, int slice_packs = Geometry::slice_packs) {
+    const int packs = channels / (Geometry::pack_bytes / int(sizeof(T))), first = slice * slice_packs;
+    return {first, std::min(first + slice_packs, packs)};
+}
+template <class Geometry, class T>
+int count_slices(int channels, int slice_packs = Geometry::slice_packs) {
+    return ceil_div(channels / (Geometry::pack_bytes / int(sizeof(T))), slice_packs);
+}
 
 template <int PackBytes, class T>
 __device__ void add_pack(Partial<PackBytes / sizeof(T)>& sum, const T* address) {
@@ -109,57 +126,40 @@ __device__ void block_row_sum(float* out, const T* in, int channels, Slice slice
     }
 }
 
-// Column sums of a matrix in chunks of rows; out: (chunks, channels), one row per chunk.
+// Column sums of a matrix in chunks of rows, and of a second one that follows it, if any.
 template <class T>
 struct ColumnSums {
-    float* out;
+    float* out;  // (chunks, channels)
     const T* in;
-    int rows, channels, rows_per_chunk, slices, packs_per_slice;
+    int rows, channels, rows_per_chunk;  // the last chunk may be shorter; one chunk: `rows` or more
     bool accumulate;
+    float* second_out = nullptr;
 };
 
+// blockIdx.y selects the matrix.
 template <class Geometry, class T>
-__global__ void column_sums_kernel(ColumnSums<T> op) {
-    const int slice = int(blockIdx.x) % op.slices, chunk = int(blockIdx.x) / op.slices;
-    const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T)));
-    const int first = slice * op.packs_per_slice,
-              end = first + op.packs_per_slice < packs ? first + op.packs_per_slice : packs;
-    const int first_row = chunk * op.rows_per_chunk;
-    const int count = op.rows - first_row < op.rows_per_chunk ? op.rows - first_row : op.rows_per_chunk;
-    block_row_sum<Geometry>(op.out + std::size_t(chunk) * op.channels, op.in, op.channels, Slice{first, end}, count,
+__global__ void column_sums_kernel(ColumnSums<T> op, int slices, int slice_packs) {
+    const int slice = int(blockIdx.x) % slices, chunk = int(blockIdx.x) / slices;
+    const int first_row = chunk * op.rows_per_chunk, count = std::min(op.rows - first_row, op.rows_per_chunk);
+    float* const out = blockIdx.y == 0 ? op.out : op.second_out;
+    block_row_sum<Geometry>(out + std::size_t(chunk) * op.channels,
+                            op.in + std::size_t(blockIdx.y) * op.rows * op.channels, op.channels,
+                            slice_of<Geometry, T>(op.channels, slice, slice_packs), count,
                             [first_row](int i) { return first_row + i; }, op.accumulate);
 }
 
-template <class Geometry, class T>
-void launch_column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, int packs_per_slice,
-                        bool accumulate, StreamRef stream) {
-    const int packs = channels / (Geometry::pack_bytes / int(sizeof(T)));
-    const int slices = ceil_div(packs, packs_per_slice),
-              chunks = ceil_div(rows, rows_per_chunk);
-    simt::launch<column_sums_kernel<Geometry, T>>({.grid = unsigned(slices) * chunks, .block = Geometry::threads,
-                                                   .stream = stream},
-                                                  ColumnSums<T>{out, in, rows, channels, rows_per_chunk, slices,
-                                                                packs_per_slice, accumulate});
-}
-
-// out[chunk, c] (+)= sum over the rows of that chunk of in[row, c]; the last chunk may be shorter. If rows_per_chunk >=
-// rows, out has one row. Eight warps per block on a GPU: not measured yet. With several chunks a CPU's thread processes
-// whole rows, with one chunk slices of 1 KiB.
-template <class T>
-void column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, bool accumulate,
-                 StreamRef stream) {
-    if constexpr (simt::gpu_geometry)
-        launch_column_sums<RowSumGeometry<32, 8, kGpuPackBytes>>(out, in, rows, channels, rows_per_chunk, 32,
-                                                                 accumulate, stream);
-    else {
-        const int slice_bytes = rows_per_chunk < rows ? channels * int(sizeof(T)) : 1024;
-        if (channels % kCpuPackElements == 0)
-            launch_column_sums<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(
-                out, in, rows, channels, rows_per_chunk, slice_bytes / kCpuRowPackBytes<T>, accumulate, stream);
-        else
-            launch_column_sums<RowSumGeometry<1, 1, 16>>(out, in, rows, channels, rows_per_chunk, slice_bytes / 16,
-                                                         accumulate, stream);
-    }
+// Eight warps per block on a GPU: not measured yet. With several chunks a CPU's thread processes whole rows.
+template <class GpuGeometry = RowSumGeometry<32, 8, kGpuPackBytes>, class T>
+void column_sums(const ColumnSums<T>& op, StreamRef stream) {
+    with_row_sum_geometry<T, GpuGeometry>(op.channels, [&]<class Geometry>() {
+        const int chunks = ceil_div(op.rows, op.rows_per_chunk);
+        const int slice_packs = Geometry::threads == 1 && chunks > 1
+                                    ? op.channels * int(sizeof(T)) / Geometry::pack_bytes : Geometry::slice_packs;
+        const int slices = count_slices<Geometry, T>(op.channels, slice_packs);
+        simt::launch<column_sums_kernel<Geometry, T>>(
+            {.grid = {unsigned(slices * chunks), op.second_out ? 2u : 1u}, .block = Geometry::threads,
+             .stream = stream}, op, slices, slice_packs);
+    });
 }
 
 }  // namespace kernels

@@ -5,6 +5,8 @@
 // processor prefetches. The rows themselves come from the caches.
 #include "kernels/matmul/few_rows.h"
 
+#include <algorithm>
+
 #include "kernels/gelu.h"
 #include "kernels/matmul/check.h"
 #include "kernels/reduce.cuh"
@@ -45,8 +47,7 @@ __global__ void __launch_bounds__(G::warps* G::lanes, 4)
 few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
     const int lane = threadIdx.x % G::lanes, warp = threadIdx.x / G::lanes;
     const int packs = op.in_channels / G::pack_size;
-    const int end = (int(blockIdx.x) + 1) * outputs_per_block < op.out_channels
-                        ? (int(blockIdx.x) + 1) * outputs_per_block : op.out_channels;
+    const int end = std::min((int(blockIdx.x) + 1) * outputs_per_block, op.out_channels);
     // The number of outputs is a multiple of G::outputs, so a warp has all of its outputs or none.
     for (int first = int(blockIdx.x) * outputs_per_block + warp * G::outputs; first < end;
          first += G::warps * G::outputs) {
@@ -97,25 +98,6 @@ void launch_few_rows(const LinearForward<T>& op, StreamRef stream) {
                                         outputs_per_block);
 }
 
-template <class T, int Lanes, int PackBytes>
-void launch_for_rows(const LinearForward<T>& op, StreamRef stream) {
-    static_assert(kFewRows == 4);
-    if (op.rows == 1) launch_few_rows<T, 1, Lanes, PackBytes>(op, stream);
-    else if (op.rows == 2) launch_few_rows<T, 2, Lanes, PackBytes>(op, stream);
-    else if (op.rows == 3) launch_few_rows<T, 3, Lanes, PackBytes>(op, stream);
-    else launch_few_rows<T, 4, Lanes, PackBytes>(op, stream);
-}
-
-// A template, so that a build instantiates only the kernels of its geometry.
-template <class T, bool GpuGeometry = simt::gpu_geometry>
-void launch_rows(const LinearForward<T>& op, StreamRef stream) {
-    constexpr int kCpuPackElements = 32;  // as in row_sum.cuh
-    if constexpr (GpuGeometry) launch_for_rows<T, 32, kGpuPackBytes>(op, stream);
-    else if (op.in_channels % kCpuPackElements == 0)
-        launch_for_rows<T, 1, kCpuPackElements * int(sizeof(T))>(op, stream);
-    else launch_for_rows<T, 1, 16>(op, stream);
-}
-
 }  // namespace
 
 template <class T>
@@ -124,7 +106,13 @@ void few_rows_forward(const LinearForward<T>& op, StreamRef stream) {
     require(op.rows <= kFewRows, "rows of a product of few rows", op.rows, "1 to 4", "call Matmul::forward()");
     LinearForward<T> product = op;
     if (!op.pre.empty()) product.out = op.pre;
-    launch_rows(product, stream);
+    with_row_packs<T>(op.in_channels, [&]<int Lanes, int PackBytes>() {
+        static_assert(kFewRows == 4);
+        if (op.rows == 1) launch_few_rows<T, 1, Lanes, PackBytes>(product, stream);
+        else if (op.rows == 2) launch_few_rows<T, 2, Lanes, PackBytes>(product, stream);
+        else if (op.rows == 3) launch_few_rows<T, 3, Lanes, PackBytes>(product, stream);
+        else launch_few_rows<T, 4, Lanes, PackBytes>(product, stream);
+    });
     if (op.pre.empty()) return;
     const std::size_t elements = std::size_t(op.rows) * op.out_channels;
     gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);
