@@ -27,36 +27,32 @@ private:
 // A point in a stream.
 class Event {
 public:
-    Event();
+    Event() : Event(false) {}
+    explicit Event(bool timed);  // timed: for seconds_since()
     ~Event();
-    Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)), seconds_(other.seconds_) {}
     Event& operator=(Event&&) = delete;
     void record(StreamRef stream);  // captures all work enqueued so far
     bool is_done() const;           // whether the stream has passed the point; true before the first record
     void sync() const;              // waits until is_done()
+    double seconds_since(const Event& earlier) const;  // of the same stream, both timed; waits until is_done()
     void* handle() const { return event_; }  // cudaEvent_t, or nullptr on a CPU
 
 private:
     void* event_ = nullptr;
+    double seconds_ = 0;  // on a CPU, the time of record()
 };
 
 // Two points in a stream and the time between them.
 class Timer {
 public:
-    Timer();
-    ~Timer();
-    Timer(const Timer&) = delete;
-    void start(StreamRef stream);
-    void stop(StreamRef stream);
-    bool is_done() const;    // whether the stream has passed both
-    double seconds() const;  // from start to stop; waits until the stream has passed both
+    void start(StreamRef stream) { start_.record(stream); }
+    void stop(StreamRef stream) { stop_.record(stream); }
+    bool is_done() const { return stop_.is_done(); }                // whether the stream has passed both
+    double seconds() const { return stop_.seconds_since(start_); }  // waits until the stream has passed both
 
 private:
-    struct Events {
-        void *start = nullptr, *stop = nullptr;
-    };
-    Events events_;  // cudaEvent_t; not used on a CPU
-    double start_seconds_ = 0, stop_seconds_ = 0;
+    Event start_{true}, stop_{true};
 };
 
 // Waits for all work enqueued so far.

@@ -8,12 +8,7 @@
 namespace device {
 namespace {
 
-bool passed(void* event) {
-    const auto status = cudaEventQuery(static_cast<cudaEvent_t>(event));
-    if (status == cudaErrorNotReady) return false;
-    throw_fault(fault_of(status), "cudaEventQuery()", __FILE__, __LINE__);
-    return true;
-}
+cudaEvent_t event_of(const Event& event) { return static_cast<cudaEvent_t>(event.handle()); }
 
 }  // namespace
 
@@ -23,43 +18,30 @@ Stream::~Stream() {
 }
 void Stream::sync() const { device::sync(stream_); }
 
-Event::Event() {
+Event::Event(bool timed) {
     cudaEvent_t event = nullptr;
-    CHECKED(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECKED(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
     event_ = event;
 }
 Event::~Event() {
-    if (event_) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
+    if (event_) cudaEventDestroy(event_of(*this));
 }
-void Event::record(StreamRef stream) { CHECKED(cudaEventRecord(static_cast<cudaEvent_t>(event_), stream)); }
-bool Event::is_done() const { return passed(event_); }
-void Event::sync() const { CHECKED(cudaEventSynchronize(static_cast<cudaEvent_t>(event_))); }
-
-Timer::Timer() {
-    cudaEvent_t start = nullptr, stop = nullptr;
-    CHECKED(cudaEventCreate(&start));
-    events_.start = start;
-    CHECKED(cudaEventCreate(&stop));
-    events_.stop = stop;
+void Event::record(StreamRef stream) { CHECKED(cudaEventRecord(event_of(*this), stream)); }
+bool Event::is_done() const {
+    const auto status = cudaEventQuery(event_of(*this));
+    if (status == cudaErrorNotReady) return false;
+    throw_fault(fault_of(status), "cudaEventQuery()", __FILE__, __LINE__);
+    return true;
 }
-Timer::~Timer() {
-    if (events_.start) cudaEventDestroy(static_cast<cudaEvent_t>(events_.start));
-    if (events_.stop) cudaEventDestroy(static_cast<cudaEvent_t>(events_.stop));
-}
-void Timer::start(StreamRef stream) { CHECKED(cudaEventRecord(static_cast<cudaEvent_t>(events_.start), stream)); }
-void Timer::stop(StreamRef stream) { CHECKED(cudaEventRecord(static_cast<cudaEvent_t>(events_.stop), stream)); }
-bool Timer::is_done() const { return passed(events_.stop); }
-double Timer::seconds() const {
-    CHECKED(cudaEventSynchronize(static_cast<cudaEvent_t>(events_.stop)));
+void Event::sync() const { CHECKED(cudaEventSynchronize(event_of(*this))); }
+double Event::seconds_since(const Event& earlier) const {
+    sync();
     float milliseconds = 0;
-    CHECKED(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(events_.start),
-                                 static_cast<cudaEvent_t>(events_.stop)));
+    CHECKED(cudaEventElapsedTime(&milliseconds, event_of(earlier), event_of(*this)));
     return milliseconds * 1e-3;
 }
 
-void wait(StreamRef stream, const Event& event) {
-    CHECKED(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event.handle()), 0));
-}
+void wait(StreamRef stream, const Event& event) { CHECKED(cudaStreamWaitEvent(stream, event_of(event), 0)); }
 void call_on_host(StreamRef stream, std::function<void()> work) {
     auto call = std::make_unique<std::function<void()>>(std::move(work));
     const auto run = [](void* argument) {
