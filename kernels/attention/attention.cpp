@@ -6,8 +6,9 @@
 #include <type_traits>
 
 #include "kernels/attention/attention_cudnn.h"
-#include "kernels/attention/implementations.h"
 #include "kernels/attention/check.h"
+#include "kernels/attention/flash.h"
+#include "kernels/attention/implementations.h"
 #include "kernels/attention/probe.h"
 #include "kernels/tuning/tuned_algorithms.h"
 #include "kernels/tuning/timing.h"
@@ -28,18 +29,11 @@ std::string name_of(AttentionMethod method) {
     fail("--attention", '"' + name_of(asked) + '"', expected, hint);
 }
 
-bool flash_takes(const AttentionBuild& build, int head_size) {
-    return build.flash_supports && build.flash_supports(head_size);
-}
-
-std::string flash_head_sizes(const AttentionBuild& build) {
-    std::string list;
-    for (int size = 1; size <= 256; ++size)
-        if (flash_takes(build, size)) list += (list.empty() ? "" : ", ") + std::to_string(size);
-    return list;
-}
-
 }  // namespace
+
+bool AttentionBuild::flash_takes(int head_size) const {
+    return std::ranges::find(flash_head_sizes, head_size) != flash_head_sizes.end();
+}
 
 std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype,
                                                   int head_size) {
@@ -47,11 +41,11 @@ std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const A
     if (asked == automatic) {
         std::vector<AttentionMethod> candidates;
         if (build.cudnn && dtype == DType::bf16) candidates.push_back(cudnn);
-        if (flash_takes(build, head_size) && dtype == DType::bf16) candidates.push_back(flash);
+        if (build.flash_takes(head_size) && dtype == DType::bf16) candidates.push_back(flash);
         candidates.push_back(plain);
         return candidates;
     }
-    if (!build.choice)
+    if (!build.choice())
         refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain),
                "omit the flag; on a GPU build with make DEVICE=cuda");
     if (asked == cudnn && !build.cudnn)
@@ -59,11 +53,14 @@ std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const A
                "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
     if (asked != plain && dtype != DType::bf16)
         refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "set --dtype bf16");
-    if (asked == flash && !flash_takes(build, head_size))
+    if (asked == flash && !build.flash_takes(head_size)) {
+        std::string sizes;
+        for (const int size : build.flash_head_sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
         refuse(asked,
                "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash supports " +
-                   flash_head_sizes(build),
+                   sizes,
                "omit the flag, or choose another number of heads");
+    }
     return {asked};
 }
 
@@ -182,7 +179,7 @@ struct Attention::State {
     void forward(AttentionMethod method, const AttentionForward<T>& op, StreamRef stream) {
         if constexpr (std::is_same_v<T, bf16>) {
             if (method == AttentionMethod::cudnn) return check_attention(op), cudnn.forward(op, stream);
-            if (method == AttentionMethod::flash) return build.flash_forward(op, stream);
+            if (method == AttentionMethod::flash) return flash_attention_forward(op, stream);
         }
         attention_forward(op, stream);
     }
@@ -191,7 +188,7 @@ struct Attention::State {
         if constexpr (std::is_same_v<T, bf16>) {
             if (method == AttentionMethod::cudnn)
                 return check_attention(op), cudnn.backward(op, backward_pass(deterministic), stream);
-            if (method == AttentionMethod::flash) return build.flash_backward(op, stream);
+            if (method == AttentionMethod::flash) return flash_attention_backward(op, stream);
         }
         attention_backward(op, stream);
     }
@@ -265,7 +262,7 @@ std::string Attention::describe(const AttentionProblem& problem) const {
                                                                : std::string(state_->build.plain);
     if (plan.method == AttentionMethod::cudnn && problem.backward)
         text += plan.deterministic ? ", deterministic" : ", not deterministic";
-    if (state_->build.choice && state_->settings.method == AttentionMethod::automatic) text += ", selected by auto";
+    if (state_->build.choice() && state_->settings.method == AttentionMethod::automatic) text += ", selected by auto";
     if (!plan.times.empty()) text += " (" + plan.times + ")";
     return plan.why_not_cudnn.empty() ? text : text + "; not cuDNN: " + plan.why_not_cudnn;
 }

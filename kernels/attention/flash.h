@@ -16,11 +16,10 @@
 
 namespace kernels {
 
-// 64, 80, 96 and 128. The other functions throw Error for an unsupported head size, and under the conditions of
-// attention.h.
-bool flash_attention_supports(int head_size);
+inline constexpr int kFlashHeadSizes[] = {64, 80, 96, 128};
 
-// Both enqueue on `stream`; outputs are ready when the stream has passed this point.
+// Both enqueue on `stream`; outputs are ready when the stream has passed this point. Both throw Error for another head
+// size, under the conditions of attention.h, and in a CPU build.
 void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream);
 void flash_attention_backward(const AttentionBackward<bf16>& op, StreamRef stream);
 

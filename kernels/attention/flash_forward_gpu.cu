@@ -110,8 +110,6 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
 
 }  // namespace
 
-bool flash_attention_supports(int head_size) { return tiles_for(head_size).head_size > 0; }
-
 void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream) {
     check_attention(op);
     with_head_size(op.head_size, [&]<int HeadSize>() {

@@ -1,6 +1,7 @@
 // implementations.h - the attention implementations of a build: implementations_gpu.cpp (cuda, fibers) |
 // implementations_cpu.cpp
 #pragma once
+#include <span>
 #include <vector>
 
 #include "kernels/attention/attention.h"
@@ -9,11 +10,11 @@ namespace kernels {
 
 struct AttentionBuild {
     std::string_view plain;  // name of attention_forward and attention_backward for the log
-    bool choice;             // false: plain is the only implementation
     bool cudnn;
-    bool (*flash_supports)(int head_size);
-    void (*flash_forward)(const AttentionForward<bf16>& op, StreamRef stream);
-    void (*flash_backward)(const AttentionBackward<bf16>& op, StreamRef stream);
+    std::span<const int> flash_head_sizes;  // those that flash.h supports; empty: the build has no flash attention
+    // false: plain is the only implementation
+    bool choice() const { return cudnn || !flash_head_sizes.empty(); }
+    bool flash_takes(int head_size) const;
 };
 AttentionBuild attention_build();
 

@@ -6,9 +6,7 @@
 namespace kernels {
 
 AttentionBuild attention_build() {
-    return {.plain = "plain", .choice = true, .cudnn = !cudnn_version().empty(),
-            .flash_supports = flash_attention_supports, .flash_forward = flash_attention_forward,
-            .flash_backward = flash_attention_backward};
+    return {.plain = "plain", .cudnn = !cudnn_version().empty(), .flash_head_sizes = kFlashHeadSizes};
 }
 
 }  // namespace kernels

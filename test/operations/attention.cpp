@@ -147,7 +147,7 @@ template <class T>
 bool can(kernels::AttentionMethod method, const Shape& s) {
     if (sizeof(T) != sizeof(bf16)) return false;
     const kernels::AttentionBuild build = kernels::attention_build();
-    if (method == kernels::AttentionMethod::flash) return build.flash_supports && build.flash_supports(s[2]);
+    if (method == kernels::AttentionMethod::flash) return build.flash_takes(s[2]);
     return build.cudnn;
 }
 

@@ -17,11 +17,10 @@ namespace {
 
 using enum AttentionMethod;
 
-bool supports_64_and_80(int head_size) { return head_size == 64 || head_size == 80; }
-const AttentionBuild kEverything{.plain = "plain", .choice = true, .cudnn = true, .flash_supports = supports_64_and_80};
-const AttentionBuild kWithoutCudnn{.plain = "plain", .choice = true, .cudnn = false,
-                                   .flash_supports = supports_64_and_80};
-const AttentionBuild kCpu{.plain = "tiled on the CPU", .choice = false};
+constexpr int kSizes[] = {64, 80};
+const AttentionBuild kEverything{.plain = "plain", .cudnn = true, .flash_head_sizes = kSizes};
+const AttentionBuild kWithoutCudnn{.plain = "plain", .cudnn = false, .flash_head_sizes = kSizes};
+const AttentionBuild kCpu{.plain = "tiled on the CPU", .cudnn = false, .flash_head_sizes = {}};
 
 std::string refusal(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size) {
     return test::error_of([&] { attention_candidates(asked, build, dtype, head_size); }, Blame::input);
@@ -83,7 +82,7 @@ TEST_CASE("auto selects the fastest method, and then the stored one", "[attentio
     attention.choose({DType::fp32, problem.shape, true}, nullptr);
     CHECK(count(tuned.known) == 0);  // plain attention only
     attention.choose(problem, nullptr);
-    if (!build.choice) {
+    if (!build.choice()) {
         CHECK(count(tuned.known) == 0);
         CHECK(attention.describe(problem) == "tiled on the CPU");
         return;
@@ -128,7 +127,7 @@ TEST_CASE("the description names the selected method", "[attention][attention_ch
     const Attention attention;
     const std::string fp32 = attention.describe({DType::fp32, {2, 64, 2, 64}, true});
     CHECK(attention.plan({DType::fp32, {2, 64, 2, 64}, true}).workspace_bytes == 0);
-    if (!build.choice) {
+    if (!build.choice()) {
         CHECK(fp32 == "tiled on the CPU");
         CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "tiled on the CPU");
         return;

@@ -2,6 +2,7 @@
 // roundings to bf16 cause in otherwise exact arithmetic
 #include "kernels/attention/flash.h"
 
+#include "kernels/attention/implementations.h"
 #include "kernels/device/memory.h"
 #include "test/support/attention_reference.h"
 #include "test/support/scratch_folder.h"
@@ -91,7 +92,7 @@ TEST_CASE("flash attention is as close to fp64 as its roundings allow, at every 
 // Three tiles are the minimum with which a buffer is reused.
 TEST_CASE("flash attention is as close to fp64 as its roundings allow, at every head size", "[attention]") {
     const int head_size = GENERATE(64, 80, 96, 128), seq_len = GENERATE(1, 65, 129);
-    REQUIRE(kernels::flash_attention_supports(head_size));
+    REQUIRE(kernels::attention_build().flash_takes(head_size));
     check(FlashRun({1, 2, head_size, seq_len}, 400 + head_size + seq_len));
 }
 
@@ -123,7 +124,7 @@ TEST_CASE("flash attention of earlier positions does not depend on later ones", 
 
 TEST_CASE("flash attention rejects invalid inputs", "[attention]") {
     for (int head_size : {-64, 0, 8, 32, 48, 72, 112, 127, 256})
-        CHECK_FALSE(kernels::flash_attention_supports(head_size));
+        CHECK_FALSE(kernels::attention_build().flash_takes(head_size));
     const std::size_t rows = 2, elements = rows * 80;
     const device::Array<bf16> qkv(3 * elements), dqkv(3 * elements), dout(elements), out(elements);
     const device::Array<float> logsumexp(rows), delta(rows);
