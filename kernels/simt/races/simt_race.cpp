@@ -2,9 +2,12 @@
 // access
 #include "kernels/simt/races/simt_race.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -13,12 +16,47 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "kernels/simt/races/simt_race_place.h"
 #include "kernels/simt/simt_host.h"
 #include "kernels/simt/simt_report.h"
 
 namespace simt::races {
 namespace {
+
+// Offset from the start of the program in memory: 32 bits instead of 64.
+std::uint32_t code_offset(const void* code) {
+    extern char program_begin[] asm("__executable_start");
+    return std::uint32_t(static_cast<const char*>(code) - program_begin);
+}
+
+std::string output_of(const std::string& command) {
+    struct Close { void operator()(FILE* pipe) const { pclose(pipe); } };
+    const std::unique_ptr<FILE, Close> pipe(popen(command.c_str(), "r"));
+    std::string output;
+    std::array<char, 4096> chunk;
+    for (std::size_t count; pipe && (count = std::fread(chunk.data(), 1, chunk.size(), pipe.get())) > 0;)
+        output.append(chunk.data(), count);
+    return output;
+}
+
+// The source line of the instruction before `offset`: "kernels/reduce.cuh:43, called at kernels/classifier.cu:80", with
+// the callers of inlined functions, but not the executor itself. Without binutils' addr2line: the offset.
+std::string source_location(std::uint32_t offset) {
+    std::ostringstream command;
+    command << "addr2line -i -e /proc/" << getpid() << "/exe 0x" << std::hex << offset - 1 << " 2>/dev/null";
+    std::istringstream frames(output_of(command.str()));
+    std::string location;
+    for (std::string frame; std::getline(frames, frame);) {
+        while (frame.starts_with("./")) frame.erase(0, 2);
+        frame = frame.substr(0, frame.find(' '));  // "(discriminator 2)"
+        // skip frames of libraries and of the executor
+        if (frame.starts_with('/') || frame.starts_with('?') || frame.starts_with("kernels/simt/")) continue;
+        location += (location.empty() ? "" : ", called at ") + frame;
+    }
+    if (!location.empty()) return location;
+    std::ostringstream unknown;
+    unknown << "instruction 0x" << std::hex << offset;
+    return unknown.str();
+}
 
 struct Record {
     // code: offset of the instruction after the access from the start of the program in memory
@@ -150,7 +188,7 @@ private:
     void report(const void* address, std::size_t bytes, Access access, const Record& now, const Record& other,
                 Access other_access) const {
         static constexpr const char *kDoes[] = {"reads", "writes"}, *kDid[] = {"read", "wrote"};
-        const auto [here, there] = source_locations(now.code, other.code);
+        const std::string here = source_location(now.code), there = source_location(other.code);
         const std::string shared = running.shared.describe(address);
         std::ostringstream text;
         text << describe_block() << ": a race: thread " << now.thread << ' ' << kDoes[int(access)] << ' ' << bytes
