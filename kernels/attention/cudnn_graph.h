@@ -15,26 +15,23 @@ namespace kernels::cudnn_graph {
 
 namespace fe = cudnn_frontend;
 
-inline std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& graph, CudnnOperand operand,
-                                                            const AttentionShape& shape) {
+// Sets layout and unique id of an operand.
+inline fe::graph::Tensor_attributes& set_operand(fe::graph::Tensor_attributes& attributes, CudnnOperand operand,
+                                                 const AttentionShape& shape) {
     const CudnnLayout layout = cudnn_layout(operand, shape);
-    auto attributes = fe::graph::Tensor_attributes()
-                          .set_uid(std::int64_t(operand))
-                          .set_dim({layout.dimensions.begin(), layout.dimensions.end()})
-                          .set_stride({layout.strides.begin(), layout.strides.end()});
     if (operand == CudnnOperand::stats) attributes.set_data_type(fe::DataType_t::FLOAT);
-    return graph.tensor(attributes);
-}
-
-// Layout and unique id of an operand.
-inline void output(const std::shared_ptr<fe::graph::Tensor_attributes>& result, CudnnOperand operand,
-                   const AttentionShape& shape) {
-    const CudnnLayout layout = cudnn_layout(operand, shape);
-    result->set_output(true)
-        .set_uid(std::int64_t(operand))
+    return attributes.set_uid(std::int64_t(operand))
         .set_dim({layout.dimensions.begin(), layout.dimensions.end()})
         .set_stride({layout.strides.begin(), layout.strides.end()});
-    if (operand == CudnnOperand::stats) result->set_data_type(fe::DataType_t::FLOAT);
+}
+inline std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& graph, CudnnOperand operand,
+                                                            const AttentionShape& shape) {
+    fe::graph::Tensor_attributes attributes;
+    return graph.tensor(set_operand(attributes, operand, shape));
+}
+inline void output(const std::shared_ptr<fe::graph::Tensor_attributes>& result, CudnnOperand operand,
+                   const AttentionShape& shape) {
+    set_operand(*result, operand, shape).set_output(true);
 }
 
 inline void describe_forward(fe::graph::Graph& graph, const AttentionShape& shape) {

@@ -106,34 +106,22 @@ struct DecodeResult {
     }
 };
 
-// Batch element, head and new position of a row; rows are numbered in the order of `out`.
-template <class T>
-struct DecodeRow {
-    int row, head, batch, position;
-    __device__ DecodeRow(const DecodeAttention<T>& op, int number)
-        : row(number),
-          head(number % op.heads),
-          batch(number / op.heads / op.count),
-          position(number / op.heads % op.count) {}
-};
-
 // With four blocks per multiprocessor there are enough registers for all loads.
 template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 4)
 decode_attention_kernel(DecodeAttention<T> op, KeySplits splits, float scale) {
-    const DecodeRow<T> row(op, int(blockIdx.x) / splits.count);
-    const int split = int(blockIdx.x) % splits.count, row_keys = op.first + row.position + 1;
-    const int first_key = split * splits.keys,
-              end_key = first_key + splits.keys < row_keys ? first_key + splits.keys : row_keys;
+    // Rows are numbered in the order of `out`.
+    const int row = int(blockIdx.x) / splits.count, split = int(blockIdx.x) % splits.count;
+    const int head = row % op.heads, batch = row / op.heads / op.count, position = row / op.heads % op.count;
+    const int first_key = split * splits.keys, end_key = std::min(first_key + splits.keys, op.first + position + 1);
     const int team = threadIdx.x / G::lanes, lane = threadIdx.x % G::lanes;
     const int lane_packs = op.head_size / G::pack_size;  // packs of a key, over all lanes
     const int packs = G::exact ? G::packs : (G::lanes == 1 ? lane_packs : G::packs);
     const auto has = [=](int p) { return G::exact || lane + p * G::lanes < lane_packs; };
-    const std::size_t cache = (std::size_t(row.batch) * op.heads + row.head) * op.capacity * op.head_size;
+    const std::size_t cache = (std::size_t(batch) * op.heads + head) * op.capacity * op.head_size;
 
     float query[G::packs][G::pack_size] = {};
-    const T* queries = &op.qkv[((std::size_t(row.batch) * op.count + row.position) * 3 * op.heads + row.head) *
-                               op.head_size];
+    const T* queries = &op.qkv[((std::size_t(batch) * op.count + position) * 3 * op.heads + head) * op.head_size];
     UNROLLED for (int p = 0; p < packs; ++p) {
         if (!has(p)) continue;
         const auto& pack = load<G::pack_bytes>(queries + (lane + p * G::lanes) * G::pack_size);
@@ -173,10 +161,10 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplits splits, float scale) {
         }
     }
 
-    const std::size_t block = std::size_t(row.row) * splits.count + split;
+    const std::size_t block = std::size_t(row) * splits.count + split;
     float* const scratch = op.scratch.data();
     const DecodeResult<T> result{
-        &op.out[std::size_t(row.row) * op.head_size], scratch + block * op.head_size,
+        &op.out[std::size_t(row) * op.head_size], scratch + block * op.head_size,
         scratch + std::size_t(gridDim.x) * op.head_size + block * kStatistics, splits.count == 1};
     if constexpr (G::lanes == 1) {
         for (int p = 0; p < packs; ++p)
