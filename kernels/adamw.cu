@@ -13,26 +13,22 @@ namespace {
 
 constexpr int kAdamWMultiple = 16;
 
-// A thread loads and stores kAdamWSize adjacent elements at a time (on a GPU 16 bytes of each array), and a block
-// processes one tile of kAdamWTile. The GPU values are not measured yet.
-constexpr int kAdamWThreads = simt::gpu_geometry ? 256 : 1, kAdamWSize = simt::gpu_geometry ? 4 : 16,
-              kAdamWTile = simt::gpu_geometry ? 4096 : 16384;
-static_assert(kAdamWMultiple % kAdamWSize == 0 && kAdamWTile % (kAdamWThreads * kAdamWSize) == 0);
-constexpr int kBytes = kAdamWSize * sizeof(float);
-using Floats = Pack<float, kBytes>;
+// The elements of a block; the GPU's value is not measured yet.
+constexpr int kAdamWTile = simt::gpu_geometry ? 4096 : 16384;
+static_assert(kAdamWMultiple % kOptimizerSize == 0 && kAdamWTile % kOptimizerStride == 0);
 
-// The packs of this thread start at begin, begin + kAdamWThreads * kAdamWSize, ... below end.
+// The packs of this thread start at begin, begin + kOptimizerStride, ... below end.
 struct ThreadRange {
     std::int64_t begin, end;
 };
 __device__ inline ThreadRange thread_range(std::int64_t elements) {
     const std::int64_t tile = std::int64_t(blockIdx.x) * kAdamWTile;
-    return {tile + threadIdx.x * kAdamWSize, tile + kAdamWTile < elements ? tile + kAdamWTile : elements};
+    return {tile + threadIdx.x * kOptimizerSize, std::min(tile + kAdamWTile, elements)};
 }
 
 // Segments end at multiples of 16, hence never within a pack.
 template <class T, bool Stochastic, bool Frozen>
-__global__ void __launch_bounds__(kAdamWThreads) adamw_kernel(AdamW<T> op) {
+__global__ void __launch_bounds__(kOptimizerThreads) adamw_kernel(AdamW<T> op) {
     const StepScalars& step = op.scalars[0];
     if (step.skip != kNoSkip) return;
     const float lr = step.learning_rate, grad_scale = step.grad_scale;
@@ -41,13 +37,14 @@ __global__ void __launch_bounds__(kAdamWThreads) adamw_kernel(AdamW<T> op) {
     const auto [begin, end] = thread_range(op.master.size());
     if (begin >= end) return;
     int segment = find_segment(op.segments, begin);
-    Rounder<T, Stochastic, kAdamWSize, kAdamWThreads> rounder(op.rounding, step.adam_step);
-    for (std::int64_t i = begin; i < end; i += kAdamWThreads * kAdamWSize) {
+    Rounder<T, Stochastic> rounder(op.rounding, step.adam_step);
+    for (std::int64_t i = begin; i < end; i += kOptimizerStride) {
         while (op.segments[segment].end <= i) ++segment;
         const float decay = op.segments[segment].decays ? op.weight_decay : 0.0f;
-        const Floats grad = load<kBytes>(&op.grad[i]);
-        Floats m = load<kBytes>(&op.m[i]), v = load<kBytes>(&op.v[i]), master = load<kBytes>(&op.master[i]);
-        for (int k = 0; k < kAdamWSize; ++k) {
+        const OptimizerFloats grad = load<kOptimizerBytes>(&op.grad[i]);
+        OptimizerFloats m = load<kOptimizerBytes>(&op.m[i]), v = load<kOptimizerBytes>(&op.v[i]),
+                        master = load<kOptimizerBytes>(&op.master[i]);
+        for (int k = 0; k < kOptimizerSize; ++k) {
             const float g = grad[k] * grad_scale;
             m[k] = op.beta1 * m[k] + (1.0f - op.beta1) * g;
             if constexpr (Frozen) m[k] = v[k] == 0.0f ? 0.0f : m[k];
@@ -65,16 +62,16 @@ __global__ void __launch_bounds__(kAdamWThreads) adamw_kernel(AdamW<T> op) {
 }
 
 template <bool Stochastic>
-__global__ void __launch_bounds__(kAdamWThreads) round_parameters_kernel(RoundParameters op) {
+__global__ void __launch_bounds__(kOptimizerThreads) round_parameters_kernel(RoundParameters op) {
     const auto [begin, end] = thread_range(op.master.size());
-    Rounder<bf16, Stochastic, kAdamWSize, kAdamWThreads> rounder(op.rounding, op.scalars[0].adam_step);
-    for (std::int64_t i = begin; i < end; i += kAdamWThreads * kAdamWSize)
-        store(&op.parameter[i], rounder.round(load<kBytes>(&op.master[i]).element, i));
+    Rounder<bf16, Stochastic> rounder(op.rounding, op.scalars[0].adam_step);
+    for (std::int64_t i = begin; i < end; i += kOptimizerStride)
+        store(&op.parameter[i], rounder.round(load<kOptimizerBytes>(&op.master[i]).element, i));
 }
 
 template <auto Kernel, class Op>
-void launch_tiles(const Op& op, StreamRef stream) {
-    simt::launch<Kernel>({.grid = unsigned(ceil_div(op.master.size(), kAdamWTile)), .block = kAdamWThreads,
+void launch_adamw(const Op& op, StreamRef stream) {
+    simt::launch<Kernel>({.grid = unsigned(ceil_div(op.master.size(), kAdamWTile)), .block = kOptimizerThreads,
                           .stream = stream}, op);
 }
 
@@ -95,22 +92,13 @@ void adamw(const AdamW<T>& op, StreamRef stream) {
             "size of parameter, m, v or grad",
             std::min({op.m.size(), op.v.size(), op.grad.size(), op.parameter.size()}), "at least the size of master");
     require_size("scalars", op.scalars, 1);
-    if constexpr (sizeof(T) == sizeof(float)) {
-        require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",
-                "none: they are the master weights");
-        require(static_cast<const void*>(op.parameter.data()) == op.master.data(), "parameter in fp32",
-                "an array other than master", "master itself");
-    }
+    check_rounding(op.rounding, op.parameter, op.master);
     if (elements == 0) return;
     require(!op.segments.empty(), "number of segments", op.segments.size(), "at least 1");
-    const auto launch = [&]<bool Stochastic>() {
-        if (op.frozen) launch_tiles<adamw_kernel<T, Stochastic, true>>(op, stream);
-        else launch_tiles<adamw_kernel<T, Stochastic, false>>(op, stream);
-    };
-    if constexpr (sizeof(T) != sizeof(float)) {
-        if (op.rounding.stochastic) return launch.template operator()<true>();
-    }
-    launch.template operator()<false>();
+    with_rounding<T>(op.rounding, [&]<bool Stochastic>() {
+        if (op.frozen) launch_adamw<adamw_kernel<T, Stochastic, true>>(op, stream);
+        else launch_adamw<adamw_kernel<T, Stochastic, false>>(op, stream);
+    });
 }
 
 void round_parameters(const RoundParameters& op, StreamRef stream) {
@@ -118,8 +106,9 @@ void round_parameters(const RoundParameters& op, StreamRef stream) {
     require_size("parameter", op.parameter, op.master.size(), "the size of master");
     require_size("scalars", op.scalars, 1);
     if (op.master.empty()) return;
-    if (op.rounding.stochastic) launch_tiles<round_parameters_kernel<true>>(op, stream);
-    else launch_tiles<round_parameters_kernel<false>>(op, stream);
+    with_rounding<bf16>(op.rounding, [&]<bool Stochastic>() {
+        launch_adamw<round_parameters_kernel<Stochastic>>(op, stream);
+    });
 }
 
 template void adamw(const AdamW<float>&, StreamRef);

@@ -13,29 +13,25 @@ namespace kernels {
 namespace {
 
 constexpr std::int64_t kMuonTile = 16384;
-// As in adamw.cu: 16 bytes of the wider type per thread on a GPU, where the values are not measured yet.
-constexpr int kMuonThreads = simt::gpu_geometry ? 256 : 1, kMuonSize = simt::gpu_geometry ? 4 : 16;
-constexpr int kMuonBytes = kMuonSize * sizeof(float);
-using MuonFloats = Pack<float, kMuonBytes>;
-template <class T> using MuonPack = Pack<T, kMuonSize * sizeof(T)>;
+template <class T> using MuonPack = Pack<T, kOptimizerSize * sizeof(T)>;
 
 // Calls use(offset in the tile) for the packs of this thread.
 template <class Use> __device__ void for_muon_packs(const MuonTile& tile, Use&& use) {
-    for (std::int32_t i = std::int32_t(threadIdx.x) * kMuonSize; i < tile.size; i += kMuonThreads * kMuonSize) use(i);
+    for (int i = int(threadIdx.x) * kOptimizerSize; i < tile.size; i += kOptimizerStride) use(i);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMuonThreads) muon_momentum_kernel(MuonMomentum<T> op) {
+__global__ void __launch_bounds__(kOptimizerThreads) muon_momentum_kernel(MuonMomentum<T> op) {
     const StepScalars& step = op.scalars[0];
     const MuonTile tile = op.tiles[blockIdx.x];
     const float mu = op.mu, rest = 1.0f - op.mu, grad_scale = step.grad_scale;
-    double sum[kMuonSize] = {};
+    double sum[kOptimizerSize] = {};
     if (step.skip == kNoSkip)
-        for_muon_packs(tile, [&](std::int32_t i) {
-            const MuonFloats grad = load<kMuonBytes>(&op.grad[(op.packed_grad ? tile.first : tile.flat) + i]);
-            MuonFloats m = load<kMuonBytes>(&op.momentum[tile.first + i]);
+        for_muon_packs(tile, [&](int i) {
+            const OptimizerFloats grad = load<kOptimizerBytes>(&op.grad[(op.packed_grad ? tile.first : tile.flat) + i]);
+            OptimizerFloats m = load<kOptimizerBytes>(&op.momentum[tile.first + i]);
             MuonPack<T> direction;
-            for (int k = 0; k < kMuonSize; ++k) {
+            for (int k = 0; k < kOptimizerSize; ++k) {
                 const float g = grad[k] * grad_scale;
                 m[k] = mu * m[k] + rest * g;
                 const float u = rest * g + mu * m[k];
@@ -45,36 +41,36 @@ __global__ void __launch_bounds__(kMuonThreads) muon_momentum_kernel(MuonMomentu
             store(&op.momentum[tile.first + i], m);
             store(&op.direction[tile.first + i], direction);
         });
-    for (int k = 1; k < kMuonSize; ++k) sum[0] += sum[k];
-    const double total = block_sum<kMuonThreads>(sum[0]);
+    for (int k = 1; k < kOptimizerSize; ++k) sum[0] += sum[k];
+    const double total = block_sum<kOptimizerThreads>(sum[0]);
     if (threadIdx.x == 0) op.partial[blockIdx.x] = total;
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMuonThreads) muon_normalize_kernel(MuonNormalize<T> op) {
+__global__ void __launch_bounds__(kOptimizerThreads) muon_normalize_kernel(MuonNormalize<T> op) {
     const MuonTile tile = op.tiles[blockIdx.x];
     const double norm = sqrt(op.squared_norm[tile.matrix]);
     const float factor = float(1.0 / (norm > 1e-7 ? norm : 1e-7));
-    for_muon_packs(tile, [&](std::int32_t i) {
-        MuonPack<T> x = load<kMuonSize * sizeof(T)>(&op.direction[tile.first + i]);
-        for (int k = 0; k < kMuonSize; ++k) x[k] = round_to<T>(to_float(x[k]) * factor);
+    for_muon_packs(tile, [&](int i) {
+        MuonPack<T> x = load<kOptimizerSize * sizeof(T)>(&op.direction[tile.first + i]);
+        for (int k = 0; k < kOptimizerSize; ++k) x[k] = round_to<T>(to_float(x[k]) * factor);
         store(&op.direction[tile.first + i], x);
     });
 }
 
 template <class T, bool Stochastic>
-__global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate<T> op) {
+__global__ void __launch_bounds__(kOptimizerThreads) muon_update_kernel(MuonUpdate<T> op) {
     const StepScalars& step = op.scalars[0];
     if (step.skip != kNoSkip) return;
     const MuonTile tile = op.tiles[blockIdx.x];
     const float lr = step.learning_rate * op.learning_rate_factor, kept = 1.0f - lr * op.weight_decay;
     const float factor = lr * op.scale;
-    Rounder<T, Stochastic, kMuonSize, kMuonThreads> rounder(op.rounding, step.adam_step);
-    for_muon_packs(tile, [&](std::int32_t i) {
+    Rounder<T, Stochastic> rounder(op.rounding, step.adam_step);
+    for_muon_packs(tile, [&](int i) {
         const std::int64_t at = tile.flat + i, at_master = op.packed_master ? tile.first + i : at;
-        const MuonPack<T> direction = load<kMuonSize * sizeof(T)>(&op.direction[tile.first + i]);
-        MuonFloats master = load<kMuonBytes>(&op.master[at_master]);
-        for (int k = 0; k < kMuonSize; ++k) master[k] = kept * master[k] - factor * to_float(direction[k]);
+        const MuonPack<T> direction = load<kOptimizerSize * sizeof(T)>(&op.direction[tile.first + i]);
+        OptimizerFloats master = load<kOptimizerBytes>(&op.master[at_master]);
+        for (int k = 0; k < kOptimizerSize; ++k) master[k] = kept * master[k] - factor * to_float(direction[k]);
         store(&op.master[at_master], master);
         if constexpr (sizeof(T) != sizeof(float)) store(&op.parameter[at], rounder.round(master.element, at));
     });
@@ -82,7 +78,7 @@ __global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate<T>
 
 template <auto Kernel, class Op> void launch_muon(const Op& op, StreamRef stream) {
     if (op.tiles.empty()) return;
-    simt::launch<Kernel>({.grid = unsigned(op.tiles.size()), .block = kMuonThreads, .stream = stream}, op);
+    simt::launch<Kernel>({.grid = unsigned(op.tiles.size()), .block = kOptimizerThreads, .stream = stream}, op);
 }
 
 }  // namespace
@@ -107,17 +103,11 @@ template <class T> void muon_normalize(const MuonNormalize<T>& op, StreamRef str
 template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream) {
     require_size("scalars", op.scalars, 1);
     require(op.rounding.first_element == 0, "first element of the rounding", op.rounding.first_element, "0");
-    if constexpr (sizeof(T) == sizeof(float)) {
-        require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",
-                "none: they are the master weights");
-        require(op.parameter.data() == op.master.data() && !op.packed_master, "parameter in fp32",
-                "an array other than master", "master itself");
-        launch_muon<muon_update_kernel<T, false>>(op, stream);
-    } else if (op.rounding.stochastic) {
-        launch_muon<muon_update_kernel<T, true>>(op, stream);
-    } else {
-        launch_muon<muon_update_kernel<T, false>>(op, stream);
-    }
+    check_rounding(op.rounding, op.parameter, op.master);
+    require(sizeof(T) != sizeof(float) || !op.packed_master, "packed_master in fp32", "true", "false");
+    with_rounding<T>(op.rounding, [&]<bool Stochastic>() {
+        launch_muon<muon_update_kernel<T, Stochastic>>(op, stream);
+    });
 }
 
 template void muon_momentum(const MuonMomentum<float>&, StreamRef);

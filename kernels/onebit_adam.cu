@@ -10,8 +10,7 @@ namespace {
 
 using namespace onebit;
 
-constexpr int kRounded = kThreads > 1 ? kSize : 16;  // elements that are rounded at a time
-static_assert(kSize % kRounded == 0);
+static_assert(kSize % kOptimizerSize == 0 && kThreads == kOptimizerThreads);
 
 template <class T, bool Stochastic, bool UpdateSpace>
 __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op) {
@@ -24,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op)
     const float a = compressed ? scale_in(op.messages, op.layout, tile.chunk, op.one ? 0 : tile.group) : 0.0f;
     const float b = scale_in(op.replies, op.layout, tile.chunk, tile.group);
     const float rate = step.learning_rate, correction = step.first_correction;
-    Rounder<T, Stochastic, kRounded, kThreads> rounder(op.rounding, step.adam_step);
+    Rounder<T, Stochastic> rounder(op.rounding, step.adam_step);
     const std::int64_t size = op.layout.size;
     Values moved = {};  // running maxima, one per pack element: a CPU then vectorises the loop (else 19 ns per element)
     int segment = tile.first < size ? find_segment(op.segments, op.rounding.first_element + tile.first) : 0;
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op)
             write(op.m, i, m);
             write(op.master, i, master[j]);
             if constexpr (sizeof(T) != sizeof(float)) {
-                UNROLLED for (int k = 0; k < kSize; k += kRounded)
+                UNROLLED for (int k = 0; k < kSize; k += kOptimizerSize)
                     store(&op.parameter[i + k], rounder.round(&master[j].element[k], i + k));
             }
         }
@@ -164,15 +163,11 @@ void onebit_adam(const OnebitAdam<T>& op, StreamRef stream) {
     require_size("segments", op.segments, 1);
     require_size("scalars", op.scalars, 1);
     if (op.tiles.empty()) return;
-    const auto launch = [&]<bool Stochastic>() {
+    with_rounding<T>(op.rounding, [&]<bool Stochastic>() {
         const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream};
         if (op.update_space) simt::launch<onebit_adam_kernel<T, Stochastic, true>>(config, op);
         else simt::launch<onebit_adam_kernel<T, Stochastic, false>>(config, op);
-    };
-    if constexpr (sizeof(T) != sizeof(float)) {
-        if (op.rounding.stochastic) return launch.template operator()<true>();
-    }
-    launch.template operator()<false>();
+    });
 }
 
 void onebit_largest(std::span<StepScalars> scalars, std::span<const float> largest, StreamRef stream) {
