@@ -3,6 +3,7 @@
 // replaces the logits by their gradients.
 #include "kernels/classifier.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
         }
     } else {
         for (int first = 0; first < whole_packs; first += RunPacks)
-            online.add_run(whole_packs - first > RunPacks ? RunPacks : whole_packs - first,
+            online.add_run(std::min(whole_packs - first, RunPacks),
                           [=](int j) { return load<PackBytes>(&row[(first + j) * Pack::size]); });
     }
     if (rest > 0 && threadIdx.x == 0)
@@ -211,17 +212,17 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
 }
 
 // A single block suffices: it reads one float per row, negligible compared with the logits of that row.
-template <int Threads>
-__global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<double> total,
-                                                                    std::span<const float> losses) {
+constexpr int kLossThreads = simt::gpu_geometry ? 512 : 1;
+__global__ void __launch_bounds__(kLossThreads) accumulate_losses_kernel(std::span<double> total,
+                                                                         std::span<const float> losses) {
     constexpr int kChains = 8;  // independent additions, which overlap on a GPU and vectorise on a CPU
     double sum[kChains] = {};
-    const std::size_t chunk = std::size_t(Threads) * kChains, whole = losses.size() / chunk * chunk;
+    const std::size_t chunk = std::size_t(kLossThreads) * kChains, whole = losses.size() / chunk * chunk;
     for (std::size_t first = threadIdx.x; first < whole; first += chunk)
-        for (int k = 0; k < kChains; ++k) sum[k] += losses[first + k * Threads];
-    for (std::size_t i = whole + threadIdx.x; i < losses.size(); i += Threads) sum[0] += losses[i];
+        for (int k = 0; k < kChains; ++k) sum[k] += losses[first + k * kLossThreads];
+    for (std::size_t i = whole + threadIdx.x; i < losses.size(); i += kLossThreads) sum[0] += losses[i];
     for (int k = 1; k < kChains; ++k) sum[0] += sum[k];
-    const double all = block_sum<Threads>(sum[0]);
+    const double all = block_sum<kLossThreads>(sum[0]);
     if (threadIdx.x == 0) total[0] += all;
 }
 
@@ -258,8 +259,7 @@ void classifier(const Classifier<T>& op, StreamRef stream) {
 
 void accumulate_losses(std::span<double> total, std::span<const float> losses, StreamRef stream) {
     require_size("total", total, 1);
-    constexpr int kThreads = simt::gpu_geometry ? 512 : 1;
-    simt::launch<accumulate_losses_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, total, losses);
+    simt::launch<accumulate_losses_kernel>({.grid = 1, .block = kLossThreads, .stream = stream}, total, losses);
 }
 
 template void classifier(const Classifier<float>&, StreamRef);

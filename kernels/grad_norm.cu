@@ -13,18 +13,21 @@ namespace kernels {
 namespace {
 
 constexpr std::int64_t kNormTile = 16384;
+// 256 threads on a GPU: not measured yet.
+constexpr int kNormThreads = simt::gpu_geometry ? 256 : 1,
+              kNormBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
 
 // Number of squares summed in float before the sum continues in double: at most 17 roundings, a relative error of 1e-6
 // in the sum of squares and half of that in the norm.
 constexpr int kRun = 16;
 
 // Block i processes tile i. Rounds: it also writes `rounded`.
-template <int Threads, int PackBytes, bool Rounds>
-__global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op) {
-    using Pack = kernels::Pack<float, PackBytes>;
-    using RoundedPack = kernels::Pack<bf16, PackBytes / 2>;
+template <bool Rounds>
+__global__ void __launch_bounds__(kNormThreads) squared_norms_kernel(SquaredNorms op) {
+    using Pack = kernels::Pack<float, kNormBytes>;
+    using RoundedPack = kernels::Pack<bf16, kNormBytes / 2>;
     // Packs per run: few on a GPU, so that all loads of a thread are in flight at once.
-    constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;
+    constexpr int kPacks = kNormThreads == 1 ? kRun : kRun / Pack::size;
     const NormTile tile = op.tiles[blockIdx.x];
     const std::int64_t packs = tile.size / Pack::size;
     const float* data = op.values.data() + tile.first;
@@ -37,47 +40,45 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
 
     double sum[Pack::size] = {};
     std::int64_t i = threadIdx.x;
-    for (; i + (kPacks - 1) * Threads < packs; i += kPacks * Threads) {
+    for (; i + (kPacks - 1) * kNormThreads < packs; i += kPacks * kNormThreads) {
         Partial<Pack::size> run;
         RoundedPack out[kPacks];  // stored after all loads: nvcc does not move a load ahead of a store
         for (int j = 0; j < kPacks; ++j) {
-            const Pack x = load<PackBytes>(&data[(i + j * Threads) * Pack::size]);
+            const Pack x = load<kNormBytes>(&data[(i + j * kNormThreads) * Pack::size]);
             // without it GCC splits the pack into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
             #pragma omp simd
             for (int k = 0; k < Pack::size; ++k) run[k] += x[k] * x[k];
             if constexpr (Rounds) out[j] = round(x);
         }
-        for (int j = 0; Rounds && j < kPacks; ++j) store(&rounded[(i + j * Threads) * Pack::size], out[j]);
+        for (int j = 0; Rounds && j < kPacks; ++j) store(&rounded[(i + j * kNormThreads) * Pack::size], out[j]);
         #pragma omp simd
         for (int k = 0; k < Pack::size; ++k) sum[k] += run[k];
     }
-    for (; i < packs; i += Threads) {
-        const Pack x = load<PackBytes>(&data[i * Pack::size]);
+    for (; i < packs; i += kNormThreads) {
+        const Pack x = load<kNormBytes>(&data[i * Pack::size]);
         for (int k = 0; k < Pack::size; ++k) sum[k] += x[k] * x[k];
         if constexpr (Rounds) store(&rounded[i * Pack::size], round(x));
     }
-    for (std::int64_t c = packs * Pack::size + threadIdx.x; c < tile.size; c += Threads) {
+    for (std::int64_t c = packs * Pack::size + threadIdx.x; c < tile.size; c += kNormThreads) {
         sum[0] += data[c] * data[c];
         if constexpr (Rounds) rounded[c] = round_to<bf16>(data[c]);
     }
 
     for (int k = 1; k < Pack::size; ++k) sum[0] += sum[k];
-    const double total = block_sum<Threads>(sum[0]);
+    const double total = block_sum<kNormThreads>(sum[0]);
     if (threadIdx.x == 0) op.partial[blockIdx.x] = total;
 }
 
 // Block m processes module m.
-template <int Threads>
-__global__ void __launch_bounds__(Threads) module_sums_kernel(ModuleSums op) {
+__global__ void __launch_bounds__(kNormThreads) module_sums_kernel(ModuleSums op) {
     double sum = 0;
-    for (int i = op.module_start[blockIdx.x] + int(threadIdx.x); i < op.module_start[blockIdx.x + 1]; i += Threads)
+    for (int i = op.module_start[blockIdx.x] + int(threadIdx.x); i < op.module_start[blockIdx.x + 1]; i += kNormThreads)
         sum += op.partial[i];
-    sum = block_sum<Threads>(sum);
+    sum = block_sum<kNormThreads>(sum);
     if (threadIdx.x == 0) op.sums[blockIdx.x] = (op.accumulate ? op.sums[blockIdx.x] : 0.0) + op.factor * sum;
 }
 
-template <int Threads>
-__global__ void __launch_bounds__(Threads) put_counts_kernel(RankSumsHeader* header, RankCounts counts) {
+__global__ void __launch_bounds__(1) put_counts_kernel(RankSumsHeader* header, RankCounts counts) {
     header->valid_targets = double(counts.valid_targets);
     header->small_tokens = double(counts.small_tokens);
     header->small_batches = double(counts.small_batches);
@@ -122,14 +123,13 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals, const
     step.second_correction = float(1.0 / (1.0 - pow(double(op.beta2), double(step.adam_step))));
 }
 
-template <int Threads>
-__global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput op, RankSums totals) {
+__global__ void __launch_bounds__(kNormThreads) step_scalars_kernel(StepScalarsInput op, RankSums totals) {
     // All threads read the window before the barrier; one thread adds to it after the barrier.
     const OutlierWindow& window = op.window[0];
-    const WindowSpread losses = window_spread<Threads>(window, window.losses),
-                       norms = window_spread<Threads>(window, window.norms);
+    const WindowSpread losses = window_spread<kNormThreads>(window, window.losses),
+                       norms = window_spread<kNormThreads>(window, window.norms);
     const std::size_t row_size = op.totals.size();
-    for (std::size_t i = threadIdx.x; i < row_size; i += Threads) {
+    for (std::size_t i = threadIdx.x; i < row_size; i += kNormThreads) {
         double sum = 0;
         for (std::size_t at = i; at < op.rank_sums.size(); at += row_size) sum += op.rank_sums[at];
         op.totals[i] = sum;
@@ -146,9 +146,6 @@ RankSumsView<Header, Double> view(std::span<Double> row, std::size_t modules) {
             .small_norms = row.subspan(first + modules, modules)};
 }
 
-// 256 threads on a GPU: not measured yet.
-constexpr int kNormThreads = simt::gpu_geometry ? 256 : 1;
-
 }  // namespace
 
 void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t size) {
@@ -161,18 +158,16 @@ void squared_norms(const SquaredNorms& op, StreamRef stream) {
     require(op.rounded.empty() || op.rounded.size() == op.values.size(), "size of rounded", op.rounded.size(),
             "the size of values, or 0");
     if (op.tiles.empty()) return;
-    constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kNormThreads, .stream = stream};
-    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, false>>(config, op);
-    else simt::launch<squared_norms_kernel<kNormThreads, kPackBytes, true>>(config, op);
+    if (op.rounded.empty()) simt::launch<squared_norms_kernel<false>>(config, op);
+    else simt::launch<squared_norms_kernel<true>>(config, op);
 }
 
 void module_sums(const ModuleSums& op, StreamRef stream) {
     require(op.module_start.size() == op.sums.size() + 1, "size of module_start", op.module_start.size(),
             "the number of modules + 1");
     if (op.sums.empty()) return;
-    simt::launch<module_sums_kernel<kNormThreads>>({.grid = unsigned(op.sums.size()), .block = kNormThreads,
-                                                    .stream = stream}, op);
+    simt::launch<module_sums_kernel>({.grid = unsigned(op.sums.size()), .block = kNormThreads, .stream = stream}, op);
 }
 
 RankSums rank_sums(std::span<double> row, std::size_t modules) { return view<RankSumsHeader>(row, modules); }
@@ -181,7 +176,7 @@ ConstRankSums rank_sums(std::span<const double> row, std::size_t modules) {
 }
 
 void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream) {
-    simt::launch<put_counts_kernel<1>>({.grid = 1, .block = 1, .stream = stream}, row.header, counts);
+    simt::launch<put_counts_kernel>({.grid = 1, .block = 1, .stream = stream}, row.header, counts);
 }
 
 void step_scalars(const StepScalarsInput& op, StreamRef stream) {
@@ -192,8 +187,8 @@ void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",
             op.rank_sums.size(), "one row per rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
-    simt::launch<step_scalars_kernel<kNormThreads>>({.grid = 1, .block = kNormThreads, .stream = stream}, op,
-                                                    rank_sums(op.totals, op.modules));
+    simt::launch<step_scalars_kernel>({.grid = 1, .block = kNormThreads, .stream = stream}, op,
+                                      rank_sums(op.totals, op.modules));
 }
 
 }  // namespace kernels

@@ -1,6 +1,8 @@
 // pack.cuh - the unit of memory access in kernels: an aligned vector of neighbouring elements, `Bytes` long, which a
 // GPU moves with one instruction
 #pragma once
+#include <algorithm>
+
 #include "kernels/simt/simt.h"
 
 // An array stays in registers only if every loop over it is unrolled; without the pragma nvcc once put 528 bytes of
@@ -62,6 +64,25 @@ void with_row_packs(int channels, Launch&& launch) {
     if constexpr (simt::gpu_geometry) launch.template operator()<32, kGpuPackBytes>();
     else if (channels % kCpuPackElements == 0) launch.template operator()<1, kCpuPackElements * int(sizeof(T))>();
     else launch.template operator()<1, 16>();
+}
+
+// For elementwise kernels: calls use(i) with the first element of each of this thread's packs. A block processes a tile
+// of neighbouring packs, neighbouring threads neighbouring packs of it.
+template <class T, int PackBytes, class Use>
+__device__ __forceinline__ void for_packs_of_tile(std::size_t elements, int tile_packs, Use&& use) {
+    constexpr std::size_t kSize = PackBytes / sizeof(T);
+    const std::size_t first = std::size_t(blockIdx.x) * tile_packs;
+    const std::size_t end = std::min(first + tile_packs, elements / kSize);
+    for (std::size_t i = first + threadIdx.x; i < end; i += blockDim.x) use(i * kSize);
+}
+// Launches such a kernel with the packs of a tile as its last argument. Four packs per thread on a GPU: not measured
+// yet. Tiles of 16 KiB on a CPU: for GELU 4 KiB took up to 10 % longer, and 64 KiB was not faster.
+template <auto Kernel, int PackBytes, class Op>
+void launch_tiles(const Op& op, std::size_t bytes, StreamRef stream) {
+    constexpr int kThreads = simt::gpu_geometry ? 256 : 1,
+                  kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / PackBytes;
+    const unsigned blocks = unsigned(ceil_div(bytes / PackBytes, kTilePacks));
+    simt::launch<Kernel>({.grid = std::max(1u, blocks), .block = kThreads, .stream = stream}, op, kTilePacks);
 }
 
 }  // namespace kernels

@@ -12,27 +12,25 @@ __device__ __forceinline__ const T* contribution(const SumRanks<T>& op, int rank
     return rank == op.rank ? op.own.data() : op.others.data() + rank * op.stride;
 }
 
-// A block processes a tile of neighbouring packs, neighbouring threads neighbouring packs of it. The last block also
-// sums the elements after the last whole pack.
+// The last block also sums the elements after the last whole pack.
 template <class T, int PackBytes>
 __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
     using Pack = kernels::Pack<T, PackBytes>;
-    const std::size_t packs = op.out.size() / Pack::size, first = std::size_t(blockIdx.x) * tile_packs;
-    const std::size_t end = first + tile_packs < packs ? first + tile_packs : packs;
-    for (std::size_t i = first + threadIdx.x; i < end; i += blockDim.x) {
+    for_packs_of_tile<T, PackBytes>(op.out.size(), tile_packs, [&](std::size_t i) {
         float sum[Pack::size];
-        const auto& start = load<PackBytes>(&contribution(op, 0)[i * Pack::size]);
+        const auto& start = load<PackBytes>(&contribution(op, 0)[i]);
         for (int k = 0; k < Pack::size; ++k) sum[k] = to_float(start[k]);
         for (int rank = 1; rank < op.ranks; ++rank) {
-            const auto& x = load<PackBytes>(&contribution(op, rank)[i * Pack::size]);
+            const auto& x = load<PackBytes>(&contribution(op, rank)[i]);
             for (int k = 0; k < Pack::size; ++k) sum[k] += to_float(x[k]);
         }
         Pack out;
         for (int k = 0; k < Pack::size; ++k) out[k] = round_to<T>(sum[k]);
-        store(&op.out[i * Pack::size], out);
-    }
+        store(&op.out[i], out);
+    });
     if (blockIdx.x == gridDim.x - 1)
-        for (std::size_t i = packs * Pack::size + threadIdx.x; i < op.out.size(); i += blockDim.x) {
+        for (std::size_t i = op.out.size() / Pack::size * Pack::size + threadIdx.x; i < op.out.size();
+             i += blockDim.x) {
             float sum = to_float(contribution(op, 0)[i]);
             for (int rank = 1; rank < op.ranks; ++rank) sum += to_float(contribution(op, rank)[i]);
             op.out[i] = round_to<T>(sum);
@@ -58,14 +56,8 @@ void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
             "elements of a multiple of 64 bytes");
     if (op.out.empty()) return;
 
-    // Four packs per thread on a GPU, tiles of 16 KiB on a CPU: as in GELU, not measured here.
-    constexpr int kThreads = simt::gpu_geometry ? 256 : 1,
-                  kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
-    constexpr int kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / kPackBytes;
-    const std::size_t packs = op.out.size() / (kPackBytes / sizeof(T));
-    const unsigned blocks = packs == 0 ? 1 : unsigned(ceil_div(packs, kTilePacks));
-    simt::launch<sum_ranks_kernel<T, kPackBytes>>({.grid = blocks, .block = kThreads,
-                                                   .stream = stream}, op, kTilePacks);
+    constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
+    launch_tiles<sum_ranks_kernel<T, kPackBytes>, kPackBytes>(op, op.out.size_bytes(), stream);
 }
 
 template void sum_ranks(const SumRanks<float>&, StreamRef);
