@@ -120,7 +120,7 @@ TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run]
     const fs::path last = folder.step("whole", 6), file = last / "onebit-00001-of-00002.safetensors";
     put_float(file, 400, NAN);
     make_checksums_right(last);
-    const std::string bad = attempt("bad", {"--onebit-exclude", "ln_"}).exits(1);
+    const std::string bad = attempt("bad", {"--onebit-exclude", "ln_"}).exits(2);
     CHECK_THAT(bad, Contains("error: rank 1 on ") && Contains("a value of server_error is nan; expected"));
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("--onebit-freeze-step must lie after the checkpoint, or be the step at
     const std::string whole = read_bytes(file);
     put_float(file, sizeof(float), -1);
     make_checksums_right(step);
-    const std::string negative = go_on({"--onebit-freeze-step", "7"}).exits(1);
+    const std::string negative = go_on({"--onebit-freeze-step", "7"}).exits(2);
     CHECK_THAT(negative, Contains("a value of shadow_moment is -1; expected finite, 0 or more"));
     write_bytes(file, whole);
     make_checksums_right(step);

@@ -223,27 +223,11 @@ void CheckpointWriter::delete_older() {
     }
 }
 
-namespace {
-
-// A checkpoint that matches its manifest but cannot be read is a failure at run time, not an input error.
-template <class Read>
-auto as_runtime_error(Communicator& communicator, Read&& read) {
-    return together(communicator, [&] {
-        try {
-            return read();
-        } catch (const Error& error) {
-            throw Error(error.what(), Blame::runtime);
-        }
-    });
-}
-
-}  // namespace
-
 void load_optimizer(OptimizerStep& step, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
                     Context& context) {
     const Communicator& ranks = *context.communicator;
     std::vector<std::string> notes;
-    as_runtime_error(*context.communicator, [&] {
+    together(*context.communicator, [&] {
         step.load(state.optimizer, [&](const StateFile& file) {
             const auto files = state.state_files.find(file.name);
             notes.push_back(read_state(file, {.folder = folder,

@@ -96,7 +96,8 @@ private:
     BackgroundTask writing_;                // last: its thread uses the other members
 };
 
-// Loads a checkpoint's optimizer state, whatever number of ranks and ZeRO stage wrote it. Every rank calls it.
+// Loads a checkpoint's optimizer state, whatever number of ranks and ZeRO stage wrote it. Every rank calls it. Throws
+// SharedError if a file, though as its manifest says, has contents that no run writes.
 void load_optimizer(OptimizerStep& step, const std::filesystem::path& folder, const TrainerState& state,
                     const ParameterTable& table, Context& context);
 
