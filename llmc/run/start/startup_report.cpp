@@ -137,15 +137,15 @@ struct PublishedRun {
     double parameters, lr, step_tokens;
 };
 // Peak learning rates of AdamW and tokens per step: of README's "Train on your own text", and of Brown et al. 2020
-// (arXiv 2005.14165)
+// (arXiv 2005.14165), whose 0.5, 1 and 2 million are 2^19, 2^20 and 2^21 tokens
 constexpr PublishedRun kRuns[] = {{"README's example", 0.84e6, 3e-3, 1024},
-                                  {"GPT-3 125M", 125e6, 6e-4, 0.5e6},
-                                  {"GPT-3 350M", 356e6, 3e-4, 0.5e6},
-                                  {"GPT-3 760M", 760e6, 2.5e-4, 0.5e6},
-                                  {"GPT-3 1.3B", 1.3e9, 2e-4, 1e6},
-                                  {"GPT-3 2.7B", 2.7e9, 1.6e-4, 1e6},
-                                  {"GPT-3 6.7B", 6.7e9, 1.2e-4, 2e6},
-                                  {"GPT-3 13B", 13e9, 1e-4, 2e6}};
+                                  {"GPT-3 125M", 125e6, 6e-4, 0x1p19},
+                                  {"GPT-3 350M", 356e6, 3e-4, 0x1p19},
+                                  {"GPT-3 760M", 760e6, 2.5e-4, 0x1p19},
+                                  {"GPT-3 1.3B", 1.3e9, 2e-4, 0x1p20},
+                                  {"GPT-3 2.7B", 2.7e9, 1.6e-4, 0x1p20},
+                                  {"GPT-3 6.7B", 6.7e9, 1.2e-4, 0x1p21},
+                                  {"GPT-3 13B", 13e9, 1e-4, 0x1p21}};
 constexpr double kWarmupTokens = 375e6;     // of GPT-3; of a short run at most kWarmupPart
 constexpr double kWarmupPart = 0.05;
 constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.15556
