@@ -95,13 +95,16 @@ std::vector<char> room_for_text() { return std::vector<char>(kReadBytes + 1); }
 std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {
     std::vector<std::int64_t> sizes;
     if (settings.hold_out == 0 || settings.tail_below == 0) return sizes;
+    const auto report_progress = [&] {
+        if (settings.progress) settings.progress({});
+    };
     std::vector<char> room = room_for_text();
     std::int64_t documents = 0;
     for (const std::string& path : settings.files) {
         if (is_pipe(path)) return {};
         const bool jsonl = is_jsonl(settings, path);
         bool blank = true;  // the line so far
-        TextSource source(path, {}, settings.field);
+        TextSource source(path, report_progress, settings.field);
         DocumentStream stream(settings.documents, [&](std::string_view, bool begins) { documents += begins; });
         sizes.push_back(0);
         while (const std::size_t got = source.read(std::span(room).first(kReadBytes))) {
@@ -118,7 +121,7 @@ std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {
                 sizes.back() += std::int64_t(got);
             }
             if (documents >= settings.tail_below) return {};
-            if (settings.progress) settings.progress({});
+            report_progress();
         }
         stream.end();
     }

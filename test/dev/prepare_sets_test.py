@@ -156,6 +156,10 @@ class Parquet(Prepares):
             self.assertEqual((got, err.count('\n')), (code, 1), err)
             self.assertIn(said, err)
             self.assertEqual(list(self.out.glob('*')), [])
+        # Of few rows the last tenth is held out.
+        pyarrow.parquet.write_table(pyarrow.table({'text': texts[:25]}), file)
+        self.assertEqual(self.tokenize('--hold-out', 'auto', file), (0, ''))
+        self.assertEqual(ids_of(self.out / 'text_val_000000.bin')[1], stream_of(texts[23:25]))
 
     def test_tokenize_without_pyarrow_or_python(self):
         table, folder = self.folder / 'a.parquet', self.folder / 'bin'
