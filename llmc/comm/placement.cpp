@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
@@ -71,19 +71,6 @@ std::string machine() {
     return host_name() + ' ' + boot;
 }
 
-std::string listed(const std::vector<int>& numbers) {
-    std::ostringstream text;
-    for (const int number : numbers) text << number << ' ';
-    return text.str();
-}
-
-std::vector<int> numbers_in(const std::string& text) {
-    std::istringstream in(text);
-    std::vector<int> numbers;
-    for (int number; in >> number;) numbers.push_back(number);
-    return numbers;
-}
-
 // Binds this process to its share of the machine's cores, unless it runs more threads than those have.
 void share_cores(Communicator& communicator, int threads) {
     if (bound_by_default()) {
@@ -92,14 +79,14 @@ void share_cores(Communicator& communicator, int threads) {
         bind_to(all);
     }
     if (communicator.size() == 1) return;
-    const auto machines = communicator.host_gather(machine());
-    const auto affinities = communicator.host_gather(listed(affinity()));
+    const auto places = gather_json(communicator, {{"machine", machine()}, {"threads", affinity()}});
     std::vector<std::vector<int>> usable;
     int local_rank = 0;
     for (int rank = 0; rank < communicator.size(); ++rank) {
-        if (machines[std::size_t(rank)] != machines[std::size_t(communicator.rank())]) continue;
+        const nlohmann::json& place = places[std::size_t(rank)];
+        if (place["machine"] != places[std::size_t(communicator.rank())]["machine"]) continue;
         if (rank == communicator.rank()) local_rank = int(usable.size());
-        usable.push_back(numbers_in(affinities[std::size_t(rank)]));
+        usable.push_back(place["threads"].get<std::vector<int>>());
     }
     if (const auto mine = share_of_threads(usable, local_rank); threads <= int(mine.size())) bind_to(mine);
 }
