@@ -63,7 +63,7 @@ ModelConfig look_up(std::string_view text, std::string_view prefix, const Table&
 }
 
 // The sizes after "custom:", separated by commas.
-NamedModel custom(std::string_view text, std::string_view sizes, int vocabulary) {
+NamedModel custom(std::string_view text, std::string_view sizes) {
     struct Size { char key; int ModelConfig::* member; bool needed, given = false; };
     std::array<Size, 5> known_sizes{{{'l', &ModelConfig::layers, true},
                                      {'h', &ModelConfig::heads, true},
@@ -71,7 +71,6 @@ NamedModel custom(std::string_view text, std::string_view sizes, int vocabulary)
                                      {'t', &ModelConfig::max_seq_len, false},
                                      {'v', &ModelConfig::vocabulary, false}}};
     NamedModel model;
-    model.config.vocabulary = vocabulary;
     for (bool last = false; !last;) {
         const std::size_t comma = sizes.find(',');
         const std::string_view part = sizes.substr(0, comma);
@@ -120,17 +119,16 @@ NamedModel model_by_name(std::string_view text, int vocabulary) {
     NamedModel model;
     constexpr std::string_view custom_prefix = "custom:", gpt3_prefix = "gpt3:c";
     if (text.starts_with(custom_prefix)) {
-        model = custom(text, text.substr(custom_prefix.size()), vocabulary);
+        model = custom(text, text.substr(custom_prefix.size()));
     } else if (text.starts_with(gpt3_prefix)) {
         model.config = look_up(text, gpt3_prefix, kByChannels, kGpt3Positions);
-        model.config.vocabulary = vocabulary;
     } else if (text.size() >= 2 && text[0] == 'd' && text[1] >= '0' && text[1] <= '9') {
         model.config = look_up(text, "d", kByDepth, kGpt2Positions);
-        model.config.vocabulary = vocabulary;
     } else {
         refuse(text, "no size, folder, run or model",
                "one of " + known("d", kByDepth) + ", " + known(gpt3_prefix, kByChannels) + ", or custom:...");
     }
+    if (!model.named_vocabulary) model.config.vocabulary = vocabulary;
     try {
         check(model.config);
     } catch (const Error& error) {

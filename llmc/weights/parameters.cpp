@@ -53,18 +53,15 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
     const float branch_deviation = float(0.02 / std::sqrt(2.0 * config.layers));
 
     const auto embedding = [&](std::string name, std::int64_t rows, std::int64_t rows_in_files) {
-        return add({.name = std::move(name), .rows = rows, .columns = channels, .offset = 0,
-                    .init_deviation = kDeviation, .init_value = 0, .decays = true, .transposed_in_files = false,
-                    .rows_in_files = rows_in_files});
+        return add({.name = std::move(name), .rows = rows, .columns = channels, .rows_in_files = rows_in_files,
+                    .init_deviation = kDeviation, .decays = true});
     };
     const auto matrix = [&](std::string name, std::int64_t outputs, std::int64_t inputs, float deviation) {
-        return add({.name = std::move(name), .rows = outputs, .columns = inputs, .offset = 0,
-                    .init_deviation = deviation, .init_value = 0, .decays = true, .transposed_in_files = true,
-                    .rows_in_files = outputs});
+        return add({.name = std::move(name), .rows = outputs, .columns = inputs, .rows_in_files = outputs,
+                    .init_deviation = deviation, .decays = true, .transposed_in_files = true});
     };
     const auto vector = [&](std::string name, std::int64_t size, float value) {
-        return add({.name = std::move(name), .rows = size, .columns = 1, .offset = 0, .init_deviation = 0,
-                    .init_value = value, .decays = false, .transposed_in_files = false, .rows_in_files = size});
+        return add({.name = std::move(name), .rows = size, .columns = 1, .rows_in_files = size, .init_value = value});
     };
     // Braced initializers are evaluated from left to right, so the weight comes first in the table.
     const auto layernorm = [&](const std::string& name) {

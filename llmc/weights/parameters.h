@@ -23,12 +23,12 @@ struct ParameterSpec {
     // Hugging Face's name without the leading "transformer.": "wte.weight", "h.0.attn.c_attn.weight", ...
     std::string name;
     std::int64_t rows, columns;   // columns 1: a vector of `rows` elements. Matrices are (out_channels, in_channels)
-    std::int64_t offset;          // elements from the start of the flat array
-    float init_deviation;         // normal with mean 0; 0: constant `init_value`
-    float init_value;
-    bool decays;                  // weight decay applies: matrices and embeddings
-    bool transposed_in_files;     // Hugging Face's Conv1D stores (in_channels, out_channels)
     std::int64_t rows_in_files;   // `rows` without the padding of the vocabulary
+    float init_deviation = 0;     // normal with mean 0; 0: constant `init_value`
+    float init_value = 0;
+    bool decays = false;          // weight decay applies: matrices and embeddings
+    bool transposed_in_files = false;  // Hugging Face's Conv1D stores (in_channels, out_channels)
+    std::int64_t offset = 0;      // elements from the start of the flat array
 
     std::int64_t size() const { return rows * columns; }
     bool is_vector() const { return columns == 1; }
