@@ -15,65 +15,44 @@ EncodingPool::EncodingPool(const Tokenizer& tokenizer, const std::vector<std::st
       files_(files),
       field_(field),
       max_jobs_(std::size_t(2 * threads + 1)) {
-    try {
-        for (int i = 0; i < threads; ++i) threads_.push_back(start_thread<std::jthread>([this] { work(); }));
-    } catch (...) {
-        stop();
-        throw;
-    }
-}
-
-EncodingPool::~EncodingPool() { stop(); }
-
-void EncodingPool::stop() {
-    {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-    }
-    submitted_.notify_all();
-    threads_.clear();  // joins
+    for (int i = 0; i < threads; ++i)
+        threads_.push_back(start_thread<std::jthread>([this](const std::stop_token& stop) { work(stop); }));
 }
 
 void EncodingPool::submit(TextBatch batch) {
+    std::packaged_task<TokenBatch()> task([this, batch = std::move(batch)] { return encode(batch); });
+    results_.push_back(task.get_future());
     {
         const std::lock_guard lock(mutex_);
-        jobs_.push_back(std::make_unique<Job>(Job{.text = std::move(batch)}));
-        waiting_.push_back(jobs_.back().get());
+        waiting_.push_back(std::move(task));
     }
     submitted_.notify_one();
 }
 
 TokenBatch EncodingPool::take() {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return jobs_.front()->done; });
-    const std::unique_ptr<Job> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    if (job->failure) std::rethrow_exception(job->failure);
-    return std::move(job->tokens);
+    std::future<TokenBatch> oldest = std::move(results_.front());
+    results_.pop_front();
+    return oldest.get();
 }
 
-void EncodingPool::work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        submitted_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
-        if (stop_) return;
-        Job& job = *waiting_.front();
-        waiting_.pop_front();
-        lock.unlock();
-        try {
-            encode(job);
-        } catch (...) { job.failure = std::current_exception(); }
-        job.text = {};
-        lock.lock();
-        job.done = true;
-        done_.notify_one();
+void EncodingPool::work(const std::stop_token& stop) {
+    while (true) {
+        std::packaged_task<TokenBatch()> task;
+        {
+            std::unique_lock lock(mutex_);
+            submitted_.wait(lock, stop, [&] { return !waiting_.empty(); });
+            if (stop.stop_requested()) return;
+            task = std::move(waiting_.front());
+            waiting_.pop_front();
+        }
+        task();
     }
 }
 
-void EncodingPool::encode(Job& job) const {
-    std::string_view rest = job.text.text;
-    TokenBatch& tokens = job.tokens;
-    for (const TextBatch::Part& part : job.text.parts) {
+TokenBatch EncodingPool::encode(const TextBatch& batch) const {
+    std::string_view rest = batch.text;
+    TokenBatch tokens;
+    for (const TextBatch::Part& part : batch.parts) {
         std::string_view text = rest.substr(0, part.length);
         rest.remove_prefix(part.length);
         std::string of_line;
@@ -83,6 +62,7 @@ void EncodingPool::encode(Job& job) const {
         tokenizer_.append(text, ids);
         (part.held_out ? tokens.val_bytes : tokens.train_bytes) += std::int64_t(text.size());
     }
+    return tokens;
 }
 
 std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::Part& part,

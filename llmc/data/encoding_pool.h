@@ -3,9 +3,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
-#include <memory>
+#include <future>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,26 +40,18 @@ public:
     // threads >= 1.
     EncodingPool(const Tokenizer& tokenizer, const std::vector<std::string>& files, const std::string& field,
                  int threads);
-    ~EncodingPool();  // discards batches that were not taken
 
     void submit(TextBatch batch);
     // Whether enough batches are submitted to keep all threads busy.
-    bool full() const { return jobs_.size() >= max_jobs_; }
-    bool empty() const { return jobs_.empty(); }
+    bool full() const { return results_.size() >= max_jobs_; }
+    bool empty() const { return results_.empty(); }
     // Waits for the oldest batch that was not taken yet and returns it. Rethrows the exception of its encoding: an
     // Error that names file and line for a line that is not a JSON object or has no text in that field.
     TokenBatch take();
 
 private:
-    struct Job {
-        TextBatch text;
-        TokenBatch tokens{};
-        std::exception_ptr failure{};
-        bool done = false;
-    };
-    void work();
-    void stop();
-    void encode(Job& job) const;
+    void work(const std::stop_token& stop);
+    TokenBatch encode(const TextBatch& batch) const;
     std::string text_of_line(std::string_view line, const TextBatch::Part& part, std::int64_t& lone_surrogates) const;
 
     const Tokenizer& tokenizer_;
@@ -67,11 +59,10 @@ private:
     const std::string& field_;
     std::size_t max_jobs_;
     std::mutex mutex_;
-    std::condition_variable submitted_, done_;
-    std::deque<std::unique_ptr<Job>> jobs_;  // in order
-    std::deque<Job*> waiting_;               // jobs that no thread has started
-    bool stop_ = false;
-    std::vector<std::jthread> threads_;
+    std::condition_variable_any submitted_;
+    std::deque<std::packaged_task<TokenBatch()>> waiting_;  // that no thread has started
+    std::deque<std::future<TokenBatch>> results_;           // in order
+    std::vector<std::jthread> threads_;  // declared last: stop before the other members are destroyed
 };
 
 }  // namespace llmc
