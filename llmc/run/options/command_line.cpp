@@ -8,7 +8,7 @@
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/names.h"
 #include "llmc/base/terminal.h"
-#include "llmc/base/value_text.h"
+#include "llmc/run/options/arguments.h"
 #include "llmc/run/options/config_file.h"
 #include "llmc/run/options/llmc_flags.h"
 #include "llmc/run/options/option_checks.h"
@@ -92,89 +92,20 @@ Parser parser() {
     return line;
 }
 
-// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value.
-struct KnownFlag {
-    std::string name;
-    bool is_switch;
-};
-std::map<std::string, KnownFlag> known_flags() {
-    std::map<std::string, KnownFlag> known;
-    Options defaults;
-    const auto add = [&](std::string_view flag, bool is_switch) {
-        const KnownFlag entry{long_name(flag), is_switch};
-        if (flag.find(',') == 1) known[std::string("-") + flag[0]] = entry;
-        known[entry.name] = entry;
-    };
-    for (const Option& option : option_table(defaults)) add(option.flag, option.is_switch());
-    add("config", false);
-    for (const char* const request : {"print-config", "h,help", "version"}) add(request, true);
-    return known;
-}
-
-std::vector<std::string> flag_names() {
-    std::vector<std::string> names;
-    for (const auto& [name, flag] : known_flags()) names.push_back(name);
-    return names;
-}
-
-// -fl3e-4: switches of one letter, and a flag with its value. The word itself if it is anything else.
-std::vector<std::string> flags_of_letters(const std::string& word, const std::map<std::string, KnownFlag>& known) {
-    std::vector<std::string> flags;
-    for (std::size_t i = 1; i < word.size(); ++i) {
-        const auto flag = known.find(std::string("-") + word[i]);
-        if (word[0] != '-' || flag == known.end()) return {word};
-        flags.push_back(flag->second.name);
-        if (flag->second.is_switch) continue;
-        if (i + 1 == word.size()) return {word};
-        flags.push_back(word.substr(i + 1));
-        return flags;
-    }
-    return flags.empty() ? std::vector{word} : flags;
-}
-
-// The words for cxxopts: "--flag=value" as two words, because a joined value must not contain newlines there, and the
-// value of a switch joined to it. Throws Error for a flag of another program that has another name here.
-std::vector<std::string> read_arguments(int argc, char** argv) {
-    const auto known = known_flags();
-    std::vector<std::string> arguments{argv, argv + std::min(argc, 1)};
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
-        if (word == "--") refuse_argument(word, flag_names(), "train_gpt2 --help");
-        if (word == "-h" && (next == "0" || next == "1")) refuse_foreign_flag("-h " + next, flag_names());  // of llm.c
-        const auto equals = word.find('=');
-        const auto flag = known.find(word.substr(0, equals));
-        if (flag == known.end()) {
-            refuse_foreign_flag(word, flag_names());
-            const std::vector<std::string> letters = flags_of_letters(word, known);
-            arguments.insert(arguments.end(), letters.begin(), letters.end());
-        } else if (flag->second.is_switch) {
-            const bool apart = equals == word.npos && switch_value(next).has_value();
-            arguments.push_back(apart                  ? switch_with_value(flag->second.name, argv[++i])
-                                : equals == word.npos ? flag->second.name
-                                                      : switch_with_value(flag->second.name, word.substr(equals + 1)));
-        } else {
-            arguments.push_back(flag->second.name);
-            if (equals != word.npos) arguments.push_back(word.substr(equals + 1));
-            else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(flag->second.name, next);
-            else if (i + 1 < argc) arguments.push_back(argv[++i]);
-        }
-    }
-    return arguments;
-}
-
 }  // namespace
 
 CommandLine parse(int argc, char** argv) {
     CommandLine line;
     Parser known = parser();
-    const std::vector<std::string> arguments = read_arguments(argc, argv);
+    constexpr const char* kHelp = "train_gpt2 --help";
+    const std::vector<std::string> arguments = split_arguments(known.options, argc, argv, kHelp);
     try {
         const auto parsed = parse_words(known.options, arguments);
         const cxxopts::ParseResult& given = parsed.given;
         for (const auto& [name, request] : {std::pair("help", Request::help), {"version", Request::version}})
             if (given.count(name)) return {.request = request};
         if (!parsed.unmatched.empty())
-            refuse_argument(parsed.unmatched.front(), flag_names(), "train_gpt2 --help");
+            refuse_argument(parsed.unmatched.front(), flag_names(known.options), kHelp);
         require(given.count("config") <= 1, "--config", "given twice", "one file", "write the options in one file");
         if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
         Settings flags;

@@ -1,0 +1,89 @@
+// arguments.cpp - splits and joins flags and their values
+#include "llmc/run/options/arguments.h"
+
+#include <algorithm>
+#include <map>
+
+#include "llmc/base/cxxopts_versions.h"
+#include "llmc/base/did_you_mean.h"
+#include "llmc/base/value_text.h"
+#include "llmc/run/options/llmc_flags.h"
+
+namespace llmc {
+namespace {
+
+// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value.
+struct KnownFlag {
+    std::string name;
+    bool is_switch;
+};
+using KnownFlags = std::map<std::string, KnownFlag>;
+
+KnownFlags known_flags(const cxxopts::Options& options) {
+    KnownFlags known;
+    for (const std::string& group : options.groups())
+        for (const auto& option : options.group_help(group).options)
+            for (const std::string& name : long_names(option)) {
+                known["--" + name] = {"--" + name, option.is_boolean};
+                if (!option.s.empty()) known['-' + option.s] = known["--" + name];
+            }
+    return known;
+}
+
+// -fl3e-4: switches of one letter, and a flag with its value. The word itself if it is anything else.
+std::vector<std::string> flags_of_letters(const std::string& word, const KnownFlags& known) {
+    std::vector<std::string> flags;
+    for (std::size_t i = 1; i < word.size(); ++i) {
+        const auto flag = known.find(std::string("-") + word[i]);
+        if (word[0] != '-' || flag == known.end()) return {word};
+        flags.push_back(flag->second.name);
+        if (flag->second.is_switch) continue;
+        if (i + 1 == word.size()) return {word};
+        flags.push_back(word.substr(i + 1));
+        return flags;
+    }
+    return flags.empty() ? std::vector{word} : flags;
+}
+
+}  // namespace
+
+std::vector<std::string> flag_names(const cxxopts::Options& options) {
+    std::vector<std::string> names;
+    for (const auto& [name, flag] : known_flags(options)) names.push_back(name);
+    return names;
+}
+
+std::vector<std::string> split_arguments(const cxxopts::Options& options, int argc, char** argv,
+                                         const std::string& help) {
+    const KnownFlags known = known_flags(options);
+    std::vector<std::string> words{argv, argv + std::min(argc, 1)};
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
+        if (word == "--") {
+            if (!help.empty()) refuse_argument(word, flag_names(options), help);
+            words.insert(words.end(), argv + i, argv + argc);
+            return words;
+        }
+        if (!help.empty() && word == "-h" && (next == "0" || next == "1"))
+            refuse_foreign_flag("-h " + next, flag_names(options));
+        const auto equals = word.find('=');
+        const auto flag = known.find(word.substr(0, equals));
+        if (flag == known.end()) {
+            refuse_foreign_flag(word, flag_names(options));
+            const std::vector<std::string> letters = flags_of_letters(word, known);
+            words.insert(words.end(), letters.begin(), letters.end());
+            continue;
+        }
+        const auto& [name, is_switch] = flag->second;
+        if (is_switch && equals != word.npos) words.push_back(switch_with_value(name, word.substr(equals + 1)));
+        else if (is_switch && switch_value(next)) words.push_back(switch_with_value(name, argv[++i]));
+        else words.push_back(name);
+        if (is_switch) continue;
+        if (equals != word.npos) words.push_back(word.substr(equals + 1));
+        else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(name, next);
+        else if (i + 1 < argc) words.emplace_back(argv[++i]);
+    }
+    return words;
+}
+
+}  // namespace llmc
