@@ -8,6 +8,7 @@
 // Cost      A product of 4 rows by 4 columns reads 8 packs of shared memory for 64 multiply-adds: bound by arithmetic,
 //           not by shared memory. Rows of a tile are padded by one pack, so that the eight lanes of a row read from
 //           different banks.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/attention/check.h"
@@ -20,8 +21,6 @@ namespace {
 
 constexpr int kLanes = 8, kRowsPerLane = 4;
 constexpr int kFloatPack = 4;  // floats in 16 bytes
-
-__device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
 
 using FloatPack = Pack<float, kGpuPackBytes>;
 
@@ -63,10 +62,14 @@ __device__ std::size_t element(const Op& op, const Task& task, int position, int
     return (((std::size_t(task.batch) * op.seq_len + position) * parts + part) * op.heads + task.head) * op.head_size;
 }
 
-// Loads rows of head_size elements, `stride` apart, as float rows of a tile; rows from `valid` on and channels beyond
-// head_size become zero.
-template <class G, int Rows, class T>
-__device__ void load_tile(float* tile, const T* from, std::size_t stride, int valid, int head_size) {
+// Loads `Rows` positions from `first` on as float rows of a tile; (parts, part) as in element(). Positions >= seq_len
+// and channels beyond head_size become zero.
+template <class G, int Rows, class T, class Op>
+__device__ void load_tile(float* tile, std::span<const T> tensor, const Op& op, const Task& task, int first, int parts,
+                          int part) {
+    const T* const from = &tensor[element(op, task, first, parts, part)];
+    const std::size_t stride = parts * (std::size_t(op.heads) * op.head_size);
+    const int valid = std::min(Rows, op.seq_len - first), head_size = op.head_size;
     constexpr int kSize = Pack<T, kGpuPackBytes>::size, kPacksPerRow = G::channels / kSize;
     for (int i = threadIdx.x; i < Rows * kPacksPerRow; i += G::threads) {
         const int row = i / kPacksPerRow, channel = i % kPacksPerRow * kSize;
@@ -154,20 +157,17 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
     const ThreadPosition thread;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
-    const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
-    const std::size_t stride = std::size_t(3) * op.heads * op.head_size;
-    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], stride, last_query - first_query,
-                          op.head_size);
+    const int first_query = task.tile * G::rows, end_key = std::min(first_query + G::rows, op.seq_len);
+    load_tile<G, G::rows>(queries, op.qkv, op, task, first_query, 3, 0);
 
     Sums<G::packs> out;
     float maximum[kRowsPerLane], sum[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) maximum[r] = -INFINITY, sum[r] = 0.0f;
 
-    for (int first_key = 0; first_key < last_query; first_key += G::columns) {
+    for (int first_key = 0; first_key < end_key; first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
-        const int valid = smaller(G::columns, op.seq_len - first_key);
-        load_tile<G, G::columns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], stride, valid, op.head_size);
-        load_tile<G, G::columns>(values, &op.qkv[element(op, task, first_key, 3, 2)], stride, valid, op.head_size);
+        load_tile<G, G::columns>(keys, op.qkv, op, task, first_key, 3, 1);
+        load_tile<G, G::columns>(values, op.qkv, op, task, first_key, 3, 2);
         __syncthreads();
 
         Products<G> score;
@@ -234,24 +234,20 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
     const ThreadPosition thread;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
-    const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
-    const std::size_t row = std::size_t(op.heads) * op.head_size;
-    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, last_query - first_query,
-                          op.head_size);
-    load_tile<G, G::rows>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, last_query - first_query,
-                          op.head_size);
+    const int first_query = task.tile * G::rows, end_key = std::min(first_query + G::rows, op.seq_len);
+    load_tile<G, G::rows>(queries, op.qkv, op, task, first_query, 3, 0);
+    load_tile<G, G::rows>(dout, op.dout, op, task, first_query, 1, 0);
     float logsumexp[kRowsPerLane], delta[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) {
-        const std::size_t at = task.statistics + smaller(first_query + thread.first_row + r, op.seq_len - 1);
+        const std::size_t at = task.statistics + std::min(first_query + thread.first_row + r, op.seq_len - 1);
         logsumexp[r] = op.logsumexp[at], delta[r] = op.delta[at];
     }
 
     Sums<G::packs> dq;
-    for (int first_key = 0; first_key < last_query; first_key += G::columns) {
+    for (int first_key = 0; first_key < end_key; first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
-        const int valid = smaller(G::columns, op.seq_len - first_key);
-        load_tile<G, G::columns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], 3 * row, valid, op.head_size);
-        load_tile<G, G::columns>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, valid, op.head_size);
+        load_tile<G, G::columns>(keys, op.qkv, op, task, first_key, 3, 1);
+        load_tile<G, G::columns>(values, op.qkv, op, task, first_key, 3, 2);
         __syncthreads();
 
         Products<G> score, ds;
@@ -281,19 +277,16 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
           *ds_weights = p_weights + G::rows * G::weights_pitch;
     const ThreadPosition thread;
     const Task task(op.batch, op.heads, op.seq_len);
-    const int first_key = task.tile * G::rows, keys_here = smaller(G::rows, op.seq_len - first_key);
-    const int first_channel = blockIdx.y * PacksPerBlock * kLanes * kFloatPack;
-    const std::size_t row = std::size_t(op.heads) * op.head_size;
-    load_tile<G, G::rows>(keys, &op.qkv[element(op, task, first_key, 3, 1)], 3 * row, keys_here, op.head_size);
-    load_tile<G, G::rows>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, keys_here, op.head_size);
+    const int first_key = task.tile * G::rows, first_channel = blockIdx.y * PacksPerBlock * kLanes * kFloatPack;
+    load_tile<G, G::rows>(keys, op.qkv, op, task, first_key, 3, 1);
+    load_tile<G, G::rows>(values, op.qkv, op, task, first_key, 3, 2);
 
     Sums<PacksPerBlock> dk, dv;
     static_assert(G::rows == G::columns, "the first tile of queries is the one on the diagonal");
     for (int first_query = first_key; first_query < op.seq_len; first_query += G::columns) {
         __syncthreads();  // the tiles of queries and dout are free again
-        const int valid = smaller(G::columns, op.seq_len - first_query);
-        load_tile<G, G::columns>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, valid, op.head_size);
-        load_tile<G, G::columns>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, valid, op.head_size);
+        load_tile<G, G::columns>(queries, op.qkv, op, task, first_query, 3, 0);
+        load_tile<G, G::columns>(dout, op.dout, op, task, first_query, 1, 0);
         __syncthreads();
 
         Products<G> p, ds;
@@ -301,7 +294,7 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
         multiply<G>(ds, values, dout, thread);
         for (int k = 0; k < G::columns_per_lane; ++k) {
             const int query = first_query + thread.lane + k * kLanes;
-            const std::size_t at = task.statistics + smaller(query, op.seq_len - 1);
+            const std::size_t at = task.statistics + std::min(query, op.seq_len - 1);
             const float logsumexp = op.logsumexp[at], delta = op.delta[at];
             for (int r = 0; r < kRowsPerLane; ++r) {
                 const bool attends = first_key + thread.first_row + r <= query && query < op.seq_len;
