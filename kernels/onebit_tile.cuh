@@ -19,23 +19,16 @@ __device__ __forceinline__ int first_of(int j) {
     return (j * kThreads + (kThreads > 1 ? int(threadIdx.x) : 0)) * kSize;
 }
 
-struct Values {
-    float element[kSize];
-    __device__ float& operator[](int k) { return element[k]; }
-    __device__ const float& operator[](int k) const { return element[k]; }
-};
+using Values = Pack<float, kSize * int(sizeof(float))>;
 
 // Elements [i, i + kSize) of an array; elements beyond its end are `none`.
 __device__ __forceinline__ Values read(std::span<const float> array, std::int64_t i, float none = 0.0f) {
     Values values;
     const std::int64_t left = std::int64_t(array.size()) - i;
     if (left >= kSize) {
-        if constexpr (kThreads > 1) {
-            const auto pack = load<kGpuPackBytes>(&array[i]);
-            UNROLLED for (int k = 0; k < kSize; ++k) values[k] = pack[k];
-        } else {
+        if constexpr (kThreads > 1) values = load<sizeof(Values)>(&array[i]);
+        else  // not aligned to a CPU's pack
             for (int k = 0; k < kSize; ++k) values[k] = array[i + k];
-        }
         return values;
     }
     UNROLLED for (int k = 0; k < kSize; ++k) values[k] = k < left ? array[i + k] : none;
@@ -45,13 +38,9 @@ __device__ __forceinline__ Values read(std::span<const float> array, std::int64_
 __device__ __forceinline__ void write(std::span<float> array, std::int64_t i, const Values& values) {
     const std::int64_t left = std::int64_t(array.size()) - i;
     if (left >= kSize) {
-        if constexpr (kThreads > 1) {
-            Pack<float, kGpuPackBytes> pack;
-            UNROLLED for (int k = 0; k < kSize; ++k) pack[k] = values[k];
-            store(&array[i], pack);
-        } else {
+        if constexpr (kThreads > 1) store(&array[i], values);
+        else
             for (int k = 0; k < kSize; ++k) array[i + k] = values[k];
-        }
         return;
     }
     UNROLLED for (int k = 0; k < kSize; ++k)
