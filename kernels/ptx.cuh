@@ -17,8 +17,8 @@
 //     A stored [m][k]  ldmatrix(a.reg, tile + lane % 16 * pitch + lane / 16 * 8)
 //     A stored [k][m]  ldmatrix_trans(a.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
 // and for the two B fragments of columns n and n + 8:
-//     B stored [n][k]  ldmatrix(pair, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
-//     B stored [k][n]  ldmatrix_trans(pair, tile + lane % 16 * pitch + lane / 16 * 8)
+//     B stored [n][k]  ldmatrix(pair.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
+//     B stored [k][n]  ldmatrix_trans(pair.reg, tile + lane % 16 * pitch + lane / 16 * 8)
 // A pitch of an odd multiple of 16 bytes avoids bank conflicts.
 //
 // All 32 lanes of a warp must call mma_m16n8k16 and ldmatrix together. Neither orders memory accesses: stores and
@@ -33,6 +33,10 @@ namespace kernels {
 
 struct FragmentA { unsigned reg[4]; };
 struct FragmentB { unsigned reg[2]; };
+struct FragmentBPair {
+    unsigned reg[4];
+    __device__ FragmentB operator[](int i) const { return {reg[2 * i], reg[2 * i + 1]}; }
+};
 
 #if defined(TRAIN_GPT2_CUDA)
 
@@ -71,18 +75,6 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&reg)[4], const bf16* r
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(reg[0]), "=r"(reg[1]), "=r"(reg[2]), "=r"(reg[3]) : "r"(shared_address(row)) : "memory");
 }
-__device__ __forceinline__ void ldmatrix(FragmentB (&pair)[2], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(pair[0].reg[0]), "=r"(pair[0].reg[1]), "=r"(pair[1].reg[0]), "=r"(pair[1].reg[1])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-__device__ __forceinline__ void ldmatrix_trans(FragmentB (&pair)[2], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(pair[0].reg[0]), "=r"(pair[0].reg[1]), "=r"(pair[1].reg[0]), "=r"(pair[1].reg[1])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
 
 #else
 
@@ -100,17 +92,6 @@ inline float fast_exp2(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
 inline void ldmatrix(unsigned (&reg)[4], const bf16* row, PTX_CALLER) { simt::ldmatrix<false>(reg, row, where); }
 inline void ldmatrix_trans(unsigned (&reg)[4], const bf16* row, PTX_CALLER) { simt::ldmatrix<true>(reg, row, where); }
 
-inline void ldmatrix(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
-    unsigned reg[4];
-    simt::ldmatrix<false>(reg, row, where);
-    pair[0] = {reg[0], reg[1]}, pair[1] = {reg[2], reg[3]};
-}
-inline void ldmatrix_trans(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
-    unsigned reg[4];
-    simt::ldmatrix<true>(reg, row, where);
-    pair[0] = {reg[0], reg[1]}, pair[1] = {reg[2], reg[3]};
-}
-
 #undef PTX_CALLER
 
 #endif
@@ -124,10 +105,8 @@ public:
     AsyncCopies() = default;
     AsyncCopies(const AsyncCopies&) = delete;
 
-    __device__ __forceinline__ void copy(bf16* shared, const bf16* global) { copy_or_zero(shared, global, true); }
-
     // Writes zeros if not `present`; `global` is then not read.
-    __device__ __forceinline__ void copy_or_zero(bf16* shared, const bf16* global, bool present);
+    __device__ __forceinline__ void copy(bf16* shared, const bf16* global, bool present = true);
 
     // Commits all copies since the last call as a group, which may be empty.
     __device__ __forceinline__ void commit_group();
@@ -144,7 +123,7 @@ private:
 
 #if defined(TRAIN_GPT2_CUDA)
 
-__device__ __forceinline__ void AsyncCopies::copy_or_zero(bf16* shared, const bf16* global, bool present) {
+__device__ __forceinline__ void AsyncCopies::copy(bf16* shared, const bf16* global, bool present) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(shared)),
                  "l"(__cvta_generic_to_global(global)), "r"(present ? 16 : 0) : "memory");
 }
@@ -156,9 +135,7 @@ template <int Newest> __device__ __forceinline__ void AsyncCopies::wait_group() 
 
 #else
 
-void AsyncCopies::copy_or_zero(bf16* shared, const bf16* global, bool present) {
-    queue_.issue(shared, global, present);
-}
+void AsyncCopies::copy(bf16* shared, const bf16* global, bool present) { queue_.issue(shared, global, present); }
 void AsyncCopies::commit_group() { queue_.commit(); }
 template <int Newest> void AsyncCopies::wait_group() {
     static_assert(Newest >= 0);

@@ -124,7 +124,7 @@ __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from
     UNROLLED for (int i = 0; i < Count; i += kSweep)
         UNROLLED for (int c = 0; c < HeadSize; c += kLanes * kPackSize)
             if (channel + c < HeadSize)
-                copies.copy_or_zero(target + i * kPitch<HeadSize> + c, source + std::ptrdiff_t(i) * from.stride + c,
+                copies.copy(target + i * kPitch<HeadSize> + c, source + std::ptrdiff_t(i) * from.stride + c,
                                     first + row + i < end);
 }
 
@@ -198,8 +198,8 @@ __device__ void multiply(Sums<Fragments, Eights>& products, const Operand<HeadSi
         FragmentA left[Fragments];
         rows.load(left, k);
         UNROLLED for (int c = 0; c < Eights / 2; ++c) {
-            FragmentB right[2];
-            ldmatrix(right, address + c * 16 * kPitch<HeadSize> + k * 16);
+            FragmentBPair right;
+            ldmatrix(right.reg, address + c * 16 * kPitch<HeadSize> + k * 16);
             UNROLLED for (int g = 0; g < Fragments; ++g)
                 UNROLLED for (int i = 0; i < 2; ++i) mma_m16n8k16(products[g][2 * c + i], left[g], right[i]);
         }
@@ -219,8 +219,8 @@ __device__ void accumulate(Sums<Fragments, HeadSize / 8>& results, const Sums<Fr
                        bf16_pair(far[2], far[3])};
         }
         UNROLLED for (int c = 0; c < HeadSize / 16; ++c) {
-            FragmentB right[2];
-            ldmatrix_trans(right, address + k * 16 * kPitch<HeadSize> + c * 16);
+            FragmentBPair right;
+            ldmatrix_trans(right.reg, address + k * 16 * kPitch<HeadSize> + c * 16);
             UNROLLED for (int g = 0; g < Fragments; ++g)
                 UNROLLED for (int i = 0; i < 2; ++i) mma_m16n8k16(results[g][2 * c + i], left[g], right[i]);
         }

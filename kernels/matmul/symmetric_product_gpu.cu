@@ -41,7 +41,7 @@ struct SymmetricBuffer {
                       from_column = column + (Transposed ? first : first_k);
             const bool present = from_row < height && from_column < width;
             const T* const from = present ? x + std::ptrdiff_t(from_row) * width + from_column : x;
-            copies.copy_or_zero(reinterpret_cast<bf16*>(to + row * pitch + column),
+            copies.copy(reinterpret_cast<bf16*>(to + row * pitch + column),
                                 reinterpret_cast<const bf16*>(from), present);
         }
     }
@@ -65,11 +65,11 @@ __device__ void add_products(SymmetricSums& sums, const bf16* left, const bf16* 
             else ldmatrix(rows[g].reg, left + (g * 16 + lane % 16) * kPitch + k + lane / 16 * 8);
         }
         UNROLLED for (int c = 0; c < kWarpSide / 16; ++c) {
-            FragmentB columns[2];
+            FragmentBPair columns;
             if constexpr (Transposed)
-                ldmatrix_trans(columns, right + (k + lane % 16) * kPitch + c * 16 + lane / 16 * 8);
+                ldmatrix_trans(columns.reg, right + (k + lane % 16) * kPitch + c * 16 + lane / 16 * 8);
             else
-                ldmatrix(columns, right + (c * 16 + lane % 8 + lane / 16 * 8) * kPitch + k + lane / 8 % 2 * 8);
+                ldmatrix(columns.reg, right + (c * 16 + lane % 8 + lane / 16 * 8) * kPitch + k + lane / 8 % 2 * 8);
             UNROLLED for (int g = 0; g < kWarpSide / 16; ++g)
                 UNROLLED for (int i = 0; i < 2; ++i) mma_m16n8k16(sums[g][2 * c + i], rows[g], columns[i]);
         }

@@ -215,10 +215,10 @@ __global__ void product(float* out, const bf16* a, const bf16* b) {
             kernels::ldmatrix_trans(fa.reg, at + first_row + (lane % 8 + lane / 16 * 8) * pa + lane / 8 % 2 * 8);
         else kernels::ldmatrix(fa.reg, at + first_row * pa + lane % 16 * pa + lane / 16 * 8);
         for (int n = 0; n < kSide; n += 16) {
-            FragmentB fb[2];
+            kernels::FragmentBPair fb;
             if constexpr (TransposedB)
-                kernels::ldmatrix(fb, bt + n * pb + (lane % 8 + lane / 16 * 8) * pb + lane / 8 % 2 * 8);
-            else kernels::ldmatrix_trans(fb, bt + n + lane % 16 * pb + lane / 16 * 8);
+                kernels::ldmatrix(fb.reg, bt + n * pb + (lane % 8 + lane / 16 * 8) * pb + lane / 8 % 2 * 8);
+            else kernels::ldmatrix_trans(fb.reg, bt + n + lane % 16 * pb + lane / 16 * 8);
             for (int i = 0; i < 2; ++i) kernels::mma_m16n8k16(d[n / 8 + i], fa, fb[i]);
         }
         __syncthreads();
