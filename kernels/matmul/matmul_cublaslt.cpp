@@ -266,7 +266,6 @@ struct Matmul::State {
                                     (op.transposed ? " transposed" : "") + (op.beta != 0 ? " added" : "");
         if (const TunedAlgorithm* const known = tuned->find(name(), problem)) return known->taken == kHalf;
         if (!tuned->timing) return false;
-        if (tuned->on_timing) tuned->on_timing();
         const auto run = [&](int candidate) {
             if (candidate == 0) multiply(op.whole(), stream);
             else symmetric_product(op, stream);
