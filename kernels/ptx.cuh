@@ -97,9 +97,8 @@ inline void ldmatrix_trans(unsigned (&reg)[4], const bf16* row, PTX_CALLER) { si
 #endif
 
 // Asynchronous copies of one thread (cp.async.cg), 16 bytes each, from global to shared memory, bypassing L1; one
-// object per thread. Addresses are multiples of 16. A copy is visible to the thread that issued it when a wait_group
-// that covers its group returns, and to other threads after the next barrier. Before that the destination is undefined
-// (on the host: NaN).
+// object per thread. Addresses are multiples of 16. A copy is visible to the thread that issued it when its next wait()
+// returns, and to other threads after the next barrier. Before that the destination is undefined (on the host: NaN).
 class AsyncCopies {
 public:
     AsyncCopies() = default;
@@ -108,12 +107,7 @@ public:
     // Writes zeros if not `present`; `global` is then not read.
     __device__ __forceinline__ void copy(bf16* shared, const bf16* global, bool present = true);
 
-    // Commits all copies since the last call as a group, which may be empty.
-    __device__ __forceinline__ void commit_group();
-
-    // Waits until at most the `Newest` most recently committed groups are pending; does not wait for uncommitted
-    // copies.
-    template <int Newest> __device__ __forceinline__ void wait_group();
+    __device__ __forceinline__ void wait();
 
 #if !defined(TRAIN_GPT2_CUDA)
 private:
@@ -127,20 +121,12 @@ __device__ __forceinline__ void AsyncCopies::copy(bf16* shared, const bf16* glob
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(shared)),
                  "l"(__cvta_generic_to_global(global)), "r"(present ? 16 : 0) : "memory");
 }
-__device__ __forceinline__ void AsyncCopies::commit_group() { asm volatile("cp.async.commit_group;" : : : "memory"); }
-template <int Newest> __device__ __forceinline__ void AsyncCopies::wait_group() {
-    static_assert(Newest >= 0);
-    asm volatile("cp.async.wait_group %0;" : : "n"(Newest) : "memory");
-}
+__device__ __forceinline__ void AsyncCopies::wait() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 
 #else
 
 void AsyncCopies::copy(bf16* shared, const bf16* global, bool present) { queue_.issue(shared, global, present); }
-void AsyncCopies::commit_group() { queue_.commit(); }
-template <int Newest> void AsyncCopies::wait_group() {
-    static_assert(Newest >= 0);
-    queue_.wait(Newest);
-}
+void AsyncCopies::wait() { queue_.wait(); }
 
 #endif
 

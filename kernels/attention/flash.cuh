@@ -143,7 +143,6 @@ struct DoubleBuffer {
     __device__ void fetch(AsyncCopies& copies, int position) const {
         copy_tile<HeadSize, Columns>(copies, first(position), first_rows, position, end);
         copy_tile<HeadSize, Columns>(copies, second(position), second_rows, position, end);
-        copies.commit_group();
     }
 };
 

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
             exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : 0.0f;
         }
 
-    copies.wait_group<0>();
+    copies.wait();
     __syncthreads();
 
     float delta[kFragments][2];
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
     for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
         if (first_key + kKeys < queries.end_key) buffers.fetch(copies, first_key + kKeys);
         if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
-        copies.wait_group<0>();
+        copies.wait();
         __syncthreads();
     }
 
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     };
     store_statistic(block_key, load_statistic(block_key));
 
-    copies.wait_group<0>();
+    copies.wait();
     __syncthreads();
 
     const Operand<HeadSize, kFragments, kTile.keeps_rows> own_k(own_keys, thread), own_v(own_values, thread);
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
         // skip tiles that are masked for all keys of this warp, and warps whose keys lie beyond the sequence
         if (first_key < std::min(next_query, op.seq_len)) step(first_query);
         if (next_query < op.seq_len) store_statistic(next_query, next_statistic);
-        copies.wait_group<0>();
+        copies.wait();
         __syncthreads();
     }
 

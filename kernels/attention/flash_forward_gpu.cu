@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
     AsyncCopies copies;
     copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
     buffers.fetch(copies, 0);
-    copies.wait_group<0>();
+    copies.wait();
     __syncthreads();
 
     const Operand<HeadSize, kFragments, kTile.keeps_rows> own(own_queries, thread);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
     for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
         if (first_key + kKeys < queries.end_key) buffers.fetch(copies, first_key + kKeys);
         if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
-        copies.wait_group<0>();
+        copies.wait();
         __syncthreads();
     }
 

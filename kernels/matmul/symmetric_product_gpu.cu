@@ -114,17 +114,16 @@ __global__ void __launch_bounds__(kSymmetricThreads) symmetric_product_kernel(Sy
     const auto fetch = [&](int k) {
         Buffer::copy(copies, buffer(k), x, m, op.k, first_row, k);
         if (!diagonal) Buffer::copy(copies, buffer(k) + Buffer::size, x, m, op.k, first_column, k);
-        copies.commit_group();
     };
     SymmetricSums sums = {};
     fetch(0);
-    copies.wait_group<0>();
+    copies.wait();
     __syncthreads();
     for (int k = 0; k < op.k; k += Buffer::inner) {
         if (k + Buffer::inner < op.k) fetch(k + Buffer::inner);
         const T* const right = diagonal ? buffer(k) : buffer(k) + Buffer::size;
         add_products<Transposed>(sums, Buffer::part(buffer(k), own_row), Buffer::part(right, own_column), lane);
-        copies.wait_group<0>();
+        copies.wait();
         __syncthreads();
     }
 

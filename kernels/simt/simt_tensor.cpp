@@ -28,20 +28,13 @@ void AsyncCopyQueue::issue(void* shared, const void* global, bool present) {
     std::memset(shared, 0xff, kAsyncCopyBytes);
 }
 
-void AsyncCopyQueue::commit() { group_ends_.push_back(copies_.size()); }
-
-void AsyncCopyQueue::wait(std::size_t newest) {
-    if (group_ends_.size() <= newest) return;
-    const auto last = group_ends_.end() - std::ptrdiff_t(newest) - 1;
-    const std::size_t done = *last;
-    for (std::size_t i = 0; i < done; ++i) {
-        note_accesses(copies_[i]);
-        if (copies_[i].global) std::memcpy(copies_[i].shared, copies_[i].global, kAsyncCopyBytes);
-        else std::memset(copies_[i].shared, 0, kAsyncCopyBytes);
+void AsyncCopyQueue::wait() {
+    for (const Copy& copy : copies_) {
+        note_accesses(copy);
+        if (copy.global) std::memcpy(copy.shared, copy.global, kAsyncCopyBytes);
+        else std::memset(copy.shared, 0, kAsyncCopyBytes);
     }
-    copies_.erase(copies_.begin(), copies_.begin() + std::ptrdiff_t(done));
-    group_ends_.erase(group_ends_.begin(), last + 1);
-    for (std::size_t& end : group_ends_) end -= done;
+    copies_.clear();
 }
 
 void AsyncCopyQueue::note_accesses(const Copy& copy) {

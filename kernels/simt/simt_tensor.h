@@ -107,15 +107,13 @@ void ldmatrix(unsigned* reg, const void* row, const CallSite& where) {
 class AsyncCopyQueue {
 public:
     void issue(void* shared, const void* global, bool present);
-    void commit();
-    void wait(std::size_t newest);  // completes all committed groups except the `newest` most recent ones
+    void wait();  // completes all copies
 
 private:
     struct Copy { void* shared; const void *global, *caller; };  // global is null: writes zeros
     static void note_accesses(const Copy& copy);
 
-    std::vector<Copy> copies_;             // in order of issue
-    std::vector<std::size_t> group_ends_;  // for each committed group, the index after its last copy
+    std::vector<Copy> copies_;  // in order of issue
 };
 
 }  // namespace simt

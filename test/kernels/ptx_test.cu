@@ -197,18 +197,16 @@ __global__ void product(float* out, const bf16* a, const bf16* b) {
     constexpr int pa = SliceA::pitch, pb = SliceB::pitch;
     kernels::AsyncCopies copies;
     const auto fetch = [&](int k) {
-        if (k < kSide) {
-            SliceA::copy(copies, tile_a[k / kSlice % 2], a, k);
-            SliceB::copy(copies, tile_b[k / kSlice % 2], b, k);
-        }
-        copies.commit_group();
+        if (k >= kSide) return;
+        SliceA::copy(copies, tile_a[k / kSlice % 2], a, k);
+        SliceB::copy(copies, tile_b[k / kSlice % 2], b, k);
     };
     float d[8][4] = {};
     fetch(0);
     for (int k = 0; k < kSide; k += kSlice) {
-        fetch(k + kSlice);
-        if (Waits) copies.wait_group<1>();
+        if (Waits) copies.wait();
         __syncthreads();
+        fetch(k + kSlice);
         const bf16 *at = tile_a[k / kSlice % 2], *bt = tile_b[k / kSlice % 2];
         FragmentA fa;
         if constexpr (TransposedA)

@@ -225,15 +225,13 @@ st.global.u32 [%rd0], %r0;
 ld.param.u64 %rd2, [k_out];
 mov.u32 %r6, 12;
 cp.async.cg.shared.global [%r2], [%rd2], 16, %r6;
-cp.async.commit_group;
 )" + between + R"(
 ld.shared.v4.u32 {%r7, %r8, %r9, %r10}, [%r2];
 add.s32 %r7, %r8, %r10;
 st.global.u32 [%rd0], %r7;)", ".shared .align 16 .b8 words[512];"))[31];
     };
     CHECK(copied("") == 0xfffffffe);                           // two words of NaN
-    CHECK(copied("cp.async.wait_group 1;") == 0xfffffffe);     // the newest group may be in flight
-    CHECK(copied("cp.async.wait_group 0;") == 1);              // word 1, and zeros after the 12 bytes
+    CHECK(copied("cp.async.wait_all;") == 1);                  // word 1, and zeros after the 12 bytes
 }
 
 TEST_CASE("functions can be called, and parameters read at computed addresses", "[stand_in][ptx]") {

@@ -291,10 +291,7 @@ private:
             if (shared.immediate != to.immediate && shared.immediate != 0 && to.immediate != 0) return false;
             to.row[3] = constant(std::uint64_t(shared.immediate), kB32);
             to.handler = copy_async;
-        } else if (is({"cp", "async", "commit_group"})) {
-            to.handler = commit_copies;
-        } else if (is({"cp", "async", "wait_group"})) {
-            to.immediate = std::int64_t(number(operands.at(0)).value());
+        } else if (is({"cp", "async", "wait_all"})) {
             to.handler = wait_for_copies;
         } else {
             return false;

@@ -37,7 +37,7 @@ struct Instruction {
     std::uint32_t target = 0;
     Handler handler = nullptr;
     std::array<std::uint32_t, 14> row{};  // results first; byte offsets in the register file
-    std::int64_t immediate = 0;           // offset of an address; operand of cp.async.wait_group
+    std::int64_t immediate = 0;           // offset of an address
     std::uint32_t place = 0;              // in Function::places
 };
 

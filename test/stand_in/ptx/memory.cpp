@@ -238,19 +238,13 @@ void copy_async(Warp& warp, const Instruction& instruction) {
         if (bytes[lane] > 16) fail(warp, "cp.async of " + std::to_string(bytes[lane]) + " bytes; at most 16");
         std::memset(shared_at(warp, lane, to, 16), 0xff, 16);
         const std::uint64_t from = global[lane] + std::uint64_t(instruction.immediate);
-        warp.copies.push_back({lane, warp.copy_group[lane], to, bytes[lane], reinterpret_cast<const std::byte*>(from)});
+        warp.copies.push_back({lane, to, bytes[lane], reinterpret_cast<const std::byte*>(from)});
     });
 }
 
-void commit_copies(Warp& warp, const Instruction&) {
-    for_lanes(warp.active, [&](unsigned lane) { ++warp.copy_group[lane]; });
-}
-
-void wait_for_copies(Warp& warp, const Instruction& instruction) {
+void wait_for_copies(Warp& warp, const Instruction&) {
     std::erase_if(warp.copies, [&](const Copy& copy) {
-        const std::int64_t newest = std::int64_t(warp.copy_group[copy.lane]) - instruction.immediate;
-        const bool arrives = warp.active >> copy.lane & 1 && std::int64_t(copy.group) < newest;
-        if (!arrives) return false;
+        if (!(warp.active >> copy.lane & 1)) return false;
         std::byte* const to = warp.shared.data() + copy.shared;
         std::memset(to, 0, 16);
         std::memcpy(to, copy.global, copy.bytes);

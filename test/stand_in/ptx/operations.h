@@ -57,8 +57,7 @@ void mma_m16n8k16_bf16(Warp& warp, const Instruction& instruction);
 Handler ldmatrix_of(bool transposed);
 // row[0] shared memory addresses, row[1] global memory addresses, row[2] source bytes; the rest of 16 bytes is zero
 void copy_async(Warp& warp, const Instruction& instruction);
-void commit_copies(Warp& warp, const Instruction& instruction);
-// All but the newest `immediate` groups of each lane must have arrived.
+// All copies of each lane must have arrived.
 void wait_for_copies(Warp& warp, const Instruction& instruction);
 
 }  // namespace stand_in::ptx

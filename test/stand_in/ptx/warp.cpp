@@ -65,7 +65,6 @@ public:
         const std::uint64_t left = count(threads) - std::uint64_t(number) * kLanes;
         live_ = left >= kLanes ? kAllLanes : (1u << left) - 1;
         warp_.copies.clear();
-        warp_.copy_group = {};
         groups_ = {{0, live_}};
         at_barrier_ = false;
     }

@@ -46,7 +46,7 @@ struct Traffic {
 // A cp.async copy that has not arrived.
 struct Copy {
     unsigned lane;
-    std::uint32_t group, shared, bytes;
+    std::uint32_t shared, bytes;
     const std::byte* global;
 };
 
@@ -60,7 +60,6 @@ struct Warp {
     std::uint32_t active = 0;      // lanes that execute the instruction
     std::uint32_t pc = 0;          // of the active lanes
     std::deque<Copy> copies;
-    std::array<std::uint32_t, kLanes> copy_group{};  // group of the lane's next copy
     Traffic* traffic = nullptr;  // one per Function::places, or nullptr
 
     template <class T> T* row(std::uint32_t at) const { return reinterpret_cast<T*>(registers + at); }

@@ -266,9 +266,8 @@ __global__ void copies(unsigned* out, const bf16* from) {
     kernels::AsyncCopies queue;
     for (int round = 0; round < 2; ++round) {
         queue.copy(rows + lane * 8, from + lane * 8);
-        queue.commit_group();
         if (How == Copy::no_wait || How == Copy::into_use) __syncthreads();
-        queue.wait_group<0>();
+        queue.wait();
         if (How != Copy::no_barrier && How != Copy::no_wait) __syncthreads();
         kernels::ldmatrix(reg, rows + (31 - lane) * 8);
         out[lane] = reg[0];
