@@ -362,7 +362,9 @@ def main():
         for dtype, differs in report.differs.items():
             recorded[dtype]["differs"] = differs
         with open(args.record, "w") as file:
-            json.dump(recorded, file, indent=1)
+            # Each list is one line.
+            file.write(re.sub(r"\[[^]]*\]", lambda numbers: json.dumps(json.loads(numbers[0])),
+                              json.dumps(recorded, indent=1)) + "\n")
     if not report.faults:
         print("PASS")
     return 1 if report.faults else 0

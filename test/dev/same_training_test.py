@@ -3,7 +3,7 @@
 # failure says, which numbers of PyTorch it refuses, the forms of products that it forces, and text that is not there
 import json
 import os
-import stat
+import shutil
 import subprocess
 import sys
 import unittest
@@ -40,40 +40,44 @@ if 'error' in does:
     sys.exit(does.get('status', 1))
 '''
 LOSSES = [5.0, 4.5, 4.0]
+NUMBERS = {'losses': LOSSES, 'norms': [1.0] * 3, 'differs': [1.0, 1.0]}
+SIZES = ['--steps', '3', '--fp32', 'd6 1 8', '--bf16', 'd6 1 8']
 
 
 class SameTraining(WithFolder):
     def setUp(self):
         super().setUp()
-        self.program = self.path_of('train_gpt2')
-        with open(self.program, 'w') as file:
-            file.write(PROGRAM.format(python=sys.executable, folder=str(self.folder)))
-        os.chmod(self.program, stat.S_IRWXU)
-        self.shard = self.path_of('shard.bin')
-        with open(self.shard, 'wb') as file:
-            file.write(b'tokens')
+        self.program = self.script('train_gpt2', PROGRAM.format(python=sys.executable, folder=str(self.folder)))
+        self.shard = self.write('shard.bin', 'tokens')
 
     def path_of(self, name):
         return str(self.folder / name)
 
+    def write(self, name, content):
+        """Text, or what is written as JSON. Returns the path."""
+        (self.folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        return self.path_of(name)
+
+    def script(self, name, text):
+        self.write(name, text)
+        (self.folder / name).chmod(0o700)
+        return self.path_of(name)
+
+    @staticmethod
+    def ran(*words, **options):
+        return subprocess.run(words, capture_output=True, text=True, check=False, **options)
+
     def run_with(self, *runs, **recorded):
         """The exit code and output where runs do this. The first says what all do."""
-        with open(self.path_of('runs.json'), 'w') as file:
-            json.dump([{'flags': [], 'losses': LOSSES}, *runs], file)
-        arguments = ['-i', self.shard, '--work', self.path_of('work'), '--steps', '3', '--fp32', 'd6 1 8', '--bf16',
-                     'd6 1 8']
-        arguments += ['--expect', self.path_of('expect.json')]
-        numbers = {'losses': LOSSES, 'norms': [1.0] * 3, 'differs': [1.0, 1.0]}
-        with open(self.path_of('expect.json'), 'w') as file:
-            json.dump({'tokens': '', 'fp32': numbers, 'bf16': numbers}, file)
-        args = same_training.parse([self.program, *arguments])
+        self.write('runs.json', [{'flags': [], 'losses': LOSSES}, *runs])
+        expect = self.write('expect.json', {'tokens': '', 'fp32': NUMBERS, 'bf16': NUMBERS})
+        arguments = [self.program, '-i', self.shard, '--work', self.path_of('work'), *SIZES, '--expect', expect]
+        args = same_training.parse(arguments)
         expect = {'tokens': same_training.fingerprint(args)}
         for dtype in ('fp32', 'bf16'):
-            expect[dtype] = {**same_training.recipe(args, dtype), **numbers, **recorded}
-        with open(self.path_of('expect.json'), 'w') as file:
-            json.dump(expect, file)
-        result = subprocess.run([sys.executable, SCRIPT, self.program, *arguments], capture_output=True, text=True,
-                                check=False)
+            expect[dtype] = {**same_training.recipe(args, dtype), **NUMBERS, **recorded}
+        self.write('expect.json', expect)
+        result = self.ran(sys.executable, SCRIPT, *arguments)
         return result.returncode, result.stdout + result.stderr
 
     def fails(self, lines, *runs, **recorded):
@@ -82,12 +86,8 @@ class SameTraining(WithFolder):
         self.assertEqual([line for line in output.splitlines() if line.startswith('FAIL')], lines)
 
     def test_invalid_arguments_end_with_2_and_one_line(self):
-        good = {'--work': self.path_of('work'), '-i': self.shard, '--expect': self.path_of('good.json')}
-        numbers = {'losses': LOSSES, 'norms': [1.0] * 3, 'differs': [1.0, 1.0]}
-        for name, content in (('good', {'tokens': '', 'fp32': numbers, 'bf16': numbers}), ('empty', {}), ('list', [1]),
-                              ('half', {'tokens': '', 'fp32': {}, 'bf16': {}})):
-            with open(self.path_of(name + '.json'), 'w') as file:
-                json.dump(content, file)
+        good = {'--work': self.path_of('work'), '-i': self.shard,
+                '--expect': self.write('good.json', {'tokens': '', 'fp32': NUMBERS, 'bf16': NUMBERS})}
         for program, wrong, message in (
                 (self.path_of('none'), {}, 'the program is "'),
                 (self.shard, {}, 'the program is "'),
@@ -96,15 +96,15 @@ class SameTraining(WithFolder):
                 (self.program, {'--work': '/proc/none'}, '--work is "/proc/none"; expected a folder'),
                 (self.program, {'--expect': self.path_of('none')}, 'expected a file that --record wrote'),
                 (self.program, {'--expect': self.shard}, 'expected a file that --record wrote'),
-                (self.program, {'--expect': self.path_of('empty.json')}, 'expected a file that --record wrote'),
-                (self.program, {'--expect': self.path_of('list.json')}, 'expected a file that --record wrote'),
-                (self.program, {'--expect': self.path_of('half.json')}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': self.write('empty.json', {})}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': self.write('list.json', [1])}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': self.write('half.json', {'tokens': '', 'fp32': {}, 'bf16': {}})},
+                 'expected a file that --record wrote'),
                 (self.program, {'--expect': None, '--python': '/none'}, 'expected a Python with torch and numpy'),
                 (self.program, {'--expect': None, '--python': '/bin/false'}, 'expected a Python with torch and numpy'),
                 (self.program, {'--expect': None, '--record': '/none/x'}, 'expected a file in a writable folder')):
             words = [word for flag, value in {**good, **wrong}.items() if value for word in (flag, value)]
-            result = subprocess.run([sys.executable, SCRIPT, program, *words], capture_output=True, text=True,
-                                    check=False)
+            result = self.ran(sys.executable, SCRIPT, program, *words)
             errors = [line for line in result.stderr.splitlines() if 'error: ' in line]
             self.assertEqual((result.returncode, len(errors), result.stdout), (2, 1, ''), result.stderr)
             self.assertIn(message, errors[0])
@@ -153,24 +153,17 @@ class SameTraining(WithFolder):
 
     def peer(self, losses):
         """A Python that prints these losses where it is to train, with a norm of 1."""
-        python = self.path_of('python')
         steps = '\n'.join(f'step {i} loss {loss} norm 1.0' for i, loss in enumerate(losses, 1))
-        with open(python, 'w') as file:
-            file.write(f"#!/bin/sh\n[ \"$1\" = -c ] || echo 'torch 2\n{steps}'\n")
-        os.chmod(python, stat.S_IRWXU)
-        return python
+        return self.script('python', f"#!/bin/sh\n[ \"$1\" = -c ] || echo 'torch 2\n{steps}'\n")
 
     def test_recording_measures_what_the_build_differs_by(self):
-        with open(self.path_of('runs.json'), 'w') as file:
-            json.dump([{'flags': [], 'losses': LOSSES}], file)
-        arguments = [sys.executable, SCRIPT, self.program, '-i', self.shard, '--work', self.path_of('work'), '--steps',
-                     '3', '--fp32', 'd6 1 8', '--bf16', 'd6 1 8']
+        self.write('runs.json', [{'flags': [], 'losses': LOSSES}])
+        arguments = [sys.executable, SCRIPT, self.program, '-i', self.shard, '--work', self.path_of('work'), *SIZES]
         for flags in (['--record', self.path_of('recorded.json'), '--python', self.peer([5.0, 4.50005, 4.0])],
                       ['--expect', self.path_of('recorded.json')]):
-            result = subprocess.run([*arguments, *flags], capture_output=True, text=True, check=False)
+            result = self.ran(*arguments, *flags)
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        with open(self.path_of('recorded.json')) as file:
-            recorded = json.load(file)
+        recorded = json.loads((self.folder / 'recorded.json').read_text())
         for dtype in ('fp32', 'bf16'):
             self.assertAlmostEqual(recorded[dtype]['differs'][0], 5e-5)
             self.assertEqual(recorded[dtype]['differs'][1], 0.0)
@@ -197,8 +190,8 @@ class SameTraining(WithFolder):
         self.assertEqual(code, 0, output)
         self.assertIn('bf16, --attention cudnn: skipped: this build has no cuDNN', output)
         for forms, taken in (('fused', 'fused-gelu'), ('bare', 'bare')):
-            with open(self.path_of(f'work/{forms}.json')) as file:
-                choice, = json.load(file)['devices']['a GPU']['cuBLASLt 13.1.0'].values()
+            choices = json.loads((self.folder / f'work/{forms}.json').read_text())
+            choice, = choices['devices']['a GPU']['cuBLASLt 13.1.0'].values()
             self.assertEqual(choice['taken'], taken)
         self.fails(["FAIL: bf16, --attention flash: step 1: loss 5.020000, PyTorch's 5.000000; differs by 0.02, "
                     "tolerance 0.01", "FAIL: bf16, --attention flash: step 1: loss 5.020000, the first run's 5.000000; "
@@ -225,14 +218,11 @@ class SameTraining(WithFolder):
 
     def test_text(self):
         script = os.path.join(ROOT, 'dev/gpu_check/text.sh')
-        tools = self.path_of('tools')  # all but `bible`
-        os.mkdir(tools)
-        for name in ('bash', 'dirname', 'realpath'):
-            os.symlink(subprocess.run(['which', name], capture_output=True, text=True, check=True).stdout.strip(),
-                       os.path.join(tools, name))
+        tools = self.folder / 'tools'  # all but `bible`
+        tools.mkdir()
+        for name in ('bash', 'dirname', 'realpath'): (tools / name).symlink_to(shutil.which(name))
         def text(folder):
-            result = subprocess.run([script, '.', folder], env={'PATH': tools}, capture_output=True, text=True,
-                                    check=False)
+            result = self.ran(script, '.', folder, env={'PATH': str(tools)})
             return result.returncode, result.stdout
         self.assertEqual(text(self.path_of('none')),
                          (77, 'there is no text: the package bible-kjv is not installed\n'))

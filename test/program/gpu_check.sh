@@ -8,19 +8,12 @@ cd "$(dirname "$0")/../.." || exit 1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# refuses MESSAGE ARGUMENTS...: exit code 2, one line, nothing written
-refuses() {
-    local message=$1 said
-    shift
-    said=$(dev/gpu_check.sh "$@" 2>&1)
-    [ "$?, $(wc -l <<<"$said") line" = "2, 1 line" ] && [[ $said == "error: "*"$message"* ]] ||
-        wrong "gpu_check.sh $* says: $said"
-}
-refuses 'the part is ""'
-refuses 'the part is "4"' 4
-refuses 'unknown option "--fast"' 1 --fast
-refuses 'unexpected argument "b"' 1 "$scratch/a" b
-nvidia-smi -L 2>/dev/null | grep -q GPU || refuses "finds no GPU" 1 "$scratch/a"
+one_line 'error: the part is ""' dev/gpu_check.sh
+one_line 'error: the part is "4"' dev/gpu_check.sh 4
+one_line 'error: unknown option "--fast"' dev/gpu_check.sh 1 --fast
+one_line 'error: unexpected argument "b"' dev/gpu_check.sh 1 "$scratch/a" b
+nvidia-smi -L 2>/dev/null | grep -q GPU || one_line "finds no GPU" dev/gpu_check.sh 1 "$scratch/a"
+[ $failed = 0 ] || exit 1
 [ ! -e "$scratch/a" ] || wrong "a refused check wrote into its folder"
 
 for part in 1 2 3; do

@@ -21,14 +21,7 @@ answers() {
     ! grep -q 'default: ""' <<<"$said" || fail "$name --help prints an empty default"
     [ -z "$(ls -A "$empty")" ] || fail "$name --help leaves something behind"
 }
-# refuses NAME COMMAND...
-refuses() {
-    local name=$1 said status=0
-    shift
-    said=$(cd "$empty" && timeout 20 "$@" </dev/null 2>&1) || status=$?
-    [ $status = 2 ] || fail "$name with an unknown argument: exit code $status, not 2: $said"
-    [ "$(wc -l <<<"$said")" = 1 ] || fail "$name with an unknown argument prints more than one line: $said"
-}
+refuses() { one_line "" env -C "$empty" timeout 20 "$@" </dev/null; }  # COMMAND...
 # fills NAME COMMAND...: checks the output to a full device
 fills() {
     local name=$1 said status=0
@@ -48,24 +41,24 @@ for script in scripts/*.sh dev/{,bench/,mutate/}*.sh dev/gpu_check/{pack,planted
         scripts/quickstart.sh | scripts/run_*) ;;
         dev/mutate/mutate_*) ;;  # names of the lines to remove
         dev/gpu_check/planted_faults.sh) ;;  # arguments of compute-sanitizer
-        dev/bench/bench_onebit.sh) refuses "$script" bash "$root/$script" --word ;;
-        *) refuses "$script" bash "$root/$script" 1 2 3 4 5 ;;
+        dev/bench/bench_onebit.sh) refuses bash "$root/$script" --word ;;
+        *) refuses bash "$root/$script" 1 2 3 4 5 ;;
     esac
 done
 for source in dev/{,bench/,peers/}*.cpp; do
     tool=$(basename "$source" .cpp)
     answers "$tool" "$root/$build/$tool" --help
-    refuses "$tool" "$root/$build/$tool" --word
+    refuses "$root/$build/$tool" --word
     fills "$tool" "$root/$build/$tool" --help
 done
 for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     answers "dev/$tool" python3 "$root/dev/$tool" --help
-    refuses "dev/$tool" python3 "$root/dev/$tool" --word
+    refuses python3 "$root/dev/$tool" --word
 done
 answers train_gpt2 "$root/$build/train_gpt2" --help
 for request in help version print-config; do fills "--$request" "$root/$build/train_gpt2" --$request; done
 [ "$("$root/$build/train_gpt2" --help 2>&1 | read -r; echo "${PIPESTATUS[0]}")" = 0 ] || fail "--help without a reader"
-refuses train_gpt2 "$root/$build/train_gpt2" --word
+refuses "$root/$build/train_gpt2" --word
 
 # ---- make, in a tree without sources
 
@@ -75,14 +68,8 @@ mkdir -p "$tree"/build/{deps,python,aarch64/root,aarch64/root.partial,cpu} \
 cp Makefile config.mk "$tree"
 ln -s /usr/bin/* "$bin"
 rm "$bin/jq" "$bin/clang-tidy" 2>/dev/null
-# makes STATUS EXPECTED ARGUMENTS...: the exit status of make with these arguments; its output contains EXPECTED
-makes() {
-    local want=$1 expected=$2 said status=0
-    shift 2
-    said=$(PATH=${tools:-$PATH} make -C "$tree" --no-print-directory "$@" 2>&1) || status=$?
-    [ $status = "$want" ] && grep -qF -- "$expected" <<<"$said" ||
-        fail "make $*: exit code $status, not $want, or no \"$expected\": $said"
-}
+# makes STATUS EXPECTED ARGUMENTS...: make with these arguments
+makes() { ends "$1" "$2" env PATH="${tools:-$PATH}" make -C "$tree" --no-print-directory "${@:3}"; }
 makes 0 "Targets:" help
 makes 0 "Targets:" help DEVICE=foo SANITIZE=foo NAME=foo
 makes 2 'DEVICE is "foo"' DEVICE=foo clean

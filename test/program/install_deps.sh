@@ -4,23 +4,19 @@
 # scripts/test_aarch64.sh installs the libraries of a Debian release that fits the machine
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
 printf '#!/bin/sh\nexit 0\n' >"$work/apt-get"
 chmod +x "$work/apt-get"
 cp "$work/apt-get" "$work/sudo"
 # old HEADER EXPECTED TEXT: checks the error when HEADER has this text
 old() {
-    local said status=0
     rm -rf "$work/include"
     mkdir -p "$(dirname "$work/include/$1")"
     echo "$3" >"$work/include/$1"
-    said=$(PATH=$work:$PATH CXX="g++ -isystem $work/include" scripts/install_deps.sh 2>&1) || status=$?
-    if [ $status != 2 ] || [ "$(grep -c '^error: ' <<<"$said")" != 1 ] || ! grep -qF "error: $2" <<<"$said"; then
-        echo "an old $1: exit code $status, not 2, or another line than \"$2\": $said"
-        failed=1
-    fi
+    refused "an old $1" "error: $2" env PATH="$work:$PATH" CXX="g++ -isystem $work/include" scripts/install_deps.sh
 }
 old cxxopts.hpp "cxxopts is 1.4.2; expected version 2.2, Debian's and Ubuntu's packages: libcxxopts-dev (" '
 #define CXXOPTS__VERSION_MAJOR 1
@@ -38,16 +34,7 @@ old oneapi/dnnl/dnnl.hpp "oneDNN is 1.8.0; expected version 2.6, Debian's and Ub
 #define DNNL_VERSION_PATCH 0
 namespace dnnl { class memory; }'
 old zstd.h "zstd is missing; expected version 1.3, Debian's and Ubuntu's packages: libzstd-dev" '#include <not/there.h>'
-# refuses EXPECTED COMMAND...: checks the only line of the error
-refuses() {
-    local expected=$1 said status=0
-    shift
-    said=$(PATH=$work:$PATH "$@" 2>&1) || status=$?
-    if [ $status != 2 ] || [ "$(grep -vc '^installing: ' <<<"$said")" != 1 ] || ! grep -qF "$expected" <<<"$said"; then
-        echo "$*: exit code $status, not 2, or another line than \"$expected\": $said"
-        failed=1
-    fi
-}
+refuses() { one_line "$1" env PATH="$work:$PATH" "${@:2}"; }  # EXPECTED COMMAND...
 refuses 'error: unexpected argument "test"; see install_deps.sh --help' scripts/install_deps.sh test
 refuses 'error: CXX is "absent++", which cannot compile a small C++20 program; expected g++ 11 or clang++ 14' \
     env CXX=absent++ scripts/install_deps.sh
@@ -73,10 +60,8 @@ suite() {
     printf '%b' "$3" >"$work/os-release"
     said=$(env PATH="$work:$PATH" OS_RELEASE="$work/os-release" FOLDER="$work/root" ${4:+"$4"} \
         scripts/test_aarch64.sh 2>&1)
-    if ! grep -q "^debootstrap .* $1 $work/root.partial\$" <<<"$said"; then
-        echo "g++ $2, $3 $4: the release is not $1: $said"
-        failed=1
-    fi
+    grep -q "^debootstrap .* $1 $work/root.partial\$" <<<"$said" ||
+        fail "g++ $2, $3 $4: the release is not $1: $said"
 }
 suite bookworm 12 'ID=debian\nVERSION_CODENAME=bookworm\n' ""
 suite trixie 14 'ID=debian\nVERSION_CODENAME=trixie\n' ""

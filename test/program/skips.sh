@@ -6,6 +6,8 @@
 #                                     output is recorded here
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 build=${1:-build/cpu}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -13,16 +15,15 @@ mkdir "$logs/results" "$logs/tests"
 # shellcheck disable=SC2034
 run=now tier=host times=$logs/times.tsv
 eval "$(sed -nE '/^(timed|skips|run_one|run_cases)\(\) \{/,/^}/p' scripts/test.sh)"
-bad=0
 # counts KIND "PASSED FAILED SKIPPED" LINES COMMAND...: the result of run_KIND, and its lines about skipped tests
 counts() {
     local kind=$1 expected=$2 lines=$3 got said
     shift 3
     said=$("run_$kind" 1 it "$@" 2>&1)
     got=$(cat "$logs/results/1")
-    [ "$got" = "$expected" ] || { echo "$*: counts are $got; expected $expected"; bad=1; }
+    [ "$got" = "$expected" ] || fail "$*: counts are $got; expected $expected"
     got=$(grep '^skipped: it: ' <<<"$said" || true)
-    [ "$got" = "$lines" ] || { echo "$*: printed \"$got\"; expected \"$lines\""; bad=1; }
+    [ "$got" = "$lines" ] || fail "$*: printed \"$got\"; expected \"$lines\""
 }
 printed() { echo "$2"; return "$1"; }  # STATUS OUTPUT
 
@@ -69,6 +70,6 @@ counts one "0 0 1" "skipped: it: no fish" env PYTHONPATH=test/dev python3 "$logs
 for results in "1 0 0:1 passed, 0 failed" "1 2 3:1 passed, 2 failed, 3 skipped"; do
     echo "${results%:*}" >"$logs/results/1"
     got=$(eval "$(sed -n '/^read -r passed failed skipped/,$p' scripts/test.sh)")
-    [ "$got" = "${results#*:}" ] || { echo "the last line is \"$got\"; expected \"${results#*:}\""; bad=1; }
+    [ "$got" = "${results#*:}" ] || fail "the last line is \"$got\"; expected \"${results#*:}\""
 done
-exit $bad
+exit $failed

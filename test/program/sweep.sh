@@ -74,13 +74,7 @@ sweep "${small[@]}" >"$work/out" 2>&1
 check "without a plot" test $? = 0
 says "the last line" "$(tail -n 1 "$work/out")" "note: no $work/sweep/plot.png"
 
-refuses() {  # EXPECTED ARGUMENTS...
-    local expected=$1 said status=0
-    shift
-    said=$(dev/sweep.sh "$@" 2>&1) || status=$?
-    check "status of $*" test $status = 2
-    check "$expected" test "$said" = "error: $expected; see sweep.sh --help"
-}
+refuses() { one_line "error: $1; see sweep.sh --help" dev/sweep.sh "${@:2}"; }  # EXPECTED ARGUMENTS...
 refuses '-o is not given; expected the folder of the sweep' --vary '--lr 1' -- true x
 refuses '--vary is "--lr"; expected a flag and values' -o "$work/x" --vary --lr -- true
 refuses '--vary is not given; expected a flag and its values' -o "$work/x" -- true x

@@ -3,19 +3,14 @@
 # same argument
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=test/support/check.sh
+. test/support/check.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/scripts" "$work/build"
 cp scripts/test_times.sh scripts/help.sh "$work/scripts"
-bad=0
 # prints STATUS EXPECTED ARGUMENTS...
-prints() {
-    local want=$1 expected=$2 said status=0
-    shift 2
-    said=$("$work/scripts/test_times.sh" "$@" 2>&1) || status=$?
-    [ $status = "$want" ] && grep -qF -- "$expected" <<<"$said" ||
-        { echo "test_times.sh $*: exit code $status, not $want, or no \"$expected\": $said"; bad=1; }
-}
+prints() { ends "$1" "$2" "$work/scripts/test_times.sh" "${@:3}"; }
 # took RUN ARGUMENT KIND NAME WALL USER SYSTEM
 took() { (IFS=$'\t' && echo "$*") >>"$work/build/test_times.tsv"; }
 
@@ -39,4 +34,4 @@ prints 0 "   200.0     10.0   -190.0  build of cpu" compare
 prints 0 "    20.0     30.0    +10.0  ranks" compare
 prints 0 "   220.0     40.0   -180.0  total" compare
 prints 0 "total time: 190 s, 40 s of processor time" shares
-[ $bad = 0 ] && echo "test_times.sh prints shares and changes"
+[ $failed = 0 ] && echo "test_times.sh prints shares and changes"

@@ -18,6 +18,22 @@ says() {
         [[ $said == *"$expected"* ]] || { fail "$what lacks \"$expected\": $said"; return; }
     done
 }
+# ends STATUS EXPECTED COMMAND...: its exit code is STATUS, and its output contains EXPECTED
+ends() {
+    local want=$1 expected=$2 said status=0
+    shift 2
+    said=$("$@" 2>&1) || status=$?
+    [ $status = "$want" ] || fail "$*: exit code $status, not $want: $said"
+    says "$*" "$said" "$expected"
+}
+# one_line EXPECTED COMMAND...: exit code 2, and one line, which contains EXPECTED; lines of progress do not count
+one_line() {
+    local expected=$1 said status=0
+    shift
+    said=$("$@" 2>&1) || status=$?
+    [ "$status, $(grep -vc '^installing: ' <<<"$said")" = "2, 1" ] || fail "$*: exit code $status: $said"
+    says "$*" "$said" "$expected"
+}
 # refused WHAT EXPECTED COMMAND...: exit code 2, one error in the last line
 refused() {
     local what=$1 expected=$2 said status=0
