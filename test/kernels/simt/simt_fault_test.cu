@@ -12,10 +12,8 @@
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
+#include "test/kernels/simt/launch_support.h"
 #include "test/support/catch.h"
-
-// The number of the next line.
-#define NEXT_LINE (__LINE__ + 1)
 
 namespace {
 
@@ -36,15 +34,9 @@ __global__ void healthy(int* out) {
 
 template <auto Kernel, class... Args>
 std::string message_of(const simt::LaunchConfig& config, Args... args) {
-    std::string message;
-    try {
-        simt::launch<Kernel>(config, args...);
-    } catch (const base::Error& error) {
-        CHECK(error.blame() == base::Blame::runtime);
-        message = error.what();
-    }
+    const std::string message = test::error_of_launch<Kernel>(config, args...);
     CHECK(message != "");
-    CHECK_THAT(message, !Contains("anonymous") && !Contains("\n") && !Contains("Kernel ="));
+    CHECK_THAT(message, !Contains("anonymous") && !Contains("Kernel ="));
     std::vector<int> out(5 * 64);
     simt::launch<healthy>({.grid = 5, .block = 64}, out.data());
     CHECK(out == std::vector<int>(5 * 64, 32 + 32));
@@ -234,20 +226,14 @@ __global__ void large_static(int* out) {
     out[0] = first[0];
 }
 
-TEST_CASE("too much static shared memory is reported", "[simt]") {
+TEST_CASE("too much shared memory is reported, static and dynamic together", "[simt]") {
     const device::UseLimits sm_90({.multiprocessors = 132, .shared_bytes = 227 * 1024});
     const int threads = GENERATE(1, 32);
     int out = 0;
     CHECK_THAT((fault_of<large_static>({.grid = 1, .block = threads}, &out)),
                Contains("kernel large_static, block (0, 0, 0)") &&
                    Contains("shared memory is 233472 bytes (0 of them dynamic); expected at most 232448"));
-}
-
-TEST_CASE("static and dynamic shared memory count together", "[simt]") {
-    const device::UseLimits sm_90({.multiprocessors = 132, .shared_bytes = 227 * 1024});
-    const auto largest = GENERATE(1, 32);
-    int out = 0;
-    CHECK_THAT((fault_of<large_static>({.grid = 1, .block = largest, .shared_bytes = 1024}, &out)),
+    CHECK_THAT((fault_of<large_static>({.grid = 1, .block = threads, .shared_bytes = 1024}, &out)),
                Contains("shared memory is 234496 bytes (1024 of them dynamic)"));
 }
 

@@ -15,7 +15,7 @@
 #include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_order.h"
-#include "test/kernels/simt/host_counter.h"
+#include "test/kernels/simt/launch_support.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
 
@@ -175,19 +175,11 @@ TEST_CASE("a race that needs interleaved warps is detected in the orders that in
 
 // ---- uninitialized shared memory
 
-template <bool Repaired>
+template <bool Dynamic, bool Repaired>
 __global__ void forgets_an_element(float* out) {
-    SIMT_SHARED(float, line, [64]);
-    const int i = threadIdx.x;
-    if (Repaired || i != 63) line[i] = i < 63 ? 1.0f : 0.0f;
-    __syncthreads();
-    float sum = 0;
-    for (int k = 0; k < 64; ++k) sum += line[k];
-    out[i] = sum;
-}
-template <bool Repaired>
-__global__ void forgets_a_dynamic_element(float* out) {
-    SIMT_DYN_SHARED(float, line);
+    SIMT_SHARED(float, fixed, [64]);
+    SIMT_DYN_SHARED(float, dynamic);
+    float* const line = Dynamic ? dynamic : fixed;
     const int i = threadIdx.x;
     if (Repaired || i != 63) line[i] = i < 63 ? 1.0f : 0.0f;
     __syncthreads();
@@ -200,14 +192,14 @@ TEST_CASE("a read of uninitialized shared memory gives NaN in every order", "[si
     const std::vector<float> want(kThreads, 63.0f);
     for (const Order& order : all_orders()) {
         CAPTURE(int(order.kind), order.seed);
-        CHECK(std::isnan(result<forgets_an_element<false>>(order)[0]));
-        CHECK(std::isnan(result<forgets_a_dynamic_element<false>>(order, 256)[0]));
-        CHECK(result<forgets_an_element<true>>(order) == want);
-        CHECK(result<forgets_a_dynamic_element<true>>(order, 256) == want);
+        CHECK(std::isnan(result<forgets_an_element<false, false>>(order)[0]));
+        CHECK(std::isnan(result<forgets_an_element<true, false>>(order, 256)[0]));
+        CHECK(result<forgets_an_element<false, true>>(order) == want);
+        CHECK(result<forgets_an_element<true, true>>(order, 256) == want);
         // Without poisoning the block reads the values of the previous block: the fault is hidden.
         Order unfilled = order;
         unfilled.poison = false;
-        CHECK(result<forgets_a_dynamic_element<false>>(unfilled, 256) == want);
+        CHECK(result<forgets_an_element<true, false>>(unfilled, 256) == want);
     }
 }
 
@@ -245,13 +237,8 @@ __global__ void writes_past(Target target, int past, int* out) {
 std::string message_of(const Order& order, Target target, int past, std::size_t dynamic_bytes = 40) {
     const simt::UseOrder use(order);
     int out = 0;
-    try {
-        simt::launch<writes_past>({.grid = 4, .block = kThreads, .shared_bytes = dynamic_bytes}, target, past, &out);
-    } catch (const base::Error& error) {
-        CHECK(error.blame() == base::Blame::runtime);
-        return error.what();
-    }
-    return {};
+    return test::error_of_launch<writes_past>({.grid = 4, .block = kThreads, .shared_bytes = dynamic_bytes}, target,
+                                              past, &out);
 }
 
 TEST_CASE("a write outside a shared array is reported in every order, with kernel, block and array",

@@ -6,11 +6,9 @@
 #include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_skip.h"
+#include "test/kernels/simt/launch_support.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
-
-// The number of the next line.
-#define NEXT_LINE (__LINE__ + 1)
 
 namespace {
 
@@ -32,12 +30,8 @@ __global__ void hands_on(int* out) {
 TEST_CASE("a kernel of a process in which a barrier is skipped", "[.simt_skip_child]") {
     std::vector<int> out(64), want(64);
     for (int i = 0; i < 64; ++i) want[i] = 63 - (i ^ 32 ^ 31);
-    try {
-        simt::launch<hands_on>({.grid = 1, .block = 64}, out.data());
-        std::printf("result is %s\n", out == want ? "right" : "wrong");
-    } catch (const base::Error& error) {
-        std::printf("result is wrong: %s\n", error.what());
-    }
+    const std::string error = test::error_of_launch<hands_on>({.grid = 1, .block = 64}, out.data());
+    std::printf("result is %s %s\n", error.empty() && out == want ? "right" : "wrong", error.c_str());
 }
 
 TEST_CASE("SIMT_SKIP_BARRIER skips one barrier, and reports a line without one", "[simt][one_order]") {

@@ -19,12 +19,12 @@
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
-#include "test/kernels/simt/host_counter.h"
+#include "test/kernels/simt/launch_support.h"
 #include "test/support/catch.h"
 
 namespace {
 
-using test::add_on_host;
+using test::add_on_host, test::CountsLife;
 
 __device__ unsigned thread_number() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
 __device__ unsigned block_number() { return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x; }
@@ -239,12 +239,6 @@ TEST_CASE("blocks of one thread and fibers are bit-identical", "[simt]") {
 }
 
 // ---- exceptions and reuse of stacks
-
-struct CountsLife {
-    explicit CountsLife(int* alive) : alive(alive) { add_on_host(alive, 1); }
-    ~CountsLife() { add_on_host(alive, -1); }
-    int* alive;
-};
 
 __global__ void throws_in(unsigned thread, unsigned block, int* alive, int* went_on) {
     const CountsLife life(alive);

@@ -69,7 +69,6 @@ public:
         at_barrier_ = false;
     }
 
-    bool has_ended() const { return live_ == 0; }
     bool is_at_barrier() const { return at_barrier_; }
     void pass_barrier() {
         at_barrier_ = false;

@@ -8,16 +8,13 @@
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/simt/simt.h"
-#include "test/kernels/simt/host_counter.h"
+#include "test/kernels/simt/launch_support.h"
 #include "test/support/catch.h"
 #include "test/support/support.h"
 
-// The number of the next line.
-#define NEXT_LINE (__LINE__ + 1)
-
 namespace {
 
-using test::Contains;
+using test::Contains, test::CountsLife;
 using kernels::bf16;
 
 std::string at(int line) { return "at test/kernels/simt/races/simt_race_test.cu:" + std::to_string(line); }
@@ -26,14 +23,9 @@ std::string at(int line) { return "at test/kernels/simt/races/simt_race_test.cu:
 // comes first.
 template <auto Kernel, class... Args>
 std::string race_of(const simt::LaunchConfig& config, Args... args) {
-    try {
-        simt::launch<Kernel>(config, args...);
-    } catch (const base::Error& error) {
-        CHECK(error.blame() == base::Blame::runtime);
-        CHECK_THAT(error.what(), Contains(": a race: ") && !Contains("\n"));
-        return error.what();
-    }
-    return {};
+    const std::string message = test::error_of_launch<Kernel>(config, args...);
+    if (!message.empty()) CHECK_THAT(message, Contains(": a race: "));
+    return message;
 }
 
 // Without the places of launches: GCC 14 inlines some kernels into them.
@@ -291,11 +283,6 @@ TEST_CASE("a copy belongs to its thread from issue to wait, and to others after 
 
 // ---- the executor after a race
 
-struct CountsLife {
-    explicit CountsLife(int* alive) : alive(alive) { test::add_on_host(alive, 1); }
-    ~CountsLife() { test::add_on_host(alive, -1); }
-    int* alive;
-};
 __global__ void races_then_waits(float* out, int* alive, int* went_on) {
     const CountsLife life(alive);
     __syncthreads();
