@@ -4,7 +4,6 @@
 #include <algorithm>
 
 namespace llmc {
-
 namespace {
 
 // "h.0.attn" of "h.0.attn.c_proj.weight", "h.0.ln" of "h.0.ln_2.bias", "ln_f" of "ln_f.weight"

@@ -139,15 +139,17 @@ TEST_CASE("adamw rejects invalid inputs", "[adamw][one_order]") {
     device::Array<StepScalars> scalars(1);
     AdamW<bf16> good{parameter.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(),
                      kBeta1, kBeta2, kEps, kWeightDecay};
-    auto odd = good, short_grad = good, no_segments = good, no_scalars = good;
+    const auto run = [](const AdamW<bf16>& op) { adamw(op, nullptr); };
+    const char* const said = "size of parameter, m, v or grad";
+    check_sizes(good, run, std::pair(said, &AdamW<bf16>::parameter), std::pair(said, &AdamW<bf16>::m),
+                std::pair(said, &AdamW<bf16>::v), std::pair(said, &AdamW<bf16>::grad));
+    auto odd = good, no_segments = good, no_scalars = good;
     odd.master = odd.master.first(24);
-    CHECK_THROWS_WITH(adamw(odd, nullptr), Contains("number of elements is 24; expected a multiple of 16"));
-    short_grad.grad = short_grad.grad.first(16);
-    CHECK_THROWS_WITH(adamw(short_grad, nullptr), Contains("is 16"));
+    CHECK_THROWS_WITH(run(odd), Contains("number of elements is 24; expected a multiple of 16"));
     no_segments.segments = {};
-    CHECK_THROWS_WITH(adamw(no_segments, nullptr), Contains("segments is 0"));
+    CHECK_THROWS_WITH(run(no_segments), Contains("segments is 0"));
     no_scalars.scalars = {};
-    CHECK_THROWS_WITH(adamw(no_scalars, nullptr), Contains("scalars is 0"));
+    CHECK_THROWS_WITH(run(no_scalars), Contains("scalars is 0"));
     AdamW<float> apart{grad.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(),
                        kBeta1, kBeta2, kEps, kWeightDecay};
     CHECK_THROWS_WITH(adamw(apart, nullptr), test::Contains("expected master itself"));

@@ -45,16 +45,15 @@ TEMPLATE_TEST_CASE("GELU propagates NaN", "[gelu][one_order]", float, bf16) {
 }
 
 TEST_CASE("GELU rejects invalid inputs", "[gelu][one_order]") {
-    device::Array<float> a(32), b(32);
-    const auto part = [](const device::Array<float>& array, std::size_t size) { return array.span().first(size); };
-    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 18), part(b, 18)}, nullptr), test::Contains("is 18"));
-    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 16), part(b, 32)}, nullptr),
-                      test::Contains("output is 16"));
-    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 16), part(b, 32), part(b, 32)}, nullptr),
-                      test::Contains("input gradient is 16"));
-    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 32), part(b, 16), part(b, 32)}, nullptr),
-                      test::Contains("output gradient is 16"));
-    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 18), part(b, 18), part(b, 18)}, nullptr),
-                      test::Contains("is 18"));
-    CHECK_NOTHROW(kernels::gelu_forward<float>({part(a, 0), part(b, 0)}, nullptr));
+    using std::pair, kernels::GeluForward, kernels::GeluBackward;
+    const device::Array<float> array(32);
+    const auto all = array.span(), odd = all.first(18);
+    const auto forward = [](const GeluForward<float>& op) { kernels::gelu_forward<float>(op, nullptr); };
+    const auto backward = [](const GeluBackward<float>& op) { kernels::gelu_backward<float>(op, nullptr); };
+    test::check_sizes(GeluForward<float>{all, all}, forward, pair("output", &GeluForward<float>::out));
+    test::check_sizes(GeluBackward<float>{all, all, all}, backward, pair("input gradient", &GeluBackward<float>::din),
+                      pair("output gradient", &GeluBackward<float>::dout));
+    CHECK_THROWS_WITH(forward({odd, odd}), test::Contains("is 18"));
+    CHECK_THROWS_WITH(backward({odd, odd, odd}), test::Contains("is 18"));
+    CHECK_NOTHROW(forward({{}, {}}));
 }

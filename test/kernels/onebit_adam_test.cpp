@@ -15,11 +15,7 @@ namespace {
 
 constexpr float kFirst = 0.9f, kSecond = 0.95f, kTiny = 1e-8f, kDecay = 0.1f, kRate = 0.01f;
 
-// Gradients of two ranks: the test vectors of the mean, in the first eight elements of each half of 64.
-const Floats kA[] = {{2, -1.5f, 1, 0, .5f, -.5f, -1, 1.5f, .5f, 1, -0.0f, -1.5f, .5f, -1, 0, -.5f},
-                     {.5f, .25f, -.5f, -.25f, 1, .5f, -.5f, -.25f, .25f, .75f, 0, -.75f, .5f, -.25f, .5f, -.25f}};
-const Floats kB[] = {{-1, .5f, .25f, 1, -.5f, .75f, 0, -.25f, 1.5f, -.5f, .25f, .5f, -2, .25f, -1, .125f},
-                     {.25f, .5f, -.5f, .75f, -.25f, .25f, 1, -.5f, .25f, -1.25f, .5f, .25f, 0, .5f, -.25f, .125f}};
+// Gradients of two ranks, kInputs, are in the first eight elements of each half of 64.
 Floats spread_out(const Floats& values) {
     Floats all(64);
     for (std::size_t i = 0; i < 16; ++i) all[i / 8 * 32 + i % 8] = values[i];
@@ -54,7 +50,8 @@ TEST_CASE("two AdamW updates and two 1-bit updates match the specification", "[k
     const double want[2][4][2] = {
         {{-.008944273, 3.4006317}, {-.021998249, 3.4154513}, {-.029174037, 3.4403925}, {-.042734457, 3.5043775}},
         {{-.02, 3.4105874}, {-.041447978, 3.4396320}, {-.049699867, 3.4696085}, {-.061989075, 3.5276931}}};
-    const Floats* const gradients[4][2] = {{&kA[0], &kA[1]}, {&kB[0], &kB[1]}, {&kA[1], &kB[0]}, {&kB[1], &kA[0]}};
+    const std::vector<Floats> &a = kInputs[0], &b = kInputs[1];
+    const Floats* const gradients[4][2] = {{&a[0], &a[1]}, {&b[0], &b[1]}, {&a[1], &b[0]}, {&b[1], &a[0]}};
     std::vector<bool> kept(64);
     for (std::size_t i = 0; i < 64; ++i) kept[i] = i % 32 < 8;
     OnebitRanks ranks(64, 2, 32, kept);

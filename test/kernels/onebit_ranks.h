@@ -11,6 +11,13 @@
 namespace test {
 
 using Floats = std::vector<float>;
+// The inputs of the specification's test vectors: calls 1 and 2 of ranks 0 and 1.
+inline const std::vector<std::vector<Floats>> kInputs{
+    {{2, -1.5f, 1, 0, .5f, -.5f, -1, 1.5f, .5f, 1, -0.0f, -1.5f, .5f, -1, 0, -.5f},
+     {.5f, .25f, -.5f, -.25f, 1, .5f, -.5f, -.25f, .25f, .75f, 0, -.75f, .5f, -.25f, .5f, -.25f}},
+    {{-1, .5f, .25f, 1, -.5f, .75f, 0, -.25f, 1.5f, -.5f, .25f, .5f, -2, .25f, -1, .125f},
+     {.25f, .5f, -.5f, .75f, -.25f, .25f, 1, -.5f, .25f, -1.25f, .5f, .25f, 0, .5f, -.25f, .125f}}};
+
 inline std::vector<std::uint32_t> bits_of(const std::vector<bool>& set) {
     std::vector<std::uint32_t> words((set.size() + 31) / 32);
     for (std::size_t i = 0; i < set.size(); ++i) words[i / 32] |= std::uint32_t(set[i]) << i % 32;

@@ -11,16 +11,9 @@
 #include "test/support/scratch_folder.h"
 
 using namespace kernels;
-using test::Floats, test::OnebitRanks, test::host;
+using test::Floats, test::OnebitRanks, test::host, test::kInputs;
 
 namespace {
-
-// The inputs of the specification's test vectors: calls 1 and 2 of ranks 0 and 1.
-const std::vector<std::vector<Floats>> kInputs{
-    {{2, -1.5f, 1, 0, .5f, -.5f, -1, 1.5f, .5f, 1, -0.0f, -1.5f, .5f, -1, 0, -.5f},
-     {.5f, .25f, -.5f, -.25f, 1, .5f, -.5f, -.25f, .25f, .75f, 0, -.75f, .5f, -.25f, .5f, -.25f}},
-    {{-1, .5f, .25f, 1, -.5f, .75f, 0, -.25f, 1.5f, -.5f, .25f, .5f, -2, .25f, -1, .125f},
-     {.25f, .5f, -.5f, .75f, -.25f, .25f, 1, -.5f, .25f, -1.25f, .5f, .25f, 0, .5f, -.25f, .125f}}};
 
 std::vector<Floats> first_elements(std::vector<Floats> inputs, std::size_t count) {
     for (Floats& x : inputs) x.resize(count);

@@ -1,13 +1,11 @@
 // stochastic_rounding_test.cpp - the generator compared with its publication, rounding with its definition, statistical
-// tests, and resumed runs (the bits of every element: operations/adamw.cpp)
+// tests (the bits of every element: operations/adamw.cpp)
 #include <array>
 
 #include "kernels/adamw.h"
-#include "kernels/device/device.h"
 #include "kernels/device/memory.h"
 #include "kernels/device/random.h"
 #include "kernels/grad_norm.h"
-#include "llmc/model/optimizer.h"
 #include "test/support/support.h"
 
 using namespace kernels;
@@ -151,51 +149,6 @@ TEST_CASE("another step, seed or element index rounds differently", "[adamw][one
                               master_weights.rounded({high_seed, 7}), master_weights.rounded({42, high_step}),
                               master_weights.rounded({42, 7}, 16), master_weights.rounded({42, 7}, 8192)})
         CHECK(std::fabs(fraction_different(base, other) - 0.5) < 5 * sigma);
-}
-
-TEST_CASE("a resumed run has the same working parameters", "[adamw][rounding]") {
-    llmc::Context context{device::open(2), device::Stream(), Matmul()};
-    const llmc::ModelSetup setup{.config = {.layers = 1, .heads = 2, .channels = 32, .max_seq_len = 16,
-                                            .vocabulary = 61},
-                                .dtype = DType::bf16, .shape = {1, 16}};
-    const auto model = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
-    const auto elements = std::size_t(model->table().elements());
-    const auto weights = normal<float>(elements, 1, 0.02);
-    model->load(weights);
-    const auto working = [&] {
-        std::vector<bf16> host(elements);
-        device::copy_to_host(host.data(), model->parameters<bf16>().data(), host.size() * sizeof(bf16),
-                             context.stream);
-        context.stream.sync();
-        return bits(host);
-    };
-    const auto nearest = working();
-    const auto exchange = llmc::make_gradient_exchange(model->table(), {}, context);
-    llmc::OptimizerStep optimizer(*model, *exchange, {.rounding_seed = 11}, context);
-    optimizer.round_parameters(*model);
-    CHECK(working() == Masters(weights).rounded({11, 0}));
-    CHECK(working() != nearest);
-
-    const auto step = [&](int valid_targets) {
-        exchange->begin({.valid_targets = valid_targets});
-        optimizer.run(*model, {.learning_rate = 1e-3f, .positions = 16});
-        return optimizer.scalars().adam_step;
-    };
-    const auto gradients = normal<float>(elements, 2, 0.01);
-    const auto all = exchange->reduced(exchange->buckets().owned().front());
-    device::copy_to_device(all.data(), gradients.data(), elements * sizeof(float), context.stream);
-    for (int made = 1; made <= 3; ++made) REQUIRE(step(16) == made);
-    REQUIRE(step(0) == 3);  // skipped
-    const auto before = working();
-    std::vector<float> master_weights(elements);
-    device::copy_to_host(master_weights.data(), model->master_weights().data(), elements * sizeof(float),
-                         context.stream);
-    context.stream.sync();
-    CHECK(before == Masters(master_weights).rounded({11, 3}));
-    model->load(master_weights);
-    CHECK(working() != before);
-    optimizer.round_parameters(*model);
-    CHECK(working() == before);
 }
 
 TEST_CASE("rounding rejects invalid inputs", "[adamw][one_order][rounding]") {

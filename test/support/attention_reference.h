@@ -215,4 +215,34 @@ void check_earlier_positions_are_independent(const Extents& shape, int first_cha
             }
 }
 
+template <class T, class Method> void check_refused(int head_size) {
+    using std::pair;
+    using Forward = AttentionForward<T>;
+    using Backward = AttentionBackward<T>;
+    const device::Array<T> in(std::size_t(3 * 4 * head_size)), out(in.size());
+    const device::Array<float> of_rows(4), of_rows_out(4);
+    const std::size_t third = in.size() / 3;
+    const auto forward = [](const Forward& op) { Method::forward(op); };
+    const auto backward = [](const Backward& op) { Method::backward(op); };
+    const Forward op{out.span().first(third), of_rows_out.span(), in.span(), 1, 2, 2, head_size};
+    CHECK_NOTHROW(forward(op));
+    check_sizes(op, forward, pair("attention's out", &Forward::out),
+                pair("attention's logsumexp", &Forward::logsumexp), pair("attention's qkv", &Forward::qkv));
+    for (const auto& [number, said] : {pair(&Forward::batch, "batch is 0"), {&Forward::seq_len, "seq_len is 0"},
+                                       {&Forward::heads, "heads is 0"}, {&Forward::head_size, "head_size is 0"}}) {
+        Forward changed = op;
+        changed.*number = 0;
+        CHECK_THROWS_WITH(forward(changed), Contains(said));
+    }
+    const auto values = in.span().first(third);
+    const Backward back{out.span(), of_rows_out.span(), values, in.span(), values, of_rows.span(), 1, 2, 2, head_size};
+    CHECK_NOTHROW(backward(back));
+    check_sizes(back, backward, pair("attention's dqkv", &Backward::dqkv), pair("attention's delta", &Backward::delta),
+                pair("attention's dout", &Backward::dout), pair("attention's qkv", &Backward::qkv),
+                pair("attention's out", &Backward::out), pair("attention's logsumexp", &Backward::logsumexp));
+    Backward changed = back;
+    changed.head_size = 20;  // neither whole packs of bf16 nor a size of tensor cores
+    if (sizeof(T) == 2) CHECK_THROWS_WITH(backward(changed), Contains("head_size is 20"));
+}
+
 }  // namespace test::attention

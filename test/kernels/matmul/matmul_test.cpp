@@ -9,6 +9,7 @@
 #include "test/support/support.h"
 
 using namespace kernels;
+using test::check_sizes;
 using test::Contains;
 using test::on_device;
 using test::poisoned;
@@ -111,45 +112,34 @@ TEMPLATE_TEST_CASE("a cached plan is bit-identical for other tensors of its shap
 }
 
 TEMPLATE_TEST_CASE("a product refuses tensors of the wrong size", "[matmul]", float, bf16) {
-    using T = TestType;
+    using std::pair;
+    using Forward = LinearForward<TestType>;
+    using BackwardInput = LinearBackwardInput<TestType>;
+    using BackwardWeight = LinearBackwardWeight<TestType>;
     Matmul matmul;
-    device::Array<T> tensor(16 * 16);
-    device::Array<float> gradient(16 * 16);
-    const auto all = tensor.span(), little = tensor.span().subspan(0, 255), none = tensor.span().subspan(0, 0);
-    const auto everything = gradient.span(), too_little = gradient.span().subspan(0, 255);
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 18, 16}, nullptr),
-                      Contains("in_channels of a matrix product is 18"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 16, 18}, nullptr),
-                      Contains("out_channels of a matrix product is 18"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 0, 16, 16}, nullptr),
-                      Contains("rows of a matrix product is 0"));
-    CHECK_THROWS_WITH(matmul.forward<T>({little, none, all, all, none, 16, 16, 16}, nullptr),
-                      Contains("size of out is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, little, all, all, none, 16, 16, 16}, nullptr),
-                      Contains("size of pre is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, little, all, none, 16, 16, 16}, nullptr),
-                      Contains("size of in is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, little, none, 16, 16, 16}, nullptr),
-                      Contains("size of weight is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, all.subspan(0, 15), 16, 16, 16}, nullptr),
-                      Contains("size of bias is 15"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({little, all, all, none, 16, 16, 16}, nullptr),
-                      Contains("size of din is 255"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({all, little, all, none, 16, 16, 16}, nullptr),
-                      Contains("size of dout is 255"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, little, none, 16, 16, 16}, nullptr),
-                      Contains("size of weight is 255"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, all, little, 16, 16, 16}, nullptr),
-                      Contains("size of pre is 255"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({too_little, {}, all, all, 16, 16, 16, false}, nullptr),
-                      Contains("size of dweight is 255"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, everything.subspan(0, 15), all, all, 16, 16, 16, false},
-                                                nullptr),
-                      Contains("size of dbias is 15"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, little, all, 16, 16, 16, false}, nullptr),
-                      Contains("size of dout is 255"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, all, little, 16, 16, 16, false}, nullptr),
-                      Contains("size of in is 255"));
+    const device::Array<TestType> tensor(16 * 16);
+    const device::Array<float> gradient(16 * 16);
+    const auto all = tensor.span(), bias = all.first(16);
+    const Forward op{all, all, all, all, bias, 16, 16, 16};
+    const auto forward = [&](const Forward& op) { matmul.forward<TestType>(op, nullptr); };
+    check_sizes(op, forward, pair("size of out", &Forward::out), pair("size of pre", &Forward::pre),
+                pair("size of in", &Forward::in), pair("size of weight", &Forward::weight),
+                pair("size of bias", &Forward::bias));
+    for (const auto& [number, said] : {pair(&Forward::in_channels, "in_channels of a matrix product is 18"),
+                                       {&Forward::out_channels, "out_channels of a matrix product is 18"},
+                                       {&Forward::rows, "rows of a matrix product is 0"}}) {
+        Forward changed = op;
+        changed.*number = number == &Forward::rows ? 0 : 18;
+        CHECK_THROWS_WITH(forward(changed), Contains(said));
+    }
+    check_sizes(BackwardInput{all, all, all, all, 16, 16, 16},
+                [&](const BackwardInput& op) { matmul.backward_input<TestType>(op, nullptr); },
+                pair("size of din", &BackwardInput::din), pair("size of dout", &BackwardInput::dout),
+                pair("size of weight", &BackwardInput::weight), pair("size of pre", &BackwardInput::pre));
+    check_sizes(BackwardWeight{gradient.span(), gradient.span().first(16), all, all, 16, 16, 16, false},
+                [&](const BackwardWeight& op) { matmul.backward_weight<TestType>(op, nullptr); },
+                pair("size of dweight", &BackwardWeight::dweight), pair("size of dbias", &BackwardWeight::dbias),
+                pair("size of dout", &BackwardWeight::dout), pair("size of in", &BackwardWeight::in));
 }
 
 TEST_CASE("Matmul::describe() names the library and its bf16 arithmetic", "[matmul]") {
