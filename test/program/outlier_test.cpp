@@ -100,17 +100,19 @@ TEST_CASE("a run resumed in the middle of its outlier window is bit-identical", 
     if (as.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
-    const Texts flags = Texts{"-n", "70", "--skip-loss-z", "6", "--skip-norm-z", "50"} + as.flags;
+    const Texts flags = Texts{"-n", "80", "--skip-loss-z", "6", "--skip-norm-z", "50"} + as.flags;
     train_on(folder, as.ranks, "data.bin", "whole", flags);
     const auto skips = numbers(folder.log("whole", "skip"), "step");
     REQUIRE(skips.size() == 2);
     const auto go_on = [&](int ranks, const std::string& from, const std::string& out) {
+        auto later = skips;
+        std::erase_if(later, [&](double step) { return step <= std::stoi(from); });
         const std::string output =
             train_on(folder, ranks, "data.bin", out, flags + Texts{"-y", folder.path("whole/step_00000" + from)});
-        CHECK(numbers(folder.log(out, "skip"), "step") == skips);
+        CHECK(numbers(folder.log(out, "skip"), "step") == later);
         return output;
     };
-    for (const std::string from : {"070", "140"}) {  // before the window is full, and after
+    for (const std::string from : {"080", "160"}) {  // before the window is full, and after a skipped step
         CAPTURE(as.ranks, from);
         CHECK_THAT(go_on(as.ranks, from, from), !Contains("changed:"));
         CHECK(steps_after(folder, from, 0) == steps_after(folder, "whole", std::stoi(from)));
@@ -118,8 +120,8 @@ TEST_CASE("a run resumed in the middle of its outlier window is bit-identical", 
     }
     if (as.ranks > 1) return;
     skip_without_mpi();
-    go_on(2, "140", "others");
-    const auto got = steps_after(folder, "others", 0), want = steps_after(folder, "whole", 140);
+    go_on(2, "160", "others");
+    const auto got = steps_after(folder, "others", 0), want = steps_after(folder, "whole", 160);
     for (std::size_t i = 0; i < 10; ++i)  // equal within rounding, as the window is
         CHECK(std::fabs(got[i]["loss_z"].get<double>() - want[i]["loss_z"].get<double>()) < 1e-2);
 }

@@ -92,6 +92,7 @@ TEST_CASE("a diverged run completes the checkpoint that is being written, logs i
     CHECK(run.count("error: ") == 1);
     const auto skips = folder.log("out", "skip");
     REQUIRE(skips.size() >= 10);
+    CHECK(skips.back()["reason"] == "loss or gradient norm not finite");
     const int last = skips.back()["step"], first = last - int(skips.size()) + 1;
     // The only checkpoint was saved while the loss rose.
     CHECK_THAT(output, Contains("error: the loss or gradient norm was not finite for 10 steps in a row, up to step " +

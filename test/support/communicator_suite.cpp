@@ -48,9 +48,6 @@ template <class T> std::vector<T> sum(std::int64_t elements, int ranks, unsigned
 template <class T> std::vector<T> part(const std::vector<T>& whole, ElementRange shard) {
     return {whole.begin() + shard.first, whole.begin() + shard.first + shard.size};
 }
-template <class T> bool same(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
 
 // Runs one group of the collectives that `enqueue` calls, and makes the null stream wait for it.
 template <class Enqueue> void group(Communicator& comm, Enqueue&& enqueue) {
@@ -67,18 +64,18 @@ template <class T> void check_sums(Communicator& comm, std::int64_t elements, un
     const auto input = on_device(mine);
     const auto shard_sum = poisoned<T>(shard.size);
     group(comm, [&] { comm.reduce_scatter(shard_sum.span(), input.span()); });
-    expect(same(shard_sum.download(nullptr), part(want, shard)), "reduce_scatter" + of);
-    expect(same(input.download(nullptr), mine), "reduce_scatter leaves its input alone" + of);
+    expect(same_bits(shard_sum.download(nullptr), part(want, shard)), "reduce_scatter" + of);
+    expect(same_bits(input.download(nullptr), mine), "reduce_scatter leaves its input alone" + of);
 
     const auto in_place = on_device(mine);
     group(comm, [&] { comm.reduce_scatter(in_place.span().subspan(shard.first, shard.size), in_place.span()); });
-    expect(same(part(in_place.download(nullptr), shard), part(want, shard)), "reduce_scatter in place" + of);
+    expect(same_bits(part(in_place.download(nullptr), shard), part(want, shard)), "reduce_scatter in place" + of);
 
     group(comm, [&] { comm.all_gather(in_place.span(), in_place.span().subspan(shard.first, shard.size)); });
     const auto in_two_calls = in_place.download(nullptr);
     group(comm, [&] { comm.all_reduce(input.span()); });
-    expect(same(input.download(nullptr), want), "all_reduce" + of);
-    expect(same(input.download(nullptr), in_two_calls), "all_reduce is reduce_scatter and all_gather" + of);
+    expect(same_bits(input.download(nullptr), want), "all_reduce" + of);
+    expect(same_bits(input.download(nullptr), in_two_calls), "all_reduce is reduce_scatter and all_gather" + of);
 
     // Two roots in one group.
     const int root = int(elements % comm.size()), next = (root + 1) % comm.size();
@@ -87,8 +84,8 @@ template <class T> void check_sums(Communicator& comm, std::int64_t elements, un
         comm.reduce(at_root.span(), root);
         comm.reduce(at_next.span(), next);
     });
-    expect(same(at_root.download(nullptr), comm.rank() == root ? want : mine), "reduce" + of);
-    expect(same(at_next.download(nullptr), comm.rank() == next ? want : mine), "reduce to another root" + of);
+    expect(same_bits(at_root.download(nullptr), comm.rank() == root ? want : mine), "reduce" + of);
+    expect(same_bits(at_next.download(nullptr), comm.rank() == next ? want : mine), "reduce to another root" + of);
 }
 
 template <class T> void check_moves(Communicator& comm, std::int64_t elements, unsigned salt) {
@@ -104,7 +101,7 @@ template <class T> void check_moves(Communicator& comm, std::int64_t elements, u
     const auto mine = on_device(part(whole, shard));
     const auto gathered = poisoned<T>(elements);
     group(comm, [&] { comm.all_gather(gathered.span(), mine.span()); });
-    expect(same(gathered.download(nullptr), whole), "all_gather" + of);
+    expect(same_bits(gathered.download(nullptr), whole), "all_gather" + of);
 
     const std::int64_t each = (elements / ranks + 63) / 64 * 64;
     std::vector<T> exchanged;
@@ -115,12 +112,12 @@ template <class T> void check_moves(Communicator& comm, std::int64_t elements, u
     const auto in = on_device(contribution<T>(each * ranks, rank, salt));
     const auto out = poisoned<T>(each * ranks);
     group(comm, [&] { comm.all_to_all(out.span(), in.span()); });
-    expect(same(out.download(nullptr), exchanged), "all_to_all" + of);
+    expect(same_bits(out.download(nullptr), exchanged), "all_to_all" + of);
 
     const int root = int(elements % ranks);
     const auto data = rank == root ? on_device(contribution<T>(elements, root, salt)) : poisoned<T>(elements);
     group(comm, [&] { comm.broadcast(data.span(), root); });
-    expect(same(data.download(nullptr), contribution<T>(elements, root, salt)), "broadcast" + of);
+    expect(same_bits(data.download(nullptr), contribution<T>(elements, root, salt)), "broadcast" + of);
 }
 
 // The bytes that one group adds to bytes_sent() as soon as it is enqueued.
@@ -222,7 +219,8 @@ void test::check_groups(Communicator& comm) {
             comm.wait(nullptr, events.back());
         }
         for (int i = 0; i < 30; ++i)
-            expect(same(arrays[i].download(nullptr), sum<float>(sizes[i], ranks, i)), "all_reduce in a group of many");
+            expect(same_bits(arrays[i].download(nullptr), sum<float>(sizes[i], ranks, i)),
+                   "all_reduce in a group of many");
     }
 
     // Operations of several types, sizes and owners in one group.
@@ -239,10 +237,11 @@ void test::check_groups(Communicator& comm) {
         comm.reduce(b.span(), other);
         comm.reduce_scatter(scattered.span(), d.span());
     });
-    if (rank == 0) expect(same(a.download(nullptr), sum<float>(large, ranks, 1)), "reduce among others");
-    if (rank == other) expect(same(b.download(nullptr), sum<bf16>(small, ranks, 2)), "reduce of bf16 among others");
-    expect(same(c.download(nullptr), sum<float>(small, ranks, 3)), "all_reduce among others");
-    expect(same(scattered.download(nullptr), part(sum<float>(large, ranks, 4), part_of_large)),
+    if (rank == 0) expect(same_bits(a.download(nullptr), sum<float>(large, ranks, 1)), "reduce among others");
+    if (rank == other)
+        expect(same_bits(b.download(nullptr), sum<bf16>(small, ranks, 2)), "reduce of bf16 among others");
+    expect(same_bits(c.download(nullptr), sum<float>(small, ranks, 3)), "all_reduce among others");
+    expect(same_bits(scattered.download(nullptr), part(sum<float>(large, ranks, 4), part_of_large)),
            "reduce_scatter among others");
     const auto e = on_device(contribution<float>(large, rank, 5)), f = on_device(contribution<float>(small, rank, 6));
     const auto g = on_device(contribution<bf16>(small, rank, 7));
@@ -253,10 +252,10 @@ void test::check_groups(Communicator& comm) {
         comm.broadcast(f.span(), 0);
         comm.broadcast(g.span(), other);
     });
-    expect(same(e.download(nullptr), contribution<float>(large, other, 5)), "broadcast among others");
-    expect(same(f.download(nullptr), contribution<float>(small, 0, 6)), "broadcast of rank 0 among others");
-    expect(same(g.download(nullptr), contribution<bf16>(small, other, 7)), "broadcast of bf16 among others");
-    expect(same(h.download(nullptr), sum<float>(large, ranks, 4)), "all_gather among others");
+    expect(same_bits(e.download(nullptr), contribution<float>(large, other, 5)), "broadcast among others");
+    expect(same_bits(f.download(nullptr), contribution<float>(small, 0, 6)), "broadcast of rank 0 among others");
+    expect(same_bits(g.download(nullptr), contribution<bf16>(small, other, 7)), "broadcast of bf16 among others");
+    expect(same_bits(h.download(nullptr), sum<float>(large, ranks, 4)), "all_gather among others");
 
     // A group reads the output of an earlier group; no wait is needed in between.
     const std::int64_t elements = 10'000;
@@ -269,7 +268,7 @@ void test::check_groups(Communicator& comm) {
     comm.group_begin(nullptr);
     comm.all_gather(whole.span(), mine.span());
     comm.wait(nullptr, comm.group_end());
-    expect(same(whole.download(nullptr), sum<float>(elements, ranks, 7)), "a group after a group");
+    expect(same_bits(whole.download(nullptr), sum<float>(elements, ranks, 7)), "a group after a group");
     comm.wait(nullptr, CommEvent{});
 }
 
@@ -346,6 +345,6 @@ void test::check_parts(Communicator& comm) {
     float want = 0;
     for (int r = 0; r < ranks; ++r)
         if ((r < ranks / 2) == (rank < ranks / 2)) want += float((ranks + 1 - r % 2) / 2);
-    expect(same(data.download(nullptr), std::vector<float>(kElements, want)), "a sum of sums");
-    expect(same(second.download(nullptr), std::vector<float>(kElements, float(odd->size()))), "a concurrent sum");
+    expect(same_bits(data.download(nullptr), std::vector<float>(kElements, want)), "a sum of sums");
+    expect(same_bits(second.download(nullptr), std::vector<float>(kElements, float(odd->size()))), "a concurrent sum");
 }

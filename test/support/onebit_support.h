@@ -1,7 +1,9 @@
 // onebit_support.h - short runs of 1-bit Adam with ranks as threads, and snapshots of a rank's state
 #pragma once
+#include "llmc/model/state_files.h"
 #include "test/support/pattern.h"
 #include "test/support/rank_support.h"
+#include "test/support/scratch_folder.h"
 
 namespace test {
 
@@ -42,15 +44,27 @@ inline Snapshot snapshot(Trainer& trainer) {
     }
     return now;
 }
-// Loads weights, counts and moments, and 1-bit Adam's state with read_onebit(file).
-template <class ReadOnebit> void load_from(Trainer& trainer, const Snapshot& then, ReadOnebit&& read_onebit) {
+// Loads weights, counts and moments, and 1-bit Adam's state from files of as many ranks as wrote it. Returns the note
+// about that state.
+inline std::string load_from(Trainer& trainer, const Snapshot& then, const ScratchFolder& folder, int files,
+                             const llmc::Communicator& ranks) {
+    std::string note;
     trainer.model().load(then.master);
     trainer.optimizer().load(then.counts, [&](const llmc::StateFile& file) {
-        if (file.name == "onebit") return read_onebit(file);
+        if (file.name == "onebit") {
+            note = read_state(file, {.folder = folder.path(), .files = files, .elements = trainer.table().elements(),
+                                     .rank = ranks.rank(), .ranks = ranks.size()},
+                              [](std::span<float> to, std::span<const float> values) {
+                device::copy_to_device(to.data(), values.data(), values.size_bytes(), nullptr);
+                device::sync(nullptr);
+            });
+            return;
+        }
         std::vector<float> moments = then.first;
         moments.insert(moments.end(), then.second.begin(), then.second.end());
         trainer.write_state(file, moments);
     });
+    return note;
 }
 
 // Runs a step; with local gradients the result has this rank's own gradient, before the exchange.
@@ -90,8 +104,93 @@ inline std::int64_t size_of(const std::vector<llmc::ElementRange>& ranges) {
     return size;
 }
 
+// Per element, the mean of the workers' errors and the sum of the servers' errors.
+struct Pending {
+    std::vector<double> workers, servers;
+    std::vector<int> held;  // the number of workers that have the element
+};
+inline Pending pending_by(const std::vector<Snapshot>& ranks, std::size_t elements, int nodes) {
+    Pending all{std::vector<double>(elements), std::vector<double>(elements), std::vector<int>(elements)};
+    std::vector<int> served(elements);
+    for (const Snapshot& rank : ranks) {
+        REQUIRE(std::ssize(rank.errors) == size_of(rank.worked) + size_of(rank.served));
+        for_ranges(rank.worked, rank.errors.data(), [&](std::size_t i, float error) {
+            all.workers[i] += double(error) / nodes;
+            ++all.held[i];
+        });
+        for_ranges(rank.served, rank.errors.data() + size_of(rank.worked), [&](std::size_t i, float error) {
+            all.servers[i] += double(error);
+            ++served[i];
+        });
+    }
+    REQUIRE(std::ranges::all_of(all.held, [&](int times) { return times == nodes; }));
+    REQUIRE(std::ranges::all_of(served, [](int times) { return times == 1; }));
+    return all;
+}
+
+inline std::vector<Snapshot> at(const std::vector<std::vector<Snapshot>>& ranks, std::size_t step) {
+    std::vector<Snapshot> now;
+    for (const auto& rank : ranks) now.push_back(rank[step]);
+    return now;
+}
+
+// What the ranks' gradients of step `t` add is applied, or pending in the workers' and servers' errors.
+inline void check_conserved(const std::vector<std::vector<Snapshot>>& steps, std::size_t t, int workers,
+                            llmc::OnebitSpace space) {
+    const Snapshot &before = steps[0][t - 1], &after = steps[0][t];
+    const std::size_t elements = before.second.size();
+    const auto pending = [&](std::size_t step) {
+        if (step < kWarmup) return std::vector<double>(elements);
+        Pending all = pending_by(at(steps, step), elements, workers);
+        for (std::size_t i = 0; i < elements; ++i) all.workers[i] += all.servers[i];
+        return all.workers;
+    };
+    const auto then = pending(t - 1), now = pending(t);
+    double lost = 0, length = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+        if (before.second[i] == 0) continue;
+        const double unit = space == llmc::OnebitSpace::update ? std::sqrt(double(before.second[i])) + 1e-8 : 1;
+        double sum = 0;
+        for (const auto& rank : steps) sum += double(rank[t].gradient[i]);
+        const double x = (0.9 * double(before.first[i]) + 0.1 * sum * double(after.scalars.grad_scale)) / unit;
+        const double difference = double(after.first[i]) / unit + now[i] - then[i] - x;
+        lost += difference * difference;
+        length += x * x;
+    }
+    CAPTURE(t, std::sqrt(lost / length));
+    CHECK(lost < 1e-10 * length);
+}
+
 inline bool same_parameters(const Snapshot& a, const Snapshot& b) {
     return same_bits(a.master, b.master) && same_bits(a.first, b.first) && same_bits(a.second, b.second);
+}
+
+// A run that saves after `saved` steps and one that loads that continue bit-identical.
+inline void check_resumes(int ranks, const llmc::OptimizerSettings& settings, unsigned saved,
+                          const llmc::LocalSettings& local = {}) {
+    const ScratchFolder folder;
+    const auto all = on_ranks<std::pair<Snapshot, Snapshot>>(ranks, [&](llmc::Context& context) {
+        llmc::Communicator& communicator = *context.communicator;
+        Trainer whole(context, short_setup(ranks), settings), other(context, short_setup(ranks), settings);
+        for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
+        const Snapshot then = snapshot(whole);
+        const llmc::StateFile state = whole.state_file("onebit");
+        const int files = state.every_rank ? ranks : 1;
+        if (state.every_rank || communicator.rank() == 0)
+            write_state(folder / llmc::state_file_name("onebit", communicator.rank(), files), state,
+                        whole.table().elements(), then.errors);
+        communicator.barrier();
+        const std::string note = load_from(other, then, folder, files, communicator);
+        require(note.empty(), "a note", note, "none");
+        for (unsigned t = saved; t < kWarmup + 4; ++t)
+            for (Trainer* const trainer : {&whole, &other}) trainer->step(short_batch(t), 1, 1e-2f);
+        return std::pair(snapshot(whole), snapshot(other));
+    }, local);
+    for (const auto& [whole, other] : all) {
+        CHECK(same_parameters(whole, other));
+        CHECK(same_bits(whole.errors, other.errors));
+        CHECK(whole.counts == other.counts);
+    }
 }
 
 // Runs 1-bit Adam until one step is compressed, and AdamW for as many steps, on `ranks` ranks: tensors that
@@ -179,6 +278,18 @@ inline bool same_results(const std::vector<RankResult>& a, const std::vector<Ran
         same = same_bits(a[rank].parameters, b[rank].parameters) && same_bits(a[rank].moments, b[rank].moments) &&
                same_bits(a[rank].scalars, b[rank].scalars);
     return same;
+}
+
+// Checks that every order of arrival gives the results that it returns.
+inline std::vector<RankResult> in_any_order(int ranks, const RankBody& body, int ranks_per_node = 0) {
+    const auto want = on_threads({.ranks_per_node = ranks_per_node})(ranks, body);
+    for (llmc::LocalSettings settings :
+         {llmc::LocalSettings{.order = llmc::LocalOrder::late}, llmc::LocalSettings{.order = llmc::LocalOrder::early},
+          llmc::LocalSettings{.delay = std::chrono::microseconds(200), .seed = 5}}) {
+        settings.ranks_per_node = ranks_per_node;
+        CHECK(same_results(on_threads(settings)(ranks, body), want));
+    }
+    return want;
 }
 
 }  // namespace test

@@ -162,26 +162,6 @@ TEST_CASE("ZeRO stage 1 is bit-identical to stage 0, and so is stage 2 with one 
     CHECK(same_bits(two.master_weights, zero.master_weights) == (partition.micro_batches == 1));
 }
 
-TEST_CASE("after a rank without targets, or a step without any, all ranks agree", "[ranks]") {
-    const int stage = GENERATE(0, 1, 2);
-    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
-    GlobalBatch one_empty = random_batch(1), nothing = random_batch(2);
-    std::fill(one_empty.targets.begin() + 64, one_empty.targets.begin() + 128, kernels::kIgnoreTarget);  // rank 1 of 4
-    std::fill(nothing.targets.begin(), nothing.targets.end(), kernels::kIgnoreTarget);
-    RankRun run = run_at({4, 2}, stage, dtype);
-    const RunResult before = run_ranks(run, {one_empty}), after = run_ranks(run, {one_empty, nothing});
-    CHECK(before.ranks_agree());
-    CHECK(before.ranks[0].scalars[0].valid_targets == 192);
-    CHECK(std::isfinite(before.ranks[0].scalars[0].grad_norm));
-    const kernels::StepScalars& skipped = after.ranks[3].scalars[1];
-    CHECK(skipped.skip == kernels::kSkipNoTargets);
-    CHECK(skipped.skipped_steps == 1);
-    CHECK(skipped.adam_step == 1);
-    CHECK(same_bits(after.master_weights, before.master_weights));
-    CHECK(same_bits(after.ranks[0].parameters, before.ranks[0].parameters));
-    CHECK(same_bits(after.ranks[2].moments, before.ranks[2].moments));
-}
-
 TEST_CASE("results do not depend on the timing of the communication stream", "[ranks]") {
     const int stage = GENERATE(0, 1, 2);
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);

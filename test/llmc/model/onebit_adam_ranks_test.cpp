@@ -84,39 +84,7 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
         CHECK(wrong == 0);
         for (std::size_t rank = 1; rank < kRanks; ++rank) CHECK(same_parameters(steps[rank][t], steps[0][t]));
     }
-    // Conservation: includes every server's errors at their positions.
-    const auto pending = [&](std::size_t t) {
-        std::vector<double> all(elements);
-        for (std::size_t rank = 0; rank < kRanks; ++rank) {
-            const std::vector<float>& errors = steps[rank][t].errors;
-            for (std::size_t i = 0; i < elements; ++i) all[i] += double(errors[i]) / kRanks;
-            std::size_t place = elements;
-            for (const ElementRange& range : steps[rank][t].served)
-                for (std::int64_t i = range.first; i < range.first + range.size; ++i)
-                    all[std::size_t(i)] += double(errors[place++]);
-            REQUIRE(place == errors.size());
-        }
-        return all;
-    };
-    for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
-        const auto before = pending(t - 1), after = pending(t);
-        const kernels::StepScalars& scalars = steps[0][t].scalars;
-        double lost = 0, length = 0;
-        for (std::size_t i = 0; i < elements; ++i) {
-            const Snapshot& last = steps[0][t - 1];
-            if (last.second[i] == 0) continue;
-            const double unit = space == OnebitSpace::update ? std::sqrt(double(last.second[i])) + 1e-8 : 1;
-            double sum = 0;
-            for (const auto& rank : steps) sum += double(rank[t].gradient[i]);
-            const double x = (0.9 * double(last.first[i]) + 0.1 * sum * double(scalars.grad_scale)) / unit;
-            const double y = double(steps[0][t].first[i]) / unit;
-            const double difference = y + after[i] - before[i] - x;
-            lost += difference * difference;
-            length += x * x;
-        }
-        CAPTURE(t, std::sqrt(lost / length));
-        CHECK(lost < 1e-10 * length);
-    }
+    for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) check_conserved(steps, t, kRanks, space);
 }
 
 TEST_CASE("with the same data on all ranks the local gradients equal the warm-up's mean", "[ranks][onebit]") {
@@ -254,24 +222,7 @@ TEST_CASE("invalid regular expressions, and ones that match no or all tensors, a
 }
 
 TEST_CASE("a checkpoint has the complete state of 1-bit Adam", "[ranks][onebit]") {
-    const unsigned saved = GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2);
-    const auto ranks = on_ranks<std::pair<Snapshot, Snapshot>>(kRanks, [&](Context& context) {
-        const OptimizerSettings adamw = onebit();
-        Trainer whole(context, short_setup(kRanks), adamw), other(context, short_setup(kRanks), adamw);
-        for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
-        const Snapshot then = snapshot(whole);
-        load_from(other, then, [&](const StateFile& file) { other.write_state(file, then.errors); });
-        for (unsigned t = saved; t < kWarmup + 4; ++t) {
-            whole.step(short_batch(t), 1, 1e-2f);
-            other.step(short_batch(t), 1, 1e-2f);
-        }
-        return std::pair(snapshot(whole), snapshot(other));
-    });
-    for (const auto& [whole, other] : ranks) {
-        CHECK(same_parameters(whole, other));
-        CHECK(same_bits(whole.errors, other.errors));
-        CHECK(whole.counts == other.counts);
-    }
+    check_resumes(kRanks, onebit(), GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2));
 }
 
 TEST_CASE("auto freezes when the second moment has settled and the learning rate is past its warm-up", "[onebit]") {
@@ -287,12 +238,7 @@ TEST_CASE("auto freezes when the second moment has settled and the learning rate
 }
 
 TEST_CASE("1-bit Adam is bit-identical in every order of arrival", "[ranks][onebit]") {
-    const int ranks = GENERATE(2, 4);
-    const auto want = on_threads()(ranks, onebit_run(onebit()));
-    for (const LocalSettings& settings :
-         {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
-          LocalSettings{.delay = std::chrono::microseconds(200), .seed = 5}})
-        CHECK(same_results(on_threads(settings)(ranks, onebit_run(onebit())), want));
+    in_any_order(GENERATE(2, 4), onebit_run(onebit()));
 }
 
 TEST_CASE("1-bit Adam is bit-identical in processes and in threads", "[onebit][mpi]") {

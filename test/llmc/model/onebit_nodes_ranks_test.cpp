@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "llmc/model/state_files.h"
 #include "test/support/onebit_support.h"
 #include "test/support/processes.h"
 
@@ -24,36 +23,6 @@ OptimizerSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, 
 LocalSettings on_nodes(int ranks_per_node = kRanksOfNode, LocalSettings local = {}) {
     local.ranks_per_node = ranks_per_node;
     return local;
-}
-
-// Per element, the mean of the workers' errors and the sum of the servers' errors.
-struct Pending {
-    std::vector<double> workers, servers;
-    std::vector<int> held;  // the number of workers that have the element
-};
-Pending pending_by(const std::vector<Snapshot>& ranks, std::size_t elements, int nodes) {
-    Pending all{std::vector<double>(elements), std::vector<double>(elements), std::vector<int>(elements)};
-    std::vector<int> served(elements);
-    for (const Snapshot& rank : ranks) {
-        REQUIRE(std::ssize(rank.errors) == size_of(rank.worked) + size_of(rank.served));
-        for_ranges(rank.worked, rank.errors.data(), [&](std::size_t i, float error) {
-            all.workers[i] += double(error) / nodes;
-            ++all.held[i];
-        });
-        for_ranges(rank.served, rank.errors.data() + size_of(rank.worked), [&](std::size_t i, float error) {
-            all.servers[i] += double(error);
-            ++served[i];
-        });
-    }
-    REQUIRE(std::ranges::all_of(all.held, [&](int times) { return times == nodes; }));
-    REQUIRE(std::ranges::all_of(served, [](int times) { return times == 1; }));
-    return all;
-}
-
-std::vector<Snapshot> at(const std::vector<std::vector<Snapshot>>& ranks, std::size_t step) {
-    std::vector<Snapshot> now;
-    for (const auto& rank : ranks) now.push_back(rank[step]);
-    return now;
 }
 
 }  // namespace
@@ -112,24 +81,7 @@ TEST_CASE("a step compressed between nodes equals the formulas applied to the no
             }
             CHECK(wrong == 0);
         }
-        // Conservation: the sum of all gradients is either applied or pending in errors.
-        Pending then = pending_by(at(steps, t - 1), elements, kNodes);
-        if (t == kWarmup) then = {std::vector<double>(elements), std::vector<double>(elements), {}};
-        const Pending now = pending_by(at(steps, t), elements, kNodes);
-        double lost = 0, length = 0;
-        for (std::size_t i = 0; i < elements; ++i) {
-            if (before.second[i] == 0) continue;
-            double sum = 0;
-            for (const auto& rank : steps) sum += double(rank[t].gradient[i]);
-            const double x = (0.9 * double(before.first[i]) + 0.1 * sum * double(scalars.grad_scale)) /
-                             double(unit(i));
-            const double y = double(after.first[i]) / double(unit(i));
-            const double difference = y + now.workers[i] + now.servers[i] - then.workers[i] - then.servers[i] - x;
-            lost += difference * difference;
-            length += x * x;
-        }
-        CAPTURE(std::sqrt(lost / length));
-        CHECK(lost < 1e-10 * length);
+        check_conserved(steps, t, kNodes, space);
     }
 }
 
@@ -137,16 +89,12 @@ TEST_CASE("1-bit Adam of nodes is bit-identical in every order of arrival", "[ra
     const bool bf16 = GENERATE(false, true);
     const GradientExchange::Settings exchange{.reduce_in_bf16 = bf16};
     const RankBody body = onebit_run(of_nodes(), exchange);
-    const auto want = on_threads(on_nodes())(kAllRanks, body);
+    const auto want = in_any_order(kAllRanks, body, kRanksOfNode);
     for (const RankResult& rank : want) {
         CHECK(same_bits(rank.parameters, want[0].parameters));
         CHECK(rank.scalars.back().skip == kernels::kNoSkip);
     }
     CHECK(!same_bits(want[0].moments, want[1].moments));
-    for (const LocalSettings& settings :
-         {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
-          LocalSettings{.delay = std::chrono::microseconds(200), .seed = 5}})
-        CHECK(same_results(on_threads(on_nodes(kRanksOfNode, settings))(kAllRanks, body), want));
 }
 
 TEST_CASE("nodes of one rank behave like ranks, and a single node does not compress", "[ranks][onebit]") {
@@ -202,52 +150,8 @@ TEST_CASE("tensors that nodes exclude from compression are updated as by AdamW",
                    on_nodes());
 }
 
-namespace {
-
-// Returns the note about 1-bit Adam's state.
-std::string load_from(Trainer& trainer, const Snapshot& then, const ScratchFolder& folder, int files,
-                      const Communicator& ranks) {
-    std::string note;
-    load_from(trainer, then, [&](const StateFile& file) {
-        note = read_state(file, {.folder = folder.path(), .files = files, .elements = trainer.table().elements(),
-                                 .rank = ranks.rank(), .ranks = ranks.size()},
-                          [](std::span<float> to, std::span<const float> values) {
-            device::copy_to_device(to.data(), values.data(), values.size_bytes(), nullptr);
-            device::sync(nullptr);
-        });
-    });
-    return note;
-}
-
-}  // namespace
-
 TEST_CASE("1-bit Adam of nodes resumes bit-identical from a checkpoint", "[ranks][onebit]") {
-    const unsigned saved = GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2);
-    const ScratchFolder folder;
-    const auto ranks = on_ranks<std::pair<Snapshot, Snapshot>>(kAllRanks, [&](Context& context) {
-        Communicator& all = *context.communicator;
-        Trainer whole(context, short_setup(kAllRanks), of_nodes()), other(context, short_setup(kAllRanks), of_nodes());
-        for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
-        const Snapshot then = snapshot(whole);
-        const StateFile state = whole.state_file("onebit");
-        const int files = state.every_rank ? kAllRanks : 1;
-        if (state.every_rank || all.rank() == 0)
-            write_state(folder / state_file_name("onebit", all.rank(), files), state, whole.table().elements(),
-                        then.errors);
-        all.barrier();
-        const std::string note = load_from(other, then, folder, files, all);
-        require(note.empty(), "a note", note, "none");
-        for (unsigned t = saved; t < kWarmup + 4; ++t) {
-            whole.step(short_batch(t), 1, 1e-2f);
-            other.step(short_batch(t), 1, 1e-2f);
-        }
-        return std::pair(snapshot(whole), snapshot(other));
-    }, on_nodes());
-    for (const auto& [whole, other] : ranks) {
-        CHECK(same_parameters(whole, other));
-        CHECK(same_bits(whole.errors, other.errors));
-        CHECK(whole.counts == other.counts);
-    }
+    check_resumes(kAllRanks, of_nodes(), GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2), on_nodes());
 }
 
 TEST_CASE("other nodes resume with the pending errors, or print that they start at 0", "[ranks][onebit]") {

@@ -129,14 +129,3 @@ TEST_CASE("an outlier on a single rank skips the step on all, without any change
         CHECK(rank.next.adam_step == 131);
     }
 }
-
-TEST_CASE("a run whose losses are no longer finite ends with an error", "[run]") {
-    const TrainingFolder folder;
-    const std::string output = folder.run(folder.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay",
-                                                        "1000", "-o", folder.path("out")})).exits(1);
-    CHECK_THAT(output, Contains("the loss or gradient norm was not finite for 10 steps in a row"));
-    CHECK(folder.log("out", "skip").size() >= 10);
-    CHECK(folder.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
-    REQUIRE(folder.log("out", "end").size() == 1);
-    CHECK(folder.log("out", "end")[0]["reason"] == "error");
-}

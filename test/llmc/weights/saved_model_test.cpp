@@ -140,20 +140,11 @@ TEST_CASE("the folder has the files that GPT2LMHeadModel.from_pretrained needs",
         "bos_token_id": 60, "eos_token_id": 60, "torch_dtype": "float32"})"));
     const SafetensorsFile file(saved.tensors());
     CHECK(file.metadata() == Metadata{{"format", "pt"}});
-    std::map<std::string, std::vector<std::int64_t>> shapes;
+    CHECK(file.tensors().size() == 28);
     for (const TensorInfo& tensor : file.tensors()) {
         CHECK(tensor.dtype == "F32");
-        shapes[tensor.name] = tensor.shape;
+        CHECK(tensor.name != "lm_head.weight");
     }
-    CHECK(shapes.size() == 28);
-    const std::map<std::string, std::vector<std::int64_t>> some{
-        {"transformer.wte.weight", {61, 72}}, {"transformer.wpe.weight",
-                                               {10, 72}}, {"transformer.h.1.attn.c_attn.weight", {72, 216}},
-        {"transformer.h.1.attn.c_proj.weight", {72, 72}}, {"transformer.h.0.mlp.c_fc.weight",
-                                                           {72, 288}}, {"transformer.h.0.mlp.c_fc.bias", {288}},
-        {"transformer.h.0.mlp.c_proj.weight", {288, 72}}, {"transformer.ln_f.bias", {72}}};
-    for (const auto& [name, shape] : some) CHECK(shapes[name] == shape);
-    CHECK(shapes.count("lm_head.weight") == 0);
 
     // Matrices are stored as (in, out).
     const int qkv = saved.table.block(1).qkv.weight;
