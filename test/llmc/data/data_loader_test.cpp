@@ -89,31 +89,6 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderSettings& o
 
 }  // namespace
 
-TEST_CASE("sequential: step k over all ranks and micro-steps covers tokens [k D, (k + 1) D)", "[data_loader]") {
-    const ScratchFolder folder;
-    const ShardSet shards = counting_shards(folder, {5000});
-    const auto [world, micro_batches, micro_batch, seq_len] =
-        GENERATE(table<int, int, int, int>({{1, 1, 1, 8}, {2, 1, 3, 16}, {1, 4, 2, 5}, {3, 2, 4, 7}, {4, 3, 1, 64}}));
-    CAPTURE(world, micro_batches, micro_batch, seq_len);
-    const std::int64_t step_tokens = std::int64_t(world) * micro_batches * micro_batch * seq_len;
-
-    for (int rank = 0; rank < world; ++rank) {
-        DataLoader loader(shards, settings(micro_batch, seq_len, rank, world, micro_batches));
-        for (std::int64_t k = 0; k < 5; ++k)
-            for (int m = 0; m < micro_batches; ++m) {
-                const Batch& batch = loader.next();
-                REQUIRE(batch.inputs.size() == std::size_t(micro_batch * seq_len));
-                CHECK(batch.valid_targets == micro_batch * seq_len);
-                CHECK(batch.from == LoaderPosition{0, (k * micro_batches + m) * world * micro_batch});
-                const std::int64_t first = k * step_tokens + std::int64_t(m * world + rank) * micro_batch * seq_len;
-                for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
-                    REQUIRE(batch.inputs[i] == first + std::int64_t(i));
-                    REQUIRE(batch.targets[i] == first + std::int64_t(i) + 1);
-                }
-            }
-    }
-}
-
 TEST_CASE("sequential: an epoch continues in the next shard when no full row with its last target is left",
           "[data_loader]") {
     const ScratchFolder folder;
@@ -218,7 +193,9 @@ TEST_CASE("a loader continues from any position, with any number of ranks and mi
     o.pad = pad, o.prefetch = prefetch;
     const std::vector<Layout> layouts{{1, 12, 1}, {2, 2, 3}, {3, 4, 1}, {4, 1, 3}};  // of a step of 12 rows
     const std::int64_t epoch = pad ? 84 : 70, ahead = 30;
-    const auto reference = global_rows(shards, o, layouts[0], 2 * epoch + 12 + ahead);
+    DataLoaderSettings plain = o;
+    plain.prefetch = false;
+    const auto reference = global_rows(shards, plain, layouts[0], 2 * epoch + 12 + ahead);
     for (std::size_t before = 0; before < layouts.size(); ++before) {
         DataLoaderSettings of_rank = o;  // the last rank's; all have the same position
         const auto [world, micro_batch, micro_batches] = layouts[before];
@@ -336,23 +313,12 @@ TEST_CASE("the first token of a document can be excluded from the targets", "[da
     CHECK(batch.valid_targets == 4);
 }
 
-TEST_CASE("prefetched batches are the same batches", "[data_loader]") {
+TEST_CASE("a loader may be destroyed in every stage of prefetching", "[data_loader]") {
     const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {3000, 2000});
-    const bool shuffle = GENERATE(false, true);
-    CAPTURE(shuffle);
-    DataLoaderSettings plain = settings(3, 16, 0, 2), ahead = plain;
-    if (shuffle) plain.shuffle_seed = ahead.shuffle_seed = 11;
+    DataLoaderSettings ahead = settings(3, 16, 0, 2);
     ahead.prefetch = true;
-    DataLoader a(shards, plain), b(shards, ahead);
-    for (int i = 0; i < 300; ++i) {
-        CHECK(a.position() == b.position());
-        const Batch &expected = a.next(), &batch = b.next();
-        REQUIRE(batch.inputs == expected.inputs);
-        REQUIRE(batch.targets == expected.targets);
-        CHECK(batch.from == expected.from);
-    }
-    for (int i = 0; i < 100; ++i) {  // destroyed immediately, in every stage of prefetching
+    for (int i = 0; i < 100; ++i) {
         DataLoader loader(shards, ahead);
         if (i % 2) loader.next();
     }

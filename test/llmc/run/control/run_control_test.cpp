@@ -54,6 +54,7 @@ TEST_CASE("a run does what is due between steps, and saves when it ends", "[run_
     const auto ranks = alone();
     using All = std::vector<std::string>;
     CHECK(all_steps({kBoth, *ranks}) == All{"v.", ".", "v.", ".", "vsc"});
+    CHECK(all_steps({{.total_steps = 4, .val_every = 3}, *ranks}) == All{"v.", ".", ".", "v.", "v"});
     CHECK(all_steps({{.total_steps = 4, .hellaswag_every = 3}, *ranks}) == All{".", ".", ".", "h.", "h"});
     CHECK(all_steps({{.total_steps = 4, .checkpoint_every = 3}, *ranks}) == All{".", ".", ".", ".", ""});  // no folder
     CHECK(all_steps({{.total_steps = 4, .checkpoint_every = 3, .saves = true}, *ranks}) ==
@@ -80,6 +81,11 @@ TEST_CASE("a resumed run does what is pending, and does not save the same step a
     CHECK(all_steps(scores, 2) == All{"h.", ".", "h"});
     over.restore({.step = 4});
     CHECK(all_steps(over, 4) == All{""});
+    RunControl more({.total_steps = 4, .val_every = 3}, *ranks), none({.total_steps = 4}, *ranks);
+    more.restore({.step = 2});  // the end of a shorter run
+    CHECK(all_steps(more, 2) == All{".", "v.", "v"});
+    none.restore({.step = 2, .validated = false});
+    CHECK(all_steps(none, 2) == All{".", ".", ""});
     // Another folder has no checkpoint yet.
     RunControl branch({.total_steps = 4, .checkpoint_every = 2, .saves = true, .branches = true}, *ranks),
         finished({.total_steps = 4, .saves = true, .branches = true}, *ranks);
@@ -103,6 +109,11 @@ TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
     CHECK(due(early) == "c");
     CHECK(early.validation_pending());
     CHECK_FALSE(early.samples_pending());
+
+    RunControl at_end({.total_steps = 4, .val_every = 3}, *ranks);  // also after the last step
+    at_end.reach(4);
+    at_end.end_validation(2);
+    CHECK(at_end.validation_pending());
 
     RunControl failing(kBoth, *ranks);
     CHECK(do_what_is_due(failing, 0, {.failed = true}) == "");  // nothing has been trained

@@ -143,11 +143,8 @@ std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_tim
 
 }  // namespace
 
-TEST_CASE("a signal to one rank ends HellaSwag on all", "[ranks][hellaswag]") {
+TEST_CASE("a signal to one rank, or one that is out of time, ends HellaSwag on all", "[ranks][hellaswag]") {
     for (const HellaSwagScore& score : scores_where_rank_1_ends(15, false)) CHECK(score.signal == 15);
-}
-
-TEST_CASE("a rank that is out of time ends HellaSwag on all", "[ranks][hellaswag]") {
     for (const HellaSwagScore& score : scores_where_rank_1_ends(0, true))
         CHECK((score.out_of_time && score.signal == 0 && score.examples == 0));
 }

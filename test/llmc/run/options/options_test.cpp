@@ -83,11 +83,6 @@ TEST_CASE("an option that is not set has the default that --help shows", "[optio
         CHECK(unwrapped(help).find(word) != std::string::npos);
 }
 
-TEST_CASE("--help and --version need no other flags", "[options]") {
-    parsed({"--help"}, Request::help);
-    parsed({"--version"}, Request::version);
-}
-
 TEST_CASE("the error for an invalid value names the flag, the value and what was expected", "[options]") {
     const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
         {{"-b", "0"}, "--micro-batch is \"0\"; expected auto, or a whole number from 1 to 1048576"},
@@ -292,23 +287,22 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
     CHECK_THAT(refusal(arguments), test::StartsWith(message));
 }
 
-TEST_CASE("--tf32 needs a GPU", "[options]") {
-    if (device::is_gpu()) CHECK(to_json(parsed({"-i", "x", "--tf32"}))["tf32"] == true);
-    else CHECK_THAT(refusal({"-i", "x", "--tf32"}), test::StartsWith("--tf32 is set on a CPU; expected a GPU"));
-}
-
-TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
-    CHECK(to_json(parsed({"-i", "x", "-v", "0"}))["val-every"] == 0);
-}
-
-TEST_CASE("training needs training shards", "[options]") {
+TEST_CASE("training needs training shards, and only a validation needs others", "[options]") {
     CHECK_THROWS_WITH(parsed({"-j", "val"}), test::StartsWith("--train-data is missing; expected training shards"));
+    CHECK(parsed({"-i", "x", "-v", "0"}).val_every == 0);
     const test::ScratchFolder folder;  // of a run
     const std::string out = folder.path().string();
     const auto refused = [&] { return test::error_of([&] { parsed({"-o", out}); }); };
     CHECK_THAT(refused(), test::EndsWith("make shards with dev/tokenize, or see --help"));
-    test::write_bytes(folder.path() / kOptionsName, "{}");
+    test::write_bytes(folder / kOptionsName, "{}");
     CHECK_THAT(refused(), test::EndsWith("; -y auto resumes the run in " + out));
+    parsed({"--help"}, Request::help);
+    parsed({"--version"}, Request::version);
+}
+
+TEST_CASE("--tf32 needs a GPU", "[options]") {
+    if (device::is_gpu()) CHECK(to_json(parsed({"-i", "x", "--tf32"}))["tf32"] == true);
+    else CHECK_THAT(refusal({"-i", "x", "--tf32"}), test::StartsWith("--tf32 is set on a CPU; expected a GPU"));
 }
 
 TEST_CASE("options come from a file, and flags override them", "[options]") {
