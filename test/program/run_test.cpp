@@ -196,7 +196,7 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     CHECK(!fs::exists(folder.path("out")));
     // Without data their number is not known.
     CHECK_THAT(folder.train({"-i", "none_*.bin", "-j", "none.bin", "--dry-run", "-x", "10", "-u", "2"}),
-               Contains("note: no shard matches \"none_*.bin\": the plan is for 50257 ids, end of text 50256\n") &&
+               Contains("note: no shard matches \"none_*.bin\": the plan is for a vocabulary of 50257\n") &&
                    Contains("note: no shard matches \"none.bin\"") && Contains("\ntraining: 10 steps of 64 tokens, ") &&
                    Contains("memory plan") && Contains("  --max-steps 10 -> ") && !Contains(" passes over "));
     CHECK_THAT(folder.train({"-i", "none_*.bin", "-v", "0", "--dry-run", "-u", "2"}),
@@ -204,6 +204,8 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     CHECK_THAT(folder.refuse({"-i", "none_*.bin"}), Contains("match \"none_*.bin\" is 0; expected at least 1"));
     // The published runs tell nothing about Muon, or about finetuning.
     folder.train({"-x", "1", "-v", "0", "-o", folder.path("model")});
+    CHECK_THAT(folder.train({"-e", folder.path("model"), "-i", "none.bin", "-j", "none.bin", "--dry-run"}),
+               Contains("the plan is for a vocabulary of 257\n"));
     for (const Texts& other : {Texts{"--optimizer", "muon"}, Texts{"-e", folder.path("model")}})
         CHECK_THAT(folder.train(Texts{"-x", "10", "--dry-run"} + other),
                    Contains("suggestions, and the reason for each:\n  --micro-batch 4: the largest that divides a step "

@@ -127,7 +127,9 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks) {
     return model;
 }
 
-StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary) {
+StartingPoint starting_point(const NewestModel& model, const Options& options, const RunData& data) {
+    const Vocabulary vocabulary = data.vocabulary();
+    const bool no_data = !data.train && !data.val && !data.hellaswag;
     const std::string init = model.path.string();
     StartingPoint start{.notes = model.notes};
     require_model_path(init);
@@ -142,7 +144,7 @@ StartingPoint starting_point(const NewestModel& model, const Options& options, V
     }
     check(start.config);
     const bool larger = start.config.vocabulary > vocabulary.size;
-    require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary),
+    require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary) || no_data,
             "the vocabulary of --init " + init, start.config.vocabulary,
             "that of the shards, " + std::to_string(vocabulary.size),
             larger ? "use shards made for this model, or set --allow-larger-vocabulary"

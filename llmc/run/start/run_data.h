@@ -63,7 +63,7 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks);
 
 // `model`: of model_of_init(), or the folder for --resume. Throws Error if it does not exist, if its vocabulary differs
 // from the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than --seq-len.
-StartingPoint starting_point(const NewestModel& model, const Options& options, Vocabulary vocabulary);
+StartingPoint starting_point(const NewestModel& model, const Options& options, const RunData& data);
 
 // table.elements() floats: from the checkpoint, or by --seed.
 std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options);

@@ -82,8 +82,8 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     for (const auto& [shards, pattern] : {std::pair(data.train.get(), options.train_data),
                                           {data.val.get(), options.val_data}})
         if (!shards && !pattern.empty())
-            notes.push_back("no shard matches " + in_quotes(pattern) + ": the plan is for " +
-                            describe(data.vocabulary()));
+            notes.push_back("no shard matches " + in_quotes(pattern) + ": the plan is for a vocabulary of " +
+                            std::to_string(plan.setup.config.vocabulary));
     if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
@@ -166,7 +166,7 @@ std::int64_t largest_micro_batch(Options options, const NewestModel& model, cons
     std::int64_t sequences = 0;  // of a rank in one step
     const int most = together(ranks, [&] {
         const RunData data = open_run_data(options, ranks);
-        const StartingPoint start = starting_point(model, options, data.vocabulary());
+        const StartingPoint start = starting_point(model, options, data);
         RunPlan plan = make_plan(options, data, start, resumption, nodes, context);
         sequences = data.micro_batches;
         plan.setup.shape.batch = int(std::min<std::int64_t>(sequences, kMostRows / options.seq_len));
@@ -249,7 +249,7 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     if (options.seq_len == 0) options.seq_len = together(ranks, [&] { return length_for(model); });
     if (options.micro_batch == 0) options.micro_batch = largest_micro_batch(options, model, resumption, nodes, context);
     RunData data = together(ranks, [&] { return open_run_data(options, ranks); });
-    StartingPoint start = together(ranks, [&] { return starting_point(model, options, data.vocabulary()); });
+    StartingPoint start = together(ranks, [&] { return starting_point(model, options, data); });
     const RunPlan plan =
         together(ranks, [&] { return make_plan(options, data, start, resumption, nodes, context); });
     for (const auto& facts : {data.train_facts, data.val_facts, data.hellaswag_facts})
