@@ -6,14 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <limits>
-#include <map>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "kernels/base/error.h"
-#include "llmc/base/file_status.h"
+#include "llmc/data/corpus_input.h"
 #include "llmc/data/encoding_pool.h"
 #include "llmc/data/parquet_lines.h"
 #include "llmc/data/shard_writer.h"
@@ -24,36 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kReadBytes = 1 << 18, kBatchBytes = 1 << 18, kProbedBytes = 8192;
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf", kBlanks = " \t\r";
-
-bool is_jsonl(const TextCorpusSettings& settings, std::string_view path) {
-    if (is_parquet(path)) return true;
-    if (settings.format != TextFormat::automatic) return settings.format == TextFormat::jsonl;
-    for (const std::string_view end : {".gz", ".zst"})
-        if (path.ends_with(end)) path.remove_suffix(end.size());
-    return path.ends_with(".jsonl") || path.ends_with(".ndjson");
-}
-
-void check(const TextCorpusSettings& settings) {
-    require(!settings.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
-    require(!settings.output_dir.empty(), "the output folder", "empty", "a folder", "set --output-dir");
-    require(!settings.name.empty() && settings.name.find('/') == std::string::npos, "the name of the shards",
-            '"' + settings.name + '"', "a name without '/'", "change --name");
-    require(
-        settings.hold_out >= 2 || settings.hold_out == 0, "--hold-out", settings.hold_out,
-        "N >= 2: every N-th document is held out for validation, the others are for training; or 0: none");
-    require(settings.threads >= 0 && settings.threads <= 1024, "--threads", settings.threads,
-            "0 to 1024; 0: one per hardware thread");
-    require(settings.shard_tokens >= 2 && settings.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
-            "--shard-tokens", settings.shard_tokens, "2 to 2147483647");
-    const bool any_jsonl = std::any_of(settings.files.begin(), settings.files.end(),
-                                       [&](const std::string& path) { return is_jsonl(settings, path); });
-    require(!any_jsonl || settings.documents.is_whole_text(), "--document-start or --document-key",
-            "set for lines of JSON", "neither, as every line is a document", "leave it out, or set --format text");
-    require(any_jsonl || settings.field == "text", "--field", in_quotes(settings.field) + " without lines of JSON",
-            "a file NAME.jsonl or NAME.parquet, or --format jsonl");
-}
+constexpr std::size_t kBatchBytes = 1 << 18, kProbedBytes = 8192;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // Shards of an earlier run would be read together with the new ones.
 void refuse_older_shards(const fs::path& folder, const std::string& name) {
@@ -67,65 +36,6 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
     if (error)
         fail("output folder " + folder.string(), "unreadable (" + error.message() + ")",
              "a folder that this user may read and write", "change --output-dir");
-}
-
-bool is_pipe(const std::string& path) {  // can be opened only once
-    std::error_code none;
-    return path == "-" || fs::is_fifo(path, none) || fs::is_character_file(path, none);
-}
-
-// Checks all files before anything is written: otherwise a missing file would be reported only after all previous ones
-// were read. A file that is named twice would be tokenized twice. Pipes are not checked.
-void check_files(const TextCorpusSettings& settings) {
-    std::map<std::pair<dev_t, ino_t>, std::string> names;
-    for (const std::string& path : settings.files) {
-        if (is_pipe(path)) continue;
-        const TextSource source(path);
-        require(source.bytes_in_all() > 0, "text file " + path, "empty", "at least one byte", "leave it out");
-        const struct stat status = status_of_file(path, "text file");
-        const auto [first, is_new] = names.try_emplace({status.st_dev, status.st_ino}, path);
-        require(is_new, "text file " + path, "the same file as " + first->second, "each file once", "leave it out");
-    }
-}
-
-// For kReadBytes and a NUL: AddressSanitizer takes the text of regexec() for a C string, also with REG_STARTEND.
-std::vector<char> room_for_text() { return std::vector<char>(kReadBytes + 1); }
-
-// The size of each file, if their tails are held out: bytes of text, or lines of JSON. Otherwise empty.
-std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {
-    std::vector<std::int64_t> sizes;
-    if (settings.hold_out == 0 || settings.tail_below == 0) return sizes;
-    const auto report_progress = [&] {
-        if (settings.progress) settings.progress({});
-    };
-    std::vector<char> room = room_for_text();
-    std::int64_t documents = 0;
-    for (const std::string& path : settings.files) {
-        if (is_pipe(path)) return {};
-        const bool jsonl = is_jsonl(settings, path);
-        bool blank = true;  // the line so far
-        TextSource source(path, report_progress, settings.field);
-        DocumentStream stream(settings.documents, [&](std::string_view, bool begins) { documents += begins; });
-        sizes.push_back(0);
-        while (const std::size_t got = source.read(std::span(room).first(kReadBytes))) {
-            const std::string_view text(room.data(), got);
-            if (jsonl) {
-                for (const char c : text) {
-                    const bool begins = blank && c != '\n' && kBlanks.find(c) == kBlanks.npos;
-                    blank = c == '\n' || (blank && !begins);
-                    sizes.back() += begins;
-                    documents += begins;
-                }
-            } else {
-                stream.append(text);
-                sizes.back() += std::int64_t(got);
-            }
-            if (documents >= settings.tail_below) return {};
-            report_progress();
-        }
-        stream.end();
-    }
-    return documents < settings.tail_below ? sizes : std::vector<std::int64_t>{};
 }
 
 // The length of the part of `text` before the tail of its file, or npos if that starts later: the tail follows the
@@ -389,7 +299,6 @@ private:
 
 TextCorpusSummary write_text_corpus(const TextCorpusSettings& settings) {
     check(settings);
-    check_files(settings);
     const OutputFolder folder(settings.output_dir);
     try {
         refuse_older_shards(settings.output_dir, settings.name);

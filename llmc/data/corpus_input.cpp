@@ -1,0 +1,105 @@
+// corpus_input.cpp - checks the files of a text corpus and counts their documents
+#include "llmc/data/corpus_input.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
+#include "llmc/data/parquet_lines.h"
+#include "llmc/data/text_source.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_pipe(const std::string& path) {  // can be opened only once
+    std::error_code none;
+    return path == "-" || fs::is_fifo(path, none) || fs::is_character_file(path, none);
+}
+
+void check_files(const std::vector<std::string>& files) {
+    std::map<std::pair<dev_t, ino_t>, std::string> names;
+    for (const std::string& path : files) {
+        if (is_pipe(path)) continue;
+        const TextSource source(path);
+        require(source.bytes_in_all() > 0, "text file " + path, "empty", "at least one byte", "leave it out");
+        const struct stat status = status_of_file(path, "text file");
+        const auto [first, is_new] = names.try_emplace({status.st_dev, status.st_ino}, path);
+        require(is_new, "text file " + path, "the same file as " + first->second, "each file once", "leave it out");
+    }
+}
+
+}  // namespace
+
+bool is_jsonl(const TextCorpusSettings& settings, std::string_view path) {
+    if (is_parquet(path)) return true;
+    if (settings.format != TextFormat::automatic) return settings.format == TextFormat::jsonl;
+    for (const std::string_view end : {".gz", ".zst"})
+        if (path.ends_with(end)) path.remove_suffix(end.size());
+    return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
+
+void check(const TextCorpusSettings& settings) {
+    require(!settings.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
+    require(!settings.output_dir.empty(), "the output folder", "empty", "a folder", "set --output-dir");
+    require(!settings.name.empty() && settings.name.find('/') == std::string::npos, "the name of the shards",
+            '"' + settings.name + '"', "a name without '/'", "change --name");
+    require(
+        settings.hold_out >= 2 || settings.hold_out == 0, "--hold-out", settings.hold_out,
+        "N >= 2: every N-th document is held out for validation, the others are for training; or 0: none");
+    require(settings.threads >= 0 && settings.threads <= 1024, "--threads", settings.threads,
+            "0 to 1024; 0: one per hardware thread");
+    require(settings.shard_tokens >= 2 && settings.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
+            "--shard-tokens", settings.shard_tokens, "2 to 2147483647");
+    const bool any_jsonl = std::any_of(settings.files.begin(), settings.files.end(),
+                                       [&](const std::string& path) { return is_jsonl(settings, path); });
+    require(!any_jsonl || settings.documents.is_whole_text(), "--document-start or --document-key",
+            "set for lines of JSON", "neither, as every line is a document", "leave it out, or set --format text");
+    require(any_jsonl || settings.field == "text", "--field", in_quotes(settings.field) + " without lines of JSON",
+            "a file NAME.jsonl or NAME.parquet, or --format jsonl");
+    check_files(settings.files);
+}
+
+std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {
+    std::vector<std::int64_t> sizes;
+    if (settings.hold_out == 0 || settings.tail_below == 0) return sizes;
+    const auto report_progress = [&] {
+        if (settings.progress) settings.progress({});
+    };
+    std::vector<char> room = room_for_text();
+    std::int64_t documents = 0;
+    for (const std::string& path : settings.files) {
+        if (is_pipe(path)) return {};
+        const bool jsonl = is_jsonl(settings, path);
+        bool blank = true;  // the line so far
+        TextSource source(path, report_progress, settings.field);
+        DocumentStream stream(settings.documents, [&](std::string_view, bool begins) { documents += begins; });
+        sizes.push_back(0);
+        while (const std::size_t got = source.read(std::span(room).first(kReadBytes))) {
+            const std::string_view text(room.data(), got);
+            if (jsonl) {
+                for (const char c : text) {
+                    const bool begins = blank && c != '\n' && kBlanks.find(c) == kBlanks.npos;
+                    blank = c == '\n' || (blank && !begins);
+                    sizes.back() += begins;
+                    documents += begins;
+                }
+            } else {
+                stream.append(text);
+                sizes.back() += std::int64_t(got);
+            }
+            if (documents >= settings.tail_below) return {};
+            report_progress();
+        }
+        stream.end();
+    }
+    return documents < settings.tail_below ? sizes : std::vector<std::int64_t>{};
+}
+
+}  // namespace llmc
