@@ -13,11 +13,9 @@ namespace {
 
 // Twelve steps of 192 positions; the second moment is frozen after four.
 Result run_onebit(const TrainingFolder& folder, int ranks, const std::string& out, const Texts& more = {}) {
-    return folder.run_on(
-        ranks, Texts{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-e", "custom:l=2,h=2,c=64,t=16",
-                     "-b", "1", "-t", "16", "-d", "192", "-x", "12", "-v", "6", "--val-tokens", "64", "--lr", "1e-2",
-                     "--threads", "1", "--tune=off", "--optimizer", "onebit-adam", "--onebit-freeze-step", "4", "-o",
-                     folder.path(out)} + more);
+    return folder.run_on(ranks, folder.flags(
+        Texts{"-e", "custom:l=2,h=2,c=64,t=16", "-b", "1", "-d", "192", "-x", "12", "-v", "6", "--val-tokens", "64",
+              "--tune=off", "--optimizer", "onebit-adam", "--onebit-freeze-step", "4", "-o", folder.path(out)} + more));
 }
 
 }  // namespace

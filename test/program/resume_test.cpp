@@ -17,9 +17,8 @@ namespace {
 
 // Twelve steps of 192 positions, for 1, 2, 3 or 4 ranks; a checkpoint after 5 and 10.
 Texts twelve_steps(const TrainingFolder& folder, const std::string& out) {
-    return {"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=16", "-b",
-            "1", "-t", "16", "-d", "192", "-x", "12", "-v", "4", "-n", "5", "--val-tokens", "64", "--lr", "1e-2",
-            "--eps", "1e-3", "--threads", "1", "--tune=off", "-o", folder.path(out)};
+    return folder.flags({"-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-d", "192", "-x", "12", "-v", "4", "-n", "5",
+                         "--val-tokens", "64", "--eps", "1e-3", "--tune=off", "-o", folder.path(out)});
 }
 Result run(const TrainingFolder& folder, int ranks, const std::string& out, const Texts& more = {}) {
     return folder.run_on(ranks, twelve_steps(folder, out) + more);

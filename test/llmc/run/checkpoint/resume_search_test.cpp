@@ -134,15 +134,6 @@ TEST_CASE("a symbolic link to nothing is a damaged checkpoint", "[resume]") {
     CHECK(fs::is_symlink(link.string() + ".damaged"));
 }
 
-TEST_CASE("a damaged checkpoint that nobody has changed is renamed", "[resume]") {
-    const OutputFolder folder;
-    const fs::path last = step_folder(folder.out, 20);
-    test::write_bytes(last / "model.safetensors", "damaged");
-    clear_for_resumption(folder.search(), folder.options);
-    CHECK_FALSE(fs::exists(last));
-    CHECK(fs::exists(last.string() + ".damaged"));
-}
-
 TEST_CASE("only hidden folders with the name of a step are removed", "[resume]") {
     const OutputFolder folder;
     const fs::path ours = folder.out / ".step_00000030.partial";
