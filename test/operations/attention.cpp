@@ -54,9 +54,8 @@ struct AttentionForward : Operation {
         bytes = 4.0 * s.elements() * sizeof(T);
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    void run(device::StreamRef stream) override {
-        kernels::attention_forward<T>({out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}, stream);
-    }
+    kernels::AttentionForward<T> op() { return {out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}; }
+    void run(device::StreamRef stream) override { kernels::attention_forward<T>(op(), stream); }
     template <class V> void formula(V& v) const {  // one query at a time, two passes over its keys
         using N = typename V::Number;
         const auto x = v[qkv], y = v[out];
@@ -106,10 +105,10 @@ struct AttentionBackward : Operation {
         gradients = {{dqkv.number, "qkv", false}};
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    void run(device::StreamRef stream) override {
-        kernels::attention_backward<T>(
-            {dqkv, delta, dout, qkv, out, logsumexp, s.batch, s.seq_len, s.heads, s.head_size}, stream);
+    kernels::AttentionBackward<T> op() {
+        return {dqkv, delta, dout, qkv, out, logsumexp, s.batch, s.seq_len, s.heads, s.head_size};
     }
+    void run(device::StreamRef stream) override { kernels::attention_backward<T>(op(), stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto x = v[qkv], d = v[dout], y = v[out], dx = v[dqkv];
@@ -163,29 +162,15 @@ struct ByMethod : Base {
         return cudnn.refusal(shape, kernels::CudnnPass::forward).empty() &&
                cudnn.refusal(shape, kernels::CudnnPass::backward_deterministic).empty();
     }
-};
-template <class T, kernels::AttentionMethod Method>
-struct MethodForward : ByMethod<T, Method, AttentionForward<T>> {
-    using ByMethod<T, Method, AttentionForward<T>>::ByMethod;
     void run(device::StreamRef stream) override {
-        this->attention.template forward<T>({this->out, this->logsumexp, this->qkv, this->s.batch, this->s.seq_len,
-                                             this->s.heads, this->s.head_size}, stream);
+        if constexpr (std::is_same_v<Base, AttentionForward<T>>) attention.template forward<T>(this->op(), stream);
+        else attention.template backward<T>(this->op(), stream);
     }
 };
-template <class T, kernels::AttentionMethod Method>
-struct MethodBackward : ByMethod<T, Method, AttentionBackward<T>> {
-    using ByMethod<T, Method, AttentionBackward<T>>::ByMethod;
-    void run(device::StreamRef stream) override {
-        this->attention.template backward<T>(
-            {this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch, this->s.seq_len,
-             this->s.heads, this->s.head_size},
-            stream);
-    }
-};
-template <class T> using FlashForward = MethodForward<T, kernels::AttentionMethod::flash>;
-template <class T> using FlashBackward = MethodBackward<T, kernels::AttentionMethod::flash>;
-template <class T> using CudnnForward = MethodForward<T, kernels::AttentionMethod::cudnn>;
-template <class T> using CudnnBackward = MethodBackward<T, kernels::AttentionMethod::cudnn>;
+template <class T> using FlashForward = ByMethod<T, kernels::AttentionMethod::flash, AttentionForward<T>>;
+template <class T> using FlashBackward = ByMethod<T, kernels::AttentionMethod::flash, AttentionBackward<T>>;
+template <class T> using CudnnForward = ByMethod<T, kernels::AttentionMethod::cudnn, AttentionForward<T>>;
+template <class T> using CudnnBackward = ByMethod<T, kernels::AttentionMethod::cudnn, AttentionBackward<T>>;
 
 // Lengths around tile boundaries, one and several tiles; head sizes: half a pack, odd, common, the largest.
 const std::vector<Shape> kEdges{

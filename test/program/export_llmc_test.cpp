@@ -66,11 +66,3 @@ TEST_CASE("a run from an exported llm.c .bin is bit-identical to one from the fo
           "dev/export_llmc: error: the flag \"--overwirte\" is unknown; expected one of those that dev/export_llmc "
           "--help shows; did you mean --overwrite?\n");
 }
-
-TEST_CASE("--init says why it cannot start from a file of llm.c", "[run]") {
-    const TrainingFolder folder;
-    const Result result = folder.run(folder.flags({"-e", folder.path("train_0.bin"), "-o", folder.path("out")}));
-    CHECK_THAT(result.exits(2), Contains("the magic number is 20240520") && Contains("token shard"));
-    CHECK(result.lines() == 1);
-    CHECK(!fs::exists(folder.path("out")));
-}
