@@ -15,20 +15,20 @@ from tool_main import ToolError, cannot_write, fail, in_quotes, library
 
 TIMEOUT = 60  # seconds without a byte
 TRIES = 4
+MIRROR = 'set HF_ENDPOINT to a mirror of huggingface.co, '
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def downloading(what):
-    """Reports an error of the block, of whatever library, in one line."""
+def downloading(what, mirror=''):
+    """Reports an error of the block, of whatever library, in one line; `mirror` says how to set one."""
     try:
         yield
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL: raise cannot_write(what, error) from None
         why = ' '.join(str(error.__cause__ or error).split())[:500]
-        raise ToolError(f'{in_quotes(what)} is not downloaded ({why}); expected a file or a list of files; run this '
-                        'again to resume, set HF_ENDPOINT to a mirror of huggingface.co, or pass a folder with the '
-                        'files with --from', 1) from None
+        raise ToolError(f'{in_quotes(what)} is not downloaded ({why}); run this again to resume, {mirror}or pass a '
+                        'folder with the files with --from', 1) from None
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Hub:
     def files(self, wanted):
         """{name: SHA-256} of the files whose names match."""
         api = self.api()
-        with downloading(f'{self.repository}/{self.folder}'):
+        with downloading(f'{self.repository}/{self.folder}', MIRROR):
             listed = list(api.list_repo_tree(self.repository, self.folder or None, repo_type='dataset'))
             found = {Path(entry.path).name: entry.lfs.sha256 for entry in listed if getattr(entry, 'lfs', None)}
         return {name: found[name] for name in sorted(found) if re.fullmatch(wanted, name)}
 
     def download(self, name, folder):
         api, path = self.api(), f'{self.folder}/{name}'.lstrip('/')
-        with downloading(f'{self.repository}/{path}'):
+        with downloading(f'{self.repository}/{path}', MIRROR):
             for tries in range(TRIES):  # a connection that breaks is an error, also of the library
                 try:
                     return api.hf_hub_download(self.repository, path, repo_type='dataset', local_dir=folder)

@@ -160,6 +160,10 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
     CHECK_THAT(again({"-x", "15", "--dry-run"}),
                Contains("--total-batch-tokens 192 -> 3008: the noise scale in this run's log\n"));
     CHECK_THAT(again({"-x", "15", "-b", "auto"}), Contains("changed: --micro-batch 4 -> 12\n"));
+    run(folder, 1, "long", {"-x", "94", "-v", "0"}).exits(0);
+    for (const std::string flag : {"--max-steps", "--max-tokens", "--epochs"})
+        CHECK_THAT(folder.run({"-o", folder.path("long"), "-y", "auto", flag, "1"}).exits(2),
+                   Contains("; expected at least the 94 that ") && Contains("; increase " + flag));
     const auto options = llmc::parse_json(read_bytes(folder.path("out/options.json")));
     CHECK(options["micro-batch"] == 12);
     CHECK(options["lr"] == 0.02);

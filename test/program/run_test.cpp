@@ -182,10 +182,14 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
                              " --beta1=0.9", "  --micro-batch 4 -> 16: the largest that ",
                              "  --lr 0.01 -> 0.003: of README's example",
                              "  --total-batch-tokens 256 -> 1024: README's example, the nearest published size\n",
-                             "  --max-steps 10 -> 2713: 20 tokens per parameter", "  --warmup-steps 0 -> 1: ",
+                             "  --max-steps 10 -> 679: 20 tokens per parameter", "  --warmup-steps 0 -> 34: ",
                              "  this run makes 0.427 passes over 6,000 tokens\n"})
         CHECK_THAT(output, Contains(part));
     CHECK(!fs::exists(folder.path("out")));
+    const Texts to_full_disk = Texts{"bash", "-c", "\"$@\" >/dev/full", "bash", program("train_gpt2")} +
+                               folder.flags({"-x", "10", "--dry-run"});
+    CHECK_THAT(folder.command(to_full_disk).exits(1),
+               Contains("error: cannot write standard output: No space left on device"));
     CHECK_THAT(folder.train({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run"}),
                Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
     // Without data their number is not known.
@@ -202,8 +206,8 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
                Contains("the plan is for a vocabulary of 257\n"));
     for (const Texts& other : {Texts{"--optimizer", "muon"}, Texts{"-e", folder.path("model")}})
         CHECK_THAT(folder.train(Texts{"-x", "10", "--dry-run"} + other),
-                   Contains("suggestions, and the reason for each:\n  --micro-batch 4: the largest that divides a step "
-                            "and fits the memory\n  this run makes 0.107 passes over 6,000 tokens\n"));
+                   Contains(" as it is):\n  --micro-batch 4: the largest that divides a step and fits the memory\n"
+                            "  this run makes 0.107 passes over 6,000 tokens\n"));
 }
 
 TEST_CASE("--overfit-batch memorizes one batch", "[run]") {

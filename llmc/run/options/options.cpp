@@ -123,7 +123,7 @@ std::vector<Option> option_table(Options& o) {
     entry("cooldown-shape", o.cooldown_shape,
           "decay in the cool-down of wsd; 1-sqrt: final + (peak - final) * (1 - sqrt(x)), where x goes from 0 to 1",
           kCooldownShapes);
-    entry("c,weight-decay", o.weight_decay, "AdamW weight decay, applied to matrices and embeddings only",
+    entry("c,weight-decay", o.weight_decay, "weight decay, of matrices and embeddings only",
           Real{0, 1e3});
     entry("beta1", o.beta1, "AdamW decay rate of the first moment", Real{0, 0.9999999});
     entry("beta2", o.beta2, "AdamW decay rate of the second moment", Real{0, 0.9999999});
@@ -141,7 +141,8 @@ std::vector<Option> option_table(Options& o) {
           "takes time per step, little if a step has many tokens, and is AdamW for the rest",
           kOptimizers);
     entry("muon-momentum", o.muon_momentum, "Muon's momentum of the matrices", Real{0, 0.9999999});
-    entry("muon-lr-scale", o.muon_lr_scale, "Muon's learning rate of the matrices over --lr", Real{0, 1e3});
+    entry("muon-lr-scale", o.muon_lr_scale, "factor on --lr for Muon's matrices, in their weight decay, too",
+          Real{0, 1e3});
     group("1-bit Adam");
     entry("onebit-freeze-step", o.onebit_freeze_step,
           "number of updates before the second moment is frozen, 15 to 25 % of a run; auto: after the learning-rate "

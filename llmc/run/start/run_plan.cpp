@@ -128,7 +128,8 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
     if (plan.optimizer.onebit) plan.frozen_after = onebit_frozen_after(resumption);
     require(plan.total_steps == 0 || plan.first_step <= plan.total_steps, "the number of steps of the whole run",
             plan.total_steps, "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
-            o.max_tokens > 0 ? "increase --max-tokens" : "increase --max-steps");
+            "increase " + std::string(o.max_tokens > 0 ? "--max-tokens"
+                                      : o.max_steps > 0 ? "--max-steps" : "--epochs"));
 }
 
 }  // namespace

@@ -275,10 +275,10 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     const std::vector<std::string> notes = startup_notes(plan, data, start, options, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
-    if (first_rank)
-        std::cout << terminal_text(items, options)
-                  << (options.dry_run ? advice_text(plan, data, most_at_once(plan, options, context), options) : "")
-                  << std::flush;
+    const std::string text = terminal_text(items, options);
+    if (first_rank && options.dry_run)
+        print_stdout(text + advice_text(plan, data, most_at_once(plan, options, context), options));
+    else if (first_rank) std::cout << text << std::flush;
     try {
         together(ranks, [&] { require_room(memory); });
     } catch (const Error& error) {

@@ -239,13 +239,12 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const std::int64_t unit = plan.step_tokens / plan.micro_batches;  // one micro-batch of every rank
     const double noise = noise_of_log(o.output_dir), best = noise > 0 ? std::min(noise, 1e9) : run.step_tokens;
     const std::int64_t step_tokens = std::max<std::int64_t>(std::llround(best / double(unit)), 1) * unit;
-    const std::int64_t steps = std::llround(std::ceil(kTokensPerParameter * parameters / double(plan.step_tokens)));
-    const std::int64_t length = plan.total_steps > 0 ? plan.total_steps : steps;
-    const std::int64_t warmup = std::llround(std::min(kWarmupTokens / double(plan.step_tokens),
-                                                      kWarmupPart * double(length)));
+    const double tokens = kTokensPerParameter * parameters;
+    const std::int64_t steps = std::llround(std::ceil(tokens / double(step_tokens)));
+    const std::int64_t warmup = std::llround(std::min(kWarmupTokens, kWarmupPart * tokens) / double(step_tokens));
     const std::string name = run.name;
-    std::string text = "suggestions, and the reason for each:\n";
-    const std::int64_t sequences = plan.micro_batches * o.micro_batch;  // of a rank in one step
+    std::string text = "suggestions, to be taken together, and the reason for each (without an arrow: as it is):\n";
+    const std::int64_t sequences = step_tokens / unit * o.micro_batch;  // of a rank in one step
     while (largest_micro_batch > 1 && sequences % largest_micro_batch != 0) --largest_micro_batch;
     if (largest_micro_batch > 0)
         text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
@@ -256,16 +255,16 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                            noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
     if (as_published) text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
     if (plan.control.timed) return text;
-    const auto in_unit_of = [&](const char* in_steps, const char* in_tokens, bool tokens, std::int64_t now,
-                                std::int64_t better, const char* why) {
-        const std::int64_t unit = tokens ? plan.step_tokens : 1;
-        return suggestion(tokens ? in_tokens : in_steps, now * unit, better * unit, why);
+    const auto length = [&](const char* in_steps, const char* in_tokens, bool as_tokens, std::int64_t now,
+                            std::int64_t better, const char* why) {
+        return as_tokens ? suggestion(in_tokens, now * plan.step_tokens, better * step_tokens, why)
+                         : suggestion(in_steps, now, better, why);
     };
     if (as_published)
-        text += in_unit_of("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
-                           "20 tokens per parameter, compute-optimal") +
-                in_unit_of("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps,
-                           warmup, "375 million tokens as GPT-3, at most 5 % of the run");
+        text += length("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
+                       "20 tokens per parameter, compute-optimal") +
+                length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
+                       "375 million tokens as GPT-3, at most 5 % of the run");
     if (!data.loader) return text;
     char passes[64];
     std::snprintf(passes, sizeof passes, "%.3g",
