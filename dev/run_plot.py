@@ -72,14 +72,14 @@ class Plot:
     def __init__(self, runs, axis='steps', smooth=20, references=(), measure='loss'):
         self.smooth, self.measure, self.several = smooth, measure, len(runs) > 1
         self.summaries, self.labels, self.kinds, self.drawn = [], {}, {}, defaultdict(list)
-        unit, clocks = clocks_of([*runs, *references], axis)
+        self.unit, clocks = clocks_of([*runs, *references], axis)
         keys = [key for key, (_, kind, field, *_) in PANELS.items()
                 if any(np.isfinite(points(run, clock, kind, field)[1]).any() for run, clock in zip(runs, clocks))]
         rows = [['loss', 'loss'], *map(list, zip(keys[::2], keys[1::2] + keys[-1:]))]  # an odd one is as wide as two
         self.figure = Figure(figsize=(12, 3.1 + 2.4 * len(rows) + 0.1 * len(runs)), layout='constrained')
         self.panels = self.figure.subplot_mosaic(rows, height_ratios=[2] + (len(rows) - 1) * [1])
         self.figure.suptitle(MEASURES[measure], x=0.01, ha='left', weight='bold', size=12)
-        self.panels['loss'].set_xlabel(unit + ' of training and validation' * (axis == 'hours'))
+        self.panels['loss'].set_xlabel(self.unit + ' of training and validation' * (axis == 'hours'))
         for i, (run, clock) in enumerate(zip(runs, clocks)):
             self.draw(run, clock, {'color': COLOURS[i % len(COLOURS)],
                                    'linestyle': ('-', '--', ':', '-.')[i // len(COLOURS) % 4]})
@@ -128,7 +128,7 @@ class Plot:
             panel.plot(xs[best], ys[best], markersize=9, fillstyle='none', **dots)
             # Nothing was measured between validations, and most of the loss falls before the second one.
             panel.plot(xs[xs > 0], ys[xs > 0], '--', color=colour, linewidth=0.9, zorder=4)
-            words.append(f'validation {ys[-1]:.4f}, best {ys[best]:.4f} at {amount(xs[best])}')
+            words.append(f'validation {ys[-1]:.4f}, best {ys[best]:.4f} at {amount(xs[best])} {self.unit}')
         if not words: fail(in_quotes(run.log), 'a log without a loss', 'the log of a run with at least one step')
         self.summaries.append(f'{run.name}: ' + ', '.join([f'{len(run.of("step"))} steps', *words]))
         label = ' ' * run.name.startswith('_') + f'{run.name}: ' + ', '.join(words)  # "_" would hide it

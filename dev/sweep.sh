@@ -123,5 +123,10 @@ if best and subprocess.run(draw, stdout=subprocess.DEVNULL).returncode:
     print(f"note: no {out}/plot.png", file=sys.stderr)
 if unvalidated:
     sys.exit("error: a run has no validation loss; expected -j, and -v above 0, among the program's flags")
-sys.exit(rows[-1][0] == math.inf)
+failed = [f"{out}/{name},seed={seed}.txt" for *_, losses, name in rows
+          for seed, loss in zip(seeds.split(), losses) if loss == math.inf]
+if failed:
+    said = re.findall("^error: (.*)", Path(failed[0]).read_text(errors="replace"), re.M)
+    sys.exit(f"error: {len(failed)} of {len(rows) * len(seeds.split())} runs failed; {failed[0]}" +
+             (f": {said[-1]}" if said else ""))
 PYTHON

@@ -40,7 +40,7 @@ class Curves(WithPlots):
         self.assertEqual(self.curves(made), [[(1, 8.0), (2, 7.0), (3, 6.5)], [(0, 9.0), (2, 5.0), (3, 5.5)]])
         self.assertEqual((list(made.panels), made.x_range), (['loss', 'lr', 'norm', 'speed'], (0, 3)))
         texts = [text.get_text() for text in made.panels['loss'].get_legend().get_texts()]
-        words = 'training 6.5000, validation 5.5000, best 5.0000 at 2'
+        words = 'training 6.5000, validation 5.5000, best 5.0000 at 2 steps'
         self.assertEqual(texts, [f'a: {words}', 'training, mean of 2 steps', 'every step', 'validation'])
         self.assertEqual(made.summaries, [f'a: 3 steps, {words}'])
         self.assertEqual(self.curves(self.drawn(run, smooth=1), faint=True), [])
@@ -72,7 +72,7 @@ class Curves(WithPlots):
                 for name, loss in (("x/a'b", 8.0), ('y/_a{b}', 6.0), ('y/$c$', 7.0))]
         texts = [text.get_text() for text in self.drawn(*runs).panels['loss'].get_legend().get_texts()]
         self.assertEqual(texts[:3], [
-            f'{name}: training {loss - 0.5}000, validation {loss}000, best {loss}000 at 2'
+            f'{name}: training {loss - 0.5}000, validation {loss}000, best {loss}000 at 2 steps'
             for name, loss in (("a'b", 8.0), (' _a{b}', 6.0), ('$c$', 7.0))])
 
     def test_the_noise_scale_with_its_band_and_bound(self):

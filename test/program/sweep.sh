@@ -62,6 +62,7 @@ dev/sweep.sh -o "$work/bad" --seeds 1 --vary '--lr 1e-3 1000' -- "${train[@]}" -
     >"$work/out" 2>&1
 check "a failed run" test $? = 1
 check "its row, last" grep -q '^| `lr=1000` | failed | - | ' <(tail -n 1 "$work/bad/table.md")
+says "the last line" "$(tail -n 1 "$work/out")" "error: 1 of 2 runs failed; $work/bad/lr=1000,seed=1.txt: the "
 check "its output" grep -q '^error: ' "$work/bad/lr=1000,seed=1.txt"
 # Runs without a validation loss, and without a plot.
 dev/sweep.sh -o "$work/unvalidated" --seeds "1 2" "${small[@]}" -v 0 >"$work/out" 2>&1
