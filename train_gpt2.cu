@@ -39,39 +39,43 @@ struct Trainer {
     const RunPlan& plan = startup.plan;
     const RunData& data = startup.data;
     const std::unique_ptr<Model> model = make_initial_model(startup, options, context);
-    Report report = open_report(startup, options, context);
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
-    Evaluator evaluator{{.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
-                         .validation = startup.data.validation ? &*startup.data.validation : nullptr,
-                         .hellaswag = data.hellaswag ? &*data.hellaswag : nullptr,
-                         .sampler = plan.sampler ? &*plan.sampler : nullptr},
-                        context, *model, upload, report, interrupt};
+    std::optional<Report> report{};
+    std::optional<Evaluator> evaluator{};
 
+    // Nothing is written before.
+    void open_log() {
+        report.emplace(open_report(startup, options, context));
+        evaluator.emplace(Evaluator::Inputs{.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
+                                            .validation = startup.data.validation ? &*startup.data.validation : nullptr,
+                                            .hellaswag = data.hellaswag ? &*data.hellaswag : nullptr,
+                                            .sampler = plan.sampler ? &*plan.sampler : nullptr},
+                          context, *model, upload, *report, interrupt);
+    }
     int evaluate();
     Outcome train();
     int run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints);
 };
 
-// Loads the optimizer's state and trains. Returns the exit code.
+// Returns the exit code.
 int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints) {
     const Resumption* const resumption = startup.resumption();
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
-    if (resumption) load_optimizer(optimizer, resumption->folder, resumption->state, plan.table, context);
     optimizer.round_parameters(*model);
     StepLog step_log({.total_steps = plan.total_steps, .seq_len = shape.seq_len,
                       .measures_noise = plan.measures_noise()},
                      Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops),
-                     ModuleNoise(gradients.sums().module_names(), options.noise_scale_beta), optimizer, report, ranks);
+                     ModuleNoise(gradients.sums().module_names(), options.noise_scale_beta), optimizer, *report, ranks);
     if (resumption) {
         // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
         const int failed = startup.changes.options.empty() ? resumption->state.failed_in_a_row : 0;
         step_log.restore({failed, resumption->state.without_update}, resumption->state.noise);
-        report.restore_health(resumption->state.health);
+        report->restore_health(resumption->state.health);
     }
     StepBatches batches(*data.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.control,
-                               {.ranks = ranks, .interrupt = interrupt, .report = report, .evaluator = evaluator,
+                               {.ranks = ranks, .interrupt = interrupt, .report = *report, .evaluator = *evaluator,
                                 .checkpoints = checkpoints, .step_log = step_log, .batches = batches},
                                resumption ? &resumption->state : nullptr);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // weight of each token in the gradient
@@ -110,12 +114,19 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
 Outcome Trainer::train() {
     const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), context);
     OptimizerStep optimizer(*model, *gradients, plan.optimizer, context);
+    try {
+        if (const Resumption* const from = startup.resumption())
+            load_optimizer(optimizer, from->folder, from->state, plan.table, context);
+        open_log();
+    } catch (const SharedError&) {
+        return {.shared_error = std::current_exception()};
+    }
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
                                   .end_of_text = data.vocabulary().end_of_text,
                                   .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
                                   .first_step = plan.first_step, .run = plan.identity},
-                                 *model, optimizer, context, report);
+                                 *model, optimizer, context, *report);
     try {
         return {.exit_code = run_steps(*gradients, optimizer, checkpoints)};
     } catch (const SharedError&) {
@@ -124,13 +135,14 @@ Outcome Trainer::train() {
 }
 
 int Trainer::evaluate() {
+    open_log();
     const double began = seconds_now();
-    int signal = data.val ? evaluator.validate(0) : 0;
-    if (evaluator.unreadable()) std::rethrow_exception(evaluator.unreadable());
-    if (data.hellaswag && signal == 0) signal = evaluator.score_hellaswag(0).signal;
-    if (plan.sampler && signal == 0) signal = evaluator.sample(0);
-    report.end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
-    share_failure(*context.communicator, report.failure());
+    int signal = data.val ? evaluator->validate(0) : 0;
+    if (evaluator->unreadable()) std::rethrow_exception(evaluator->unreadable());
+    if (data.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
+    if (plan.sampler && signal == 0) signal = evaluator->sample(0);
+    report->end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
+    share_failure(*context.communicator, report->failure());
     return exit_code_after(signal);
 }
 

@@ -196,9 +196,14 @@ TEST_CASE("impossible Adam moments are refused by all ranks, even with correct c
     const fs::path last = folder.step("whole", 5), file = last / "optimizer-00001-of-00002.safetensors";
     put_float(file, 400, NAN);
     make_checksums_right(last);
-    const std::string output = run(folder, 2, "whole", {"-z", "1", "-y", "auto"}).exits(2);
-    CHECK_THAT(output, Contains("error: rank 1 on ") && !Contains("step 6/") &&
-                       Contains(": a value of second_moments is nan; expected "));
+    const std::string log = read_bytes(folder.path("whole/log.jsonl"));
+    for (const auto& [out, from] : {std::pair<std::string, std::string>{"whole", "auto"}, {"branch", last.string()}}) {
+        const std::string output = run(folder, 2, out, {"-z", "1", "-y", from}).exits(2);
+        CHECK_THAT(output, Contains("error: rank 1 on ") && !Contains("step 6/") &&
+                           Contains(": a value of second_moments is nan; expected "));
+    }
+    CHECK(read_bytes(folder.path("whole/log.jsonl")) == log);
+    CHECK(!fs::exists(folder.path("branch")));
 }
 
 TEST_CASE("an inconsistent checkpoint is refused, even with correct checksums", "[run][resume]") {

@@ -298,6 +298,10 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& optio
     load_initial_weights(*model, std::move(startup.start), plan.table, options, *context.communicator);
     if (kernels::Matmul::chooses_by_shape()) startup.tuning.choose([&] { choose_products(*model, plan, context); });
     startup.tuning.save();
+    const bool first_rank = context.communicator->rank() == 0;
+    print_tuning(startup.items, startup.tuning, first_rank);
+    startup.items.push_back(onebit_compression_item(plan, context));  // before gradients and optimizer have memory
+    if (first_rank) std::cout << startup.items.back().lines << std::flush;
     return model;
 }
 
@@ -306,9 +310,6 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     const RunPlan& plan = startup.plan;
     const bool first_rank = ranks.rank() == 0;
     require_shared_output(plan, options, ranks);
-    print_tuning(startup.items, startup.tuning, first_rank);
-    startup.items.push_back(onebit_compression_item(plan, context));
-    if (first_rank) std::cout << startup.items.back().lines << std::flush;
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.total_steps, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),

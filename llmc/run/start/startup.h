@@ -45,13 +45,12 @@ struct Startup {
 // data, checkpoint or memory, all throw a SharedError. Writes nothing. The context must outlive the result.
 Startup prepare_run(Options& options, ResumeSearch search, Context& context);
 
-// The model with its initial weights and its matrix products autotuned; saves the tuning file. Every
-// rank calls it. The model refers to startup.plan and to the context.
+// The model with its initial weights and its matrix products autotuned; saves the tuning file, and prints the autotuned
+// algorithms and the cost of compression. Every rank calls it. The model refers to startup.plan and to the context.
 std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context);
 
-// Prints the autotuned algorithms and the cost of compression, opens the log, writes options.json and the start or
-// resume event, and clears the checkpoint folder for this run. Every rank calls it. Throws SharedError if the folder
-// cannot be written.
+// Opens the log, writes options.json and the start or resume event, and clears the checkpoint folder for this run.
+// Every rank calls it. Throws SharedError if the folder cannot be written.
 Report open_report(Startup& startup, const Options& options, Context& context);
 
 }  // namespace llmc
