@@ -32,8 +32,8 @@ correctness() {
     # bulk copies. initcheck does not see the writes of kernels that it skips, so it gets cases that call no library.
     local ours=(--kernel-name kns=7kernels)
     local tiny="loss and gradients of a whole model equal fp64,bf16 follows fp64*,plain attention*,flash attention*"
-    local alone="[embedding],[layernorm],[gelu],[bias_gradient],[classifier],[grad_norm],[adamw],[sketch],"
-    alone+="[decode],[few_rows],[kernels][onebit]~[large],flash attention*"
+    local alone="[embedding],[layernorm],[gelu],[bias_gradient],[classifier],[grad_norm],[adamw],[muon][one_order],"
+    alone+="[sketch],[decode],[few_rows],[kernels][onebit]~[large],flash attention*"
     step planted_build 10 "$no_nvcc" "$nvcc" -arch=sm_80 -o "$work/planted_faults" \
         dev/gpu_check/planted_faults.cu
     step planted_faults 20 "$(first "$no_sanitizer" "$no_gpu")" dev/gpu_check/planted_faults.sh \

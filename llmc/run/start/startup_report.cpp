@@ -249,7 +249,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (largest_micro_batch > 0)
         text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
                            "the largest that divides a step and fits the memory");
-    const bool as_published = !plan.optimizer.muon && is_model_name(o.init);  // AdamW, from random weights
+    const bool as_published = o.optimizer != OptimizerKind::muon && is_model_name(o.init);  // AdamW, random weights
     if (noise > 0 || as_published)
         text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
                            noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
