@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/file_status.h"
 #include "llmc/data/parquet_lines.h"
 
@@ -70,6 +71,9 @@ struct TextSource::State {
                  blame == Blame::runtime ? "check its disk" : "check its source", blame);
         end += std::size_t(got);
         taken += got;
+        if (got == 0 && !rows && size > 0 && taken != size)
+            fail(what, counted(taken, "byte"), "the " + std::to_string(size) + " that it had when it was opened",
+                 "do not change it while it is read", Blame::runtime);
         if (got == 0 && rows) {
             interrupted();  // a signal to the process group also ends the program
             rows->check_end();

@@ -34,8 +34,9 @@ void RunControl::restore(const TrainerState& state) {
 }
 
 void RunControl::agree(const RankRequests& mine) {
-    enum { kSignal, kShare, kFailed, kSaveByTime, kSave };
-    std::int64_t requests[] = {mine.signal, std::int64_t(share_now() * kWholeShare), mine.failed,
+    enum { kSignal, kShare, kFailed, kHurries, kSaveByTime, kSave };
+    std::int64_t requests[] = {mine.signal, std::int64_t(share_after(0) * kWholeShare), mine.failed,
+                               settings_.timed && share_after(last_.validation + last_.samples) >= 1,
                                minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save};
     // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on cores
     // of their own, 160 us for 8 ranks on 2 cores that other programs use too.
@@ -44,6 +45,7 @@ void RunControl::agree(const RankRequests& mine) {
     share_ = double(requests[kShare]) / kWholeShare;
     out_of_time_ = share_ >= 1;
     failed_ = requests[kFailed] != 0;
+    hurries_ = requests[kHurries] != 0;
     save_by_time_ = requests[kSaveByTime] != 0;
     save_requested_ = requests[kSave] != 0;
 }
@@ -77,10 +79,13 @@ void RunControl::validation_took(double seconds) {
 
 double RunControl::seconds() const { return seconds_now() - began_; }
 
-double RunControl::share_now() const {
+double RunControl::share_after(double more) const {
     const double all = settings_.max_minutes * 60;
     if (all == 0) return 0;
-    return settings_.timed ? run_seconds().share(all) : std::min(seconds() / all, 1.0);
+    if (!settings_.timed) return std::min((seconds() + more) / all, 1.0);
+    RunSeconds then = run_seconds();
+    then.used += more;
+    return then.share(all);
 }
 
 // A run that has ended has used all its time, also if its end took less than expected.

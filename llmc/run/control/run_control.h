@@ -40,10 +40,11 @@ public:
     bool failed() const { return failed_; }
     int signal() const { return signal_; }
     bool save_requested() const { return save_requested_; }
-    bool validation_due() const { return intact() && validation_.due(ends_); }
+    // A timed run makes validations and samples that would take the time of the last ones only when it ends.
+    bool validation_due() const { return intact() && validation_.due(ends_) && (ends_ || !hurries_); }
     // Not after the time limit, as it may take long: then it stays pending, if it was due.
     bool hellaswag_due() const { return intact() && !out_of_time_ && hellaswag_.due(ends_); }
-    bool samples_due() const { return intact() && samples_.due(ends_); }
+    bool samples_due() const { return intact() && samples_.due(ends_) && (ends_ || !hurries_); }
     // Also when the run ends; never twice for the same step, and not if the run failed before its first step.
     bool checkpoint_due() const;
     // Some task comes before the next step, or the run ends: wait for the last step's report first.
@@ -73,12 +74,12 @@ public:
     double seconds() const;    // since construction
     RunSeconds run_seconds() const;  // for the checkpoint
     double seconds_left() const;     // of a timed run, with its end
-    bool is_time_up_here() const { return share_now() >= 1; }  // by the clock of this rank, not of all
+    bool is_time_up_here() const { return share_after(0) >= 1; }  // by the clock of this rank, not of all
     // Why the run ended, for the log: "all steps completed", "out of time (--max-minutes)", "interrupted", "error".
     const char* reason() const;
 
 private:
-    double share_now() const;
+    double share_after(double more) const;  // seconds from now, by the clock of this rank
     bool intact() const { return !failed_ && signal_ == 0; }
     void end(Periodic& periodic, int signal);
 
@@ -90,7 +91,7 @@ private:
     double share_ = 0;
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     int signal_ = 0;
-    bool ends_ = false, failed_ = false, out_of_time_ = false;
+    bool ends_ = false, failed_ = false, out_of_time_ = false, hurries_ = false;
     bool save_requested_ = false, save_by_time_ = false, save_due_ = false;
 };
 

@@ -80,6 +80,19 @@ TEST_CASE("compressed files are decompressed", "[tokenizer]") {
     }
 }
 
+TEST_CASE("a text that is cut off or grows while it is read is refused", "[tokenizer]") {
+    const ScratchFolder folder;
+    const std::int64_t end = GENERATE(300'000, 600'001);
+    const std::string path = test::write_bytes(folder / "a.txt", std::string(600'000, 'a'));
+    TextSource source(path);
+    std::vector<char> room(1000);
+    REQUIRE(source.read(room) == 1000);
+    std::filesystem::resize_file(path, std::uintmax_t(end));
+    CHECK_THROWS_WITH([&] { while (source.read(room) > 0) {} }(),
+                      "text file " + path + " is " + std::to_string(end) + " bytes; expected the 600000 that it had "
+                      "when it was opened; do not change it while it is read");
+}
+
 TEST_CASE("the contents, not the name, decide the format of a file, and other formats are refused", "[tokenizer]") {
     const ScratchFolder folder;
     const std::string text = varied(3000);

@@ -198,6 +198,13 @@ TEST_CASE("a run whose length is a time has the same share on all ranks, and end
     later.restore({.step = 5, .seconds = {.used = 2.5e7, .before_training = 1e7, .validation = 2e7}});
     later.agree({});
     CHECK((later.share() > 0.5 && later.share() < 0.5000001));  // 1.5e7 s of 3e7 s
+    for (const double used : {2.9e7, 3.1e7}) {  // 4.5e7 s for training; another validation takes a third of them
+        RunControl near_end(kTimed, *ranks);
+        near_end.restore({.step = 8, .seconds = {.used = used, .validation = 1.5e7}});
+        near_end.agree({});
+        near_end.reach(9);
+        CHECK((near_end.validation_due() == (used < 3e7) && !near_end.ends()));
+    }
     RunControl none_left(kTimed, *ranks);
     none_left.restore({.step = 0, .validated = false, .seconds = {.used = 6e7}});
     none_left.reach(0);
