@@ -13,6 +13,10 @@ void fail_as_unreadable(const std::string& what, int fault, Blame blame) {
                           blame);
 }
 
+void fail_as_unwritable(const std::string& what, int fault) {
+    throw Error(what + ": " + std::strerror(fault) + "; " + advice_after(fault), Blame::runtime);
+}
+
 std::string advice_after(int fault) {
     switch (fault) {
         case EACCES:
@@ -25,6 +29,8 @@ std::string advice_after(int fault) {
         case ENAMETOOLONG: return "use a shorter path";
         case ENOSPC:
         case EDQUOT: return "free disk space, or raise the quota";
+        case EFBIG: return "raise this process' limit of the sizes of files (ulimit -f)";
+        case ENOENT: return "create its folder";
         case EROFS: return "its disk is mounted read-only: remount it, or use another";
         default: return "check its disk";
     }

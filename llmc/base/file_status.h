@@ -21,6 +21,8 @@ public:
 // Throws UnreadableError with the reason in errno, or Error if the file is missing. `what`: its name in messages,
 // "shard PATH".
 [[noreturn]] void fail_as_unreadable(const std::string& what, int fault = errno, Blame blame = Blame::input);
+// Throws a run-time Error: "cannot write NAME: REASON; ADVICE". `what`: "cannot write NAME".
+[[noreturn]] void fail_as_unwritable(const std::string& what, int fault);
 // What a user can do about an errno value.
 std::string advice_after(int fault);
 // Whether the errno value means that the file does not exist.

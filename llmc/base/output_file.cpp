@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 
 namespace llmc {
 namespace {
@@ -69,7 +70,7 @@ void OutputFile::flush() {
 }
 
 void OutputFile::refused(const char* action) const {
-    throw Error(std::string("cannot ") + action + ' ' + name_ + ": " + std::strerror(errno), Blame::runtime);
+    fail_as_unwritable(std::string("cannot ") + action + ' ' + name_, errno);
 }
 
 }  // namespace llmc

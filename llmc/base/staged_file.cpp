@@ -6,26 +6,18 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
-#include "kernels/base/error.h"
-
-namespace llmc {
-namespace {
+#include "llmc/base/file_status.h"
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void not_done(const std::string& action, const fs::path& path, int fault) {
-    throw Error(action + " " + path.string() + ": " + std::strerror(fault), Blame::runtime);
-}
-
-}  // namespace
+namespace llmc {
 
 StagedFile::StagedFile(const fs::path& place)
     : place_(place), folder_(place.has_parent_path() ? place.parent_path() : fs::path(".")) {
     std::error_code refused;
     fs::create_directories(folder_, refused);
-    if (refused) not_done("cannot create", folder_, refused.value());
+    if (refused) fail_as_unwritable("cannot create " + folder_.string(), refused.value());
     // The process id keeps concurrent writers apart.
     hidden_ = folder_ / ".";
     ((hidden_ += place.filename()) += '.') += std::to_string(getpid()) + ".partial";
@@ -38,7 +30,7 @@ StagedFile::~StagedFile() {
 
 void StagedFile::commit() {
     file_->finish();
-    if (std::rename(hidden_.c_str(), place_.c_str()) != 0) not_done("cannot write", place_, errno);
+    if (std::rename(hidden_.c_str(), place_.c_str()) != 0) fail_as_unwritable("cannot write " + place_.string(), errno);
     hidden_.clear();
     // Flushes the rename. Some file systems cannot sync a folder: then the rename reaches the disk a little later.
     if (const int parent = open(folder_.c_str(), O_RDONLY | O_CLOEXEC); parent >= 0) {

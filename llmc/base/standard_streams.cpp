@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 
 #include "llmc/base/file_status.h"
 
@@ -23,8 +22,7 @@ void print_stdout(const std::string& text) {
     std::cout << text << std::flush;
     const int fault = errno;
     if (!std::cout && fault != EPIPE)
-        throw Error(std::string("cannot write standard output: ") + std::strerror(fault) + "; " + advice_after(fault),
-                    Blame::runtime);
+        fail_as_unwritable("cannot write standard output", fault);
 }
 
 }  // namespace llmc

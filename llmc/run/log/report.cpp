@@ -120,6 +120,12 @@ void require_events(const std::filesystem::path& log) {
 
 }  // namespace
 
+double longer_minutes(double minutes, double seconds) {
+    do minutes *= 2;
+    while (minutes * 60 <= seconds);
+    return minutes;
+}
+
 void require_free_log(const std::string& output_dir) {
     std::error_code none;
     const std::filesystem::path log = std::filesystem::path(output_dir) / kLogName;
@@ -335,7 +341,7 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds) 
           (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : ""));
     const bool timed = lines_.max_minutes > 0, complete = timed ? reason.starts_with("out of time")
                                                                 : steps == total_steps_;
-    const std::string more = timed ? " --max-minutes " + text_of_number(2 * lines_.max_minutes)
+    const std::string more = timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
                                    : " -x " + std::to_string(2 * total_steps_);
     if (steps == saved_step_ && reason != "error" && !lines_.resume_command.empty())
         print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);

@@ -35,6 +35,9 @@ inline constexpr int kLogVersion = 2;
 // leaves one behind.
 void require_free_log(const std::string& output_dir);
 
+// --max-minutes for training further: twice as many, or as often doubled as it takes to exceed the seconds used.
+double longer_minutes(double minutes, double seconds);
+
 // What the terminal shows.
 struct ReportLines {
     std::int64_t log_every = 1;       // steps from one step's line to the next

@@ -82,6 +82,7 @@ std::vector<std::string> split_arguments(const cxxopts::Options& options, int ar
         if (equals != word.npos) words.push_back(word.substr(equals + 1));
         else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(name, next);
         else if (i + 1 < argc) words.emplace_back(argv[++i]);
+        else fail(name, "without a value", "its value after it", "see --help");
     }
     return words;
 }

@@ -92,7 +92,8 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (plan.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
         notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
                         "; to train further: " + resume_command(options, context.communicator->size()) +
-                        " --max-minutes " + text_of_number(2 * options.max_minutes));
+                        " --max-minutes " +
+                        text_of_number(longer_minutes(options.max_minutes, plan.seconds_before.used)));
     if (plan.total_steps > 0 && plan.first_step == plan.total_steps)
         notes.push_back("the checkpoint has completed all " + counted(plan.total_steps, "step") +
                         "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +

@@ -57,17 +57,18 @@ TEST_CASE("an output file reports a full disk, wherever the space ends", "[outpu
             file.finish();
         });
     }();
-    CHECK(heard == "cannot write the file of this test: File too large");
+    CHECK(heard == "cannot write the file of this test: File too large; raise this process' limit of the sizes of "
+                   "files (ulimit -f)");
     CHECK(fs::file_size(place) <= room);
 }
 
 TEST_CASE("an output file that cannot be created throws an error", "[output_file]") {
     const test::ScratchFolder scratch;
     CHECK(test::error_of([&] { OutputFile(scratch / "none" / "file", "it"); }) ==
-          "cannot create it: No such file or directory");
+          "cannot create it: No such file or directory; create its folder");
     CHECK(test::error_of([&] {
               OutputFile full("/dev/full");
               full.append(std::as_bytes(std::span("x")));
               full.finish();
-          }) == "cannot write /dev/full: No space left on device");
+          }) == "cannot write /dev/full: No space left on device; free disk space, or raise the quota");
 }

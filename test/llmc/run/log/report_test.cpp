@@ -67,6 +67,11 @@ TEST_CASE("a note says that validations take a tenth of a run's time or more", "
     CHECK(notes(5).empty());
 }
 
+TEST_CASE("to train further takes more minutes than are used", "[report]") {
+    CHECK(longer_minutes(3, 181) == 6);
+    CHECK(longer_minutes(0.01, 2) == 0.04);  // 2.4 s
+}
+
 TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]") {
     const ScratchFolder folder;
     const std::string out = (folder / "run").string(), text = printed([&] {

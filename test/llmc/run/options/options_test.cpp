@@ -188,6 +188,7 @@ TEST_CASE("a flag without its value does not use the next flag as the value", "[
           "--output-dir=...");
     for (const char* const next : {"-b", "--lr=0.1", "--help"})
         CHECK_THAT(refusal({"--prompt", next}), test::StartsWith("--prompt is followed by the flag"));
+    CHECK(refusal({"-l"}) == "--lr is without a value; expected its value after it; see --help");
     CHECK(parsed({"-i", "x", "--prompt=--shuffle"}).prompt == "--shuffle");
     CHECK(parsed({"-i", "x", "--prompt", "--other"}).prompt == "--other");  // not a known flag
 }
