@@ -15,7 +15,7 @@ std::vector<std::string> flag_names(const cxxopts::Options& options);
 // "--flag=value" as two words, because a joined value must not contain newlines there; the value of a switch joined to
 // it; and the flags of -fl3e-4 apart, all by their long names. `help`: the command that lists them, if there is nothing
 // but flags: then "--" is refused, and so is llm.c's -h with a value. Throws Error for a flag of another program that
-// has another name here, and for a flag in place of a value.
+// has another name here, and for a flag without its value, or with another flag in its place.
 std::vector<std::string> split_arguments(const cxxopts::Options& options, int argc, char** argv,
                                          const std::string& help = {});
 
