@@ -82,6 +82,8 @@ deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export OPAL_PREFIX=$deps/openmpi PATH=$deps/openmpi/bin:$PATH
 export LD_LIBRARY_PATH=$deps/openmpi/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 command -v make >/dev/null || export PATH=$deps/bin:$PATH
+# Even for ranks of one machine mpirun does not start if it finds no ssh.
+command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=${OMPI_MCA_plm_rsh_agent-false}
 ENV
 
 size=$(du -sk "$gathered" | cut -f1)
