@@ -226,7 +226,8 @@ is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_lo
 is host && one cpu "dev/peers/check_transformers.py: which tokens are predicted" python3 \
     test/dev/check_transformers_test.py
 is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
-all_of host && one cpu "gpu_check.sh: refused arguments, time limits, output files" test/program/gpu_check.sh
+is host && one cpu "every filter of gpu_check.sh matches test cases" test/program/gpu_filters.sh build/cpu/tests
+all_of host && one cpu "gpu_check.sh: arguments, chosen steps, time limits, output files" test/program/gpu_check.sh
 all_of host && one cpu "gpu_check.sh on a bare machine with a GPU" test/program/gpu_machine.sh
 all_of host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
     test/dev/same_training_test.py
@@ -281,6 +282,7 @@ elif is cuda; then
 fi
 if all_of cuda && [ -n "$has_nvcc" ]; then
     one cuda "the stand-ins for NVIDIA's libraries export all functions that are called" test/stand_in/exports.sh
+    one cuda "every filter of gpu_check.sh matches cases of a CUDA build" test/program/gpu_filters.sh $stand_in/tests
     cases cuda "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases cuda "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
         "[kernels]~[large]~[host_time]~[statistics]"

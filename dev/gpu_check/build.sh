@@ -34,11 +34,12 @@ why_not() {
 }
 
 build() {
+    limits+=([unpack]=60 [build]=7200 [build_cpu]=7200)
     local stamp=build/cuda/gpu_check.sources packed=build/packed/gpu_check.tar.xz sources why
     sources=$(dev/gpu_check/sources.sh)
     is_current() { [ "$(cat $stamp 2>/dev/null)" = "$sources" ]; }
     # Not with tar, which needs the program xz.
-    if ! is_current && [ -e $packed ]; then step unpack 60 "" python3 -m tarfile -e $packed .; fi
+    if ! is_current && [ -e $packed ]; then step unpack "" python3 -m tarfile -e $packed .; fi
     # shellcheck source=/dev/null
     if [ -e build/deps/env.sh ]; then . build/deps/env.sh; fi
     if ! { is_current && find_libraries; }; then
@@ -46,7 +47,7 @@ build() {
         if [ "${BUILD:-}" = 1 ]; then
             say "    $why"
             # For the GPU of this machine; one translation unit per folder, as for the tests on CPUs.
-            step build 7200 "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" UNITE="kernels llmc test" \
+            step build "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" UNITE="kernels llmc test" \
                 build/cuda/train_gpt2 tools tests
             if [ -z "$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$sources" >$stamp; fi
         elif $rehearse; then
@@ -58,8 +59,6 @@ build() {
         fi
     fi
     if $rehearse; then
-        step build_cpu 7200 "" make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" build/cpu/train_gpt2 tools tests
+        step build_cpu "" make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" build/cpu/train_gpt2 tools tests
     fi
-    deadline=$SECONDS limits=0
-    say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"
 }

@@ -11,13 +11,14 @@ median_step() {
 }
 note() {
     local log=$work/logs/$1.log
+    grep '^error: no test case' "$log" && return
     case $1 in
-        numbers | same_algorithms) grep -E '^(PASS|FAIL)' "$log" | head -n 1 ;;
-        training | accumulation | first_algorithms | autotuned* | batch_* | larger | ranks_*) median_step "$log" ;;
-        *kernel_times | trace_* | larger_times | kernel_counters)
+        numbers | same_*) grep -E '^(PASS|FAIL)' "$log" | head -n 1 ;;
+        training | accumulation | first_algorithms | batch_[0-9]* | larger | muon | ranks_*) median_step "$log" ;;
+        kernel_times | kernel_counters)
             grep -E '^(\| all|a whole step)' "$log" | tail -n 1 | tr -d '|' ;;
+        llmc) tail -n 1 "$log" ;;
         batch) echo "$(cat "$work/batch" 2>/dev/null || echo no) x $length tokens fit" ;;
-        memory_in_use) tail -n 1 "$log" ;;
         *check*) echo "$(grep -cE '^[0-9.]+ s: ' "$log") cases; $(grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$log" |
             tail -n 1)" ;;
         tests_*)
@@ -37,10 +38,10 @@ details() {
         tests_*) grep -E 'FAILED:|^[0-9.]+ s: ' "$log" | sort -rn | uniq | head -n 20; tail -n 4 "$log" ;;
         *check*) grep -A 4 -E '^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$log" | head -n 60; tail -n 4 "$log" ;;
         training | larger | ranks_*) grep -vE '^(step|\$) ' "$log" | head -n 60; grep -E '^step ' "$log" | tail -n 3 ;;
-        accumulation | first_algorithms | autotuned* | batch_*)
+        accumulation | first_algorithms | batch_[0-9]* | muon)
             grep -E '^(error|note|choices|autotun)' "$log" | head -n 20; grep -E '^step ' "$log" | tail -n 1 ;;
-        *kernel_times | trace_* | larger_times | kernel_counters) grep -E '^(\||a whole step|error:)' "$log" ;;
-        data | batch | memory_in_use | machine | unpack | *tuned_3) ;;
+        kernel_times | kernel_counters) grep -E '^(\||a whole step|error:)' "$log" ;;
+        data | batch | machine | unpack | *tuned_3) ;;
         *) tail -n +2 "$log" | tail -n 150 ;;
     esac
 }

@@ -149,9 +149,10 @@ def run_program(args, name, dtype, init, steps, lr, *more):
     out = os.path.join(args.work, re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"))
     shutil.rmtree(out, ignore_errors=True)
     command = [args.program, *flags(args, dtype, init, steps, lr), "-v", "0", "--noise-scale", "off", "-o", out, *more]
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True, check=False)
-    ended = f"the program ended with {result.returncode}: {last_line(result.stdout)}" if result.returncode else ""
+    with open(f"{out}.log", "w+") as log:
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False)
+        log.seek(0)
+        ended = f"the program ended with {result.returncode}: {last_line(log.read())}" if result.returncode else ""
     try:
         with open(os.path.join(out, "log.jsonl")) as file:
             return out, [json.loads(line) for line in file], ended

@@ -15,7 +15,7 @@ namespace device {
 namespace {
 
 // CUDA loads a kernel (ours, cuBLASLt's or cuDNN's) at its first launch, after memory_free was read. This is a guess:
-// compare memory_in_use of dev/gpu_check.sh with the plan.
+// compare memory_used_bytes of a log (--log-gpu) with the plan.
 constexpr std::size_t kLibraryBytes = std::size_t(512) << 20;
 
 int usable_cores() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_machine.sh - dev/gpu_check.sh on a bare machine with a GPU, played by programs that only record their arguments:
-# without xz, MPI and nvcc, with libcuda in the caller's LD_LIBRARY_PATH and python3's packages in two folders
+# without xz, ssh, MPI and nvcc, with libcuda in the caller's LD_LIBRARY_PATH and python3's packages in two folders
 #
 # shellcheck disable=SC2016,SC2181
 set -uo pipefail
@@ -13,26 +13,31 @@ trap 'rm -rf "$scratch"' EXIT
 # ---- the machine: a PATH with few tools, python3's packages, the sources, and packed programs
 
 tree=$scratch/tree tools=$scratch/tools calls=$scratch/calls
-mkdir -p "$tools" "$tree"/{build,test/program} "$scratch"/{one,other}/nvidia "$scratch/other/nvidia/cu13/lib" \
-    "$scratch/torch"
+mkdir -p "$tools" "$tree"/{build/packed,test/program} "$scratch"/{one,other}/nvidia "$scratch/other/nvidia/cu13/lib" \
+    "$scratch/torch" "$scratch"/toolkit/{bin,compute-sanitizer}
 cp -r dev scripts "$tree/"
 cp test/program/same_training_*.json "$tree/test/program/"
-for tool in bash sh env cat cut head tail sort uniq sed awk grep ls mkdir mktemp mv rm cp tr wc date dirname basename \
-    realpath readlink timeout tar gzip python3 uname nproc free find xargs cksum tee chmod id du diff cmp true false; do
-    ln -s "$(command -v $tool)" "$tools/$tool"
+for tool in bash sh env cat cut cp head tail sort uniq sed awk grep ls mkdir mktemp mv rm tr wc date dirname basename \
+    realpath readlink timeout tar gzip python3 uname nproc free find xargs cksum tee chmod id sleep; do
+    ln -s "$(type -P $tool)" "$tools/$tool"
 done
 # tool FOLDER NAME: a program of the lines from standard input, which records its name, arguments and libraries
 tool() {
     { printf '#!/bin/bash\necho "$(basename "$0") $* LIBRARIES=${LD_LIBRARY_PATH-}" >>%q\n' "$calls"; cat; } >"$1/$2"
     chmod +x "$1/$2"
 }
-tool "$tools" nvidia-smi <<<'[ "$1" != -L ] || echo "GPU 0: none"'
-tool "$tools" sleep <<<:
+tool "$tools" nvidia-smi <<<"case \$* in
+    -L) echo GPU 0: none ;;
+    *\ -l\ *) echo \$\$ >$scratch/client; exec sleep 60 ;;
+esac"
 tool "$tools" df <<<'echo Avail; cat "$(dirname "$0")/../room"'
-echo 99000000 >"$scratch/room"
+echo 5000000 >"$scratch/room"
 tool "$tools" ldd <<<'grep -v "^$" "$(dirname "$0")/../linked"'
-echo "	libnvrtc.so.13 => $scratch/other/nvidia/cu13/lib/libnvrtc.so.13 (0x00007f0000000000)" >"$scratch/linked"
-touch "$scratch/torch/torch.py" "$scratch/torch/numpy.py"
+tool "$tools" make <<<:
+tool "$scratch/toolkit/bin" nvcc <<<:
+tool "$scratch/toolkit/compute-sanitizer" compute-sanitizer <<<:
+echo "with open('$calls', 'a') as calls: print('import torch', file=calls)" >"$scratch/torch/torch.py"
+touch "$scratch/torch/numpy.py"
 cat >"$tree/dev/peers/peer_pytorch.py" <<PYTHON
 import os
 with open('$calls', 'a') as calls:
@@ -44,15 +49,20 @@ PYTHON
 printf '#!/bin/sh\necho of these sources\n' >"$tree/dev/gpu_check/sources.sh"
 
 # Packed programs. train_gpt2 starts if it finds the library in the second folder of packages; its numbers are those of
-# $scratch/norm with autotuning, and 1 without; --dry-run fails if there is a file $scratch/full.
+# $scratch/norm with autotuning, and 1 without; --dry-run fails if there is a file $scratch/full. No test matches the
+# filter in $scratch/unmatched.
 packed=$scratch/packed
-mkdir -p "$packed"/build/{cuda,gpu_check_text,deps/openmpi/bin,packed} "$tree/build/packed"
+mkdir -p "$packed"/build/{cuda,gpu_check_text,deps/openmpi/bin}
 echo "of these sources" >"$packed/build/cuda/gpu_check.sources"
+echo 1.0000 >"$scratch/norm"
 echo tokens >"$packed/build/gpu_check_text/text.bin"
 echo "export LD_LIBRARY_PATH=/packed\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH} PATH=\$PWD/build/deps/openmpi/bin:\$PATH" \
     >"$packed/build/deps/env.sh"
-tool "$packed/build/deps/openmpi/bin" mpirun <<<:
-for name in tests bench bench_matmul random_shard; do tool "$packed/build/cuda" $name <<<:; done
+tool "$packed/build/deps/openmpi/bin" mpirun <<<"echo rsh_agent \$OMPI_MCA_plm_rsh_agent >>$calls"
+for name in bench bench_matmul random_shard; do tool "$packed/build/cuda" $name <<<:; done
+tool "$packed/build/cuda" tests <<<"[ \"\$1\" != --list-tests ] || grep -qxF -- \"\$2\" $scratch/unmatched ||
+    echo 7 matching test cases"
+: >"$scratch/unmatched"
 tool "$packed/build/cuda" train_gpt2 <<END
 [[ :\$LD_LIBRARY_PATH: == *:$scratch/other/nvidia/cu13/lib:* ]] || { echo "libcudnn.so.9 is missing" >&2; exit 127; }
 case "\$*" in
@@ -73,70 +83,96 @@ for ((i = 1; i <= steps; ++i)); do
     [ -z "\$out" ] || echo "{\"event\": \"step\", \"step\": \$i, \"loss\": 5.0, \"grad_norm\": \$norm}" >>"\$log"
 done
 END
-tar -C "$packed" -cJf "$tree/build/packed/gpu_check.tar.xz" build/cuda build/gpu_check_text build/deps
-echo 1.0000 >"$scratch/norm"
 
-# check PART [VARIABLE=VALUE...]: its exit code; $scratch/out has what it prints, $calls what it calls
+# check EXIT-CODE WORDS [VARIABLE=VALUE...]: $scratch/out has what it prints, $calls what it calls
 check() {
-    local part=$1
-    shift
+    local status
     : >"$calls"
-    (cd "$tree" && env -i HOME="$scratch" PATH="$tools" CUDA_HOME="$scratch/none" LD_LIBRARY_PATH=/driver \
-        PYTHONPATH="$scratch/one:$scratch/other:$scratch/torch" "$@" timeout 120 bash dev/gpu_check.sh "$part") \
+    # shellcheck disable=SC2086
+    (cd "$tree" && env -i HOME=/nonexistent PATH="$tools" CUDA_HOME="$scratch/toolkit" LD_LIBRARY_PATH=/driver \
+        PYTHONPATH="$scratch/one:$scratch/other:$scratch/torch" "${@:3}" timeout 120 bash dev/gpu_check.sh $2) \
         >"$scratch/out" 2>&1
+    status=$?
+    [ $status -eq "$1" ] || { cat "$scratch/out"; fail "$2 ${*:3} ends with $status, not $1"; }
 }
 prints() { grep -qE -- "$1" "$scratch/out" || fail "$2: no line matches \"$1\""; }
 calls() { grep -qE -- "$1" "$calls" || fail "$2: no call matches \"$1\""; }
+kept() { says "$1" "$(tar -tzf "$tree/build/gpu_check/$1.tar.gz")" "$2"; }
 
-# ---- programs that cannot be used
+# ---- programs that cannot be used, and a build for this machine's GPU
 
+check 2 1
+prints 'error: build/cuda has no packed programs; expected .*BUILD=1' "no programs"
+mkdir "$tree/build/cuda"
+echo "of other sources" >"$tree/build/cuda/gpu_check.sources"
+check 2 1
+prints 'error: .* built from other sources \(of other sources, not of these sources\)' "programs of other sources"
+tar -C "$packed" -cJf "$tree/build/packed/gpu_check.tar.xz" build/cuda build/gpu_check_text build/deps
 echo "	libcudnn.so.9 => not found" >"$scratch/linked"
-check 1 PYTHONPATH="$scratch/one"
-[ $? -eq 2 ] || fail "programs that do not start do not end the check with 2"
+check 2 1 PYTHONPATH="$scratch/one"
 prints 'unpack\*\* pass' "an archive without xz"
 prints 'error: .*libcudnn.so.9 => not found.*BUILD=1' "programs that do not start"
-grep -q "build\*\* started" "$scratch/out" && fail "programs that do not start are built again without being asked"
+grep -q '^make .*DEVICE' "$calls" && fail "programs that do not start are built again without being asked"
+check 0 machine PYTHONPATH="$scratch/one" BUILD=1
+calls '^make .*DEVICE=cuda' "BUILD=1"
+grep -q '^make .*CUDA_ARCHS' "$calls" && fail "a build for this machine is for other GPUs"
 
 # ---- part 1
 
 echo "	libnvrtc.so.13 => $scratch/other/nvidia/cu13/lib/libnvrtc.so.13 (0x00007f0000000000)" >"$scratch/linked"
-check 1
-[ $? -eq 0 ] || { cat "$scratch/out"; fail "part 1 of programs that all pass fails"; }
+echo stale >"$tree/build/gpu_check_choices.json"
+check 0 1
 prints 'train_gpt2 of a test' "libraries in the second folder of packages"
 prints 'numbers\*\* pass.*PASS' "numbers"
+prints '^not run: kernel_times_build \(no .*, tests_kernels, .*, tests_runs$' "what was not run"
 [ "$(grep -c '^peer_pytorch.py LIBRARIES=/driver$' "$calls")" -eq 3 ] ||
     fail "PyTorch does not get the caller's libraries: $(grep ^peer "$calls" | xargs)"
+calls '^import torch' "PyTorch's files are read"
 calls '^train_gpt2 .*-o /dev/shm/.*/fp32 ' "checkpoints of numbers in memory"
+calls '^train_gpt2 .*-o /dev/shm/.*/training ' "the checkpoint of training in memory"
 [ ! -e "$(grep -oE -m 1 '/dev/shm/gpu_check[^/ ]*' "$calls")" ] || fail "a folder is left in /dev/shm"
-[ "$(grep -E '^(sleep|nvidia-smi .*used)' "$calls" | head -n 2 | sed 's/ LIB.*//' | xargs)" = \
-    "sleep 30 nvidia-smi --query-gpu=memory.used --format=csv,noheader" ] || fail "memory is sampled during autotuning"
-calls '^bench_matmul .*--rows 65536 .*--tune-file .*/choices.json' "algorithms of training in bench_matmul"
+kill -0 "$(cat "$scratch/client")" 2>/dev/null && fail "nvidia-smi still runs"
 prints 'same_algorithms\*\* pass' "autotuned algorithms"
-[ "$(grep -E '^\| [a-z_]+ \|' "$scratch/out" | tail -n 1 | cut -d ' ' -f 2)" = packages ] ||
-    fail "the last step does not list the packages"
+[ ! -e "$tree/build/gpu_check_choices.json" ] || fail "training does not autotune"
+for file in training/log.jsonl numbers/fp32/log.jsonl numbers/fp32.log numbers/pytorch_bf16.log gpu.csv; do
+    kept part1/results results/$file
+done
 
 echo 1.0600 >"$scratch/norm"
-check 1
+check 1 "numbers same_algorithms"
+prints 'numbers\*\* \*\*fail\*\*.*FAIL: bf16' "wrong numbers"
 prints 'same_algorithms\*\* \*\*fail\*\*.*FAIL: .*step 1: gradient norm 1.06' "wrong autotuned algorithms"
+kept steps/results results/numbers/pytorch_fp32.log
 echo 1.0000 >"$scratch/norm"
 
 touch "$scratch/full"
-check 1
+check 1 "training bench"
 prints 'batch\*\* \*\*fail\*\*' "no batch that fits"
-grep -qE '\*\*(training|accumulation|bench)\*\*' "$scratch/out" && fail "speed is measured although no batch fits"
-prints 'packages\*\*' "no batch that fits"
+prints 'training\*\* skipped: no batch fits' "no batch that fits"
+prints 'bench\*\* pass' "no batch that fits"
 rm "$scratch/full"
 
-echo 64000 >"$scratch/room"
-check 1 PYTHONPATH="$scratch/one:$scratch/other"
+echo 4000000 >"$scratch/room"
+check 1 numbers PYTHONPATH="$scratch/one:$scratch/other"
 calls "^train_gpt2 .*-o $tree/build/gpu_check_work/.*/fp32 " "checkpoints without room in memory"
 calls '^train_gpt2 .*-e .*/numbers/initial_fp32/step_00000001 .* -x 12 ' "recorded numbers without PyTorch"
 prints 'numbers\*\* \*\*fail\*\*' "recorded numbers of other tokens"
 
-# ---- MPI in the archive, unpacked by part 2
+# ---- parts 2 and 3; MPI comes from the archive
 
 rm -rf "$tree"/build/{cuda,deps,gpu_check_text}
-check 2
+check 0 2
+calls '^compute-sanitizer .*memcheck .*build/cuda/tests \[kernels\].* --durations' "a sanitizer outside bin"
+calls '^compute-sanitizer .*racecheck .*build/cuda/tests \[operations\]' "racecheck"
+grep -qE '^(train_gpt2 .*-b 64|peer)' "$calls" && fail "part 2 measures speed"
+echo "[operations]~[matmul]" >"$scratch/unmatched"
+check 1 racecheck
+prints 'error: no test case matches "\[operations\]~\[matmul\]"' "a filter that no test matches"
+check 0 "ranks_mpi tuned_3 bench_matmul"
 calls '^mpirun ' "the archive's MPI"
+calls '^rsh_agent false' "mpirun without ssh"
+calls '^bench_matmul .*--rows 65536 .*--tune-file .*choices.json' "algorithms of training in bench_matmul"
+check 0 ranks_mpi OMPI_MCA_plm_rsh_agent=mine
+calls '^rsh_agent mine' "the caller's agent"
 [ $failed = 0 ] && echo "all checks passed"
 exit $failed

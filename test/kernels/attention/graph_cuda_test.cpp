@@ -41,7 +41,7 @@ struct Passes {
 
 }  // namespace
 
-TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention]") {
+TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention][graph]") {
     try {
         device::open(0);
     } catch (const Error& error) {

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""same_algorithms.py LOG LOG - compares losses and gradient norms of two runs of train_gpt2 in bf16 with different
-algorithms, within the largest tolerances of step_numbers.py
+"""same_steps.py [--exact] LOG LOG - compares what two runs of train_gpt2 printed: losses and gradient norms of every
+step, within bf16's largest tolerances of step_numbers.py, or exactly
 
-The logs are what the runs print. The last line is PASS or FAIL with the first step that differs. Exit codes: 0 PASS, 1
-FAIL, 2 invalid command line."""
+The last line is PASS or FAIL with the first step that differs. Exit codes: 0 PASS, 1 FAIL, 2 invalid command line."""
 import re
 import sys
 
@@ -25,13 +24,15 @@ def main():
     if len(sys.argv) == 2 and sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return
-    if len(sys.argv) != 3:
+    exact, logs = sys.argv[1:2] == ["--exact"], sys.argv[1:]
+    if len(logs) != 2 + exact:
         print("error: expected two logs; see --help", file=sys.stderr)
         sys.exit(2)
-    ours, theirs = map(numbers, sys.argv[1:])
+    ours, theirs = map(numbers, logs[exact:])
     for step, row in enumerate(zip(ours.losses, theirs.losses, ours.norms, theirs.norms), 1):
         print(f"step {step}: losses {row[0]:g} and {row[1]:g}, norms {row[2]:g} and {row[3]:g}")
-    _, fault = difference(ours, theirs, "the other run's", LIMITS["bf16"], max(len(ours.losses), 1))
+    tolerances = (0, 0, 0) if exact else LIMITS["bf16"]
+    _, fault = difference(ours, theirs, "the other run's", tolerances, max(len(ours.losses), 1))
     print(f"FAIL: {fault}" if fault else "PASS")
     sys.exit(bool(fault))
 
