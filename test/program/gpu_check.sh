@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_check.sh - tests the parts of dev/gpu_check.sh that need no GPU: refused arguments, the chosen steps and their
-# limits, steps that fail, hang or are stopped, the files to keep, the table of kernels and its times, the packed files
+# limits, steps that fail, hang or are stopped, the files to keep, the table of kernels and its times
 # shellcheck disable=SC2015
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -122,16 +122,13 @@ done
 # kernel_times.cpp with CUPTI's records of five steps of 20 ns; the next step's tokens are copied between two AdamW
 # kernels.
 cat >"$scratch/cupti.h" <<'CPP'
-#pragma once
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
 using CUcontext = void*;
 enum CUpti_ActivityKind {
-    CUPTI_ACTIVITY_KIND_MEMCPY,
-    CUPTI_ACTIVITY_KIND_MEMSET,
-    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
+    CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
 };
 struct CUpti_Activity {
     CUpti_ActivityKind kind;
@@ -142,9 +139,9 @@ struct CUpti_Activity {
     std::uint16_t registersPerThread;
     std::uint64_t bytes;
 };
-struct CUpti_ActivityKernel9 : CUpti_Activity {};
-struct CUpti_ActivityMemcpy5 : CUpti_Activity {};
-struct CUpti_ActivityMemset3 : CUpti_Activity {};
+using CUpti_ActivityKernel9 = CUpti_Activity;
+using CUpti_ActivityMemcpy5 = CUpti_Activity;
+using CUpti_ActivityMemset3 = CUpti_Activity;
 enum CUptiResult { CUPTI_SUCCESS, CUPTI_ERROR_MAX_LIMIT_REACHED };
 constexpr int CUPTI_ACTIVITY_FLAG_FLUSH_FORCED = 1;
 inline std::vector<CUpti_Activity> records;
@@ -181,33 +178,7 @@ KERNEL_TIMES=$scratch/times KERNEL_TRACE=$scratch/trace "$scratch/records"
 [ "$(tail -n +2 "$scratch/trace" | xargs)" = "5 11 7 8,4,1 128,1,1 3072 96 0 product \
 11 15 7 2,4,1 128,1,1 3072 96 0 product 15 17 7 16,1,1 256,1,1 0 40 0 adamw 16 18 9 - - 0 0 512 memory copy \
 18 20 7 16,1,1 256,1,1 0 40 0 adamw" ] || { cat "$scratch/trace"; wrong "the trace is of something else"; }
-[ "$(head -n 1 "$scratch/trace" | wc -w)" -eq 9 ] || wrong "the trace's columns are: $(head -n 1 "$scratch/trace")"
 
-
-# pack.sh: no text, no archive; and programs that do not ask for a minor version of CUDA.
-tree=$scratch/tree
-mkdir -p "$tree"/{scripts,build/cuda,build/deps,dev/gpu_check} "$scratch"/{fakes,unpacked}
-cp dev/gpu_check/{pack,text}.sh "$tree/dev/gpu_check/"
-cp scripts/help.sh "$tree/scripts/"
-touch "$tree/build/deps/env.sh"
-fake() { { echo '#!/bin/sh'; cat; } >"$1"; chmod +x "$1"; }
-fake "$tree/scripts/bundle_deps.sh" </dev/null
-fake "$tree/scripts/get_gpt2_tokenizer.sh" </dev/null
-fake "$tree/dev/gpu_check/sources.sh" <<<'echo of these sources'
-fake "$tree/build/cuda/tests" </dev/null
-fake "$tree/build/cuda/tokenize" <<<'exit 1'
-fake "$scratch/fakes/bible" <<<'echo "Genesis 1:1: In the beginning"'
-fake "$scratch/fakes/make" <<<"echo \"\$*\" >$scratch/make"
-pack() { PATH=$scratch/fakes:$PATH "$tree/dev/gpu_check/pack.sh" "$scratch/packed.tar.xz" >"$scratch/out" 2>&1; }
-pack && wrong "pack.sh packs nothing to train on"
-grep -q "error: the text .* cannot be packed" "$scratch/out" || wrong "pack.sh prints: $(cat "$scratch/out")"
-grep -q " BUILTINS= " "$scratch/make" || wrong "packed programs are linked to a minor version: $(cat "$scratch/make")"
-touch "$tree/build/gpu_check_text/bible.bin"
-pack || { cat "$scratch/out"; wrong "pack.sh fails"; }
-python3 -m tarfile -e "$scratch/packed.tar.xz" "$scratch/unpacked" && cd "$scratch/unpacked/build" &&
-    [ -x cuda/tests ] && [ -e cuda/gpu_check.sources ] && [ -e gpu_check_text/bible.bin ] && [ -e deps/env.sh ] ||
-    wrong "the archive lacks programs or text"
-cd "$OLDPWD" || exit 1
 
 # Losses of two runs, a separate host name, and a machine without a network, whose loopback interface is down.
 row() { echo "step $1/4 |  $2 6.00e-04  $3   101.2 1.00k   0:01"; }

@@ -14,7 +14,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 tree=$scratch/tree tools=$scratch/tools calls=$scratch/calls
 mkdir -p "$tools" "$tree"/{build/packed,test/program} "$scratch"/{one,other}/nvidia "$scratch/other/nvidia/cu13/lib" \
-    "$scratch/torch" "$scratch"/toolkit/{bin,compute-sanitizer}
+    "$scratch/torch" "$scratch"/{bin,toolkit/{bin,compute-sanitizer}}
 cp -r dev scripts "$tree/"
 cp test/program/same_training_*.json "$tree/test/program/"
 for tool in bash sh env cat cut cp head tail sort uniq sed awk grep ls mkdir mktemp mv rm tr wc date dirname basename \
@@ -52,12 +52,14 @@ printf '#!/bin/sh\necho of these sources\n' >"$tree/dev/gpu_check/sources.sh"
 # $scratch/norm with autotuning, and 1 without; --dry-run fails if there is a file $scratch/full. No test matches the
 # filter in $scratch/unmatched.
 packed=$scratch/packed
-mkdir -p "$packed"/build/{cuda,gpu_check_text,deps/openmpi/bin}
-echo "of these sources" >"$packed/build/cuda/gpu_check.sources"
+mkdir -p "$packed"/{scripts,dev/gpu_check,build/cuda,build/deps/openmpi/bin}
+cp scripts/help.sh "$packed/scripts/"
+cp "$tree"/dev/gpu_check/{pack,text,sources}.sh "$packed/dev/gpu_check/"
+tool "$packed/scripts" bundle_deps.sh <<<:
+tool "$packed/scripts" get_gpt2_tokenizer.sh <<<:
+echo "export LD_LIBRARY_PATH=/packed\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH} PATH=\$deps/openmpi/bin:\$PATH" |
+    cat <(echo 'deps=$(dirname "$(realpath "${BASH_SOURCE[0]}")")') - >"$packed/build/deps/env.sh"
 echo 1.0000 >"$scratch/norm"
-echo tokens >"$packed/build/gpu_check_text/text.bin"
-echo "export LD_LIBRARY_PATH=/packed\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH} PATH=\$PWD/build/deps/openmpi/bin:\$PATH" \
-    >"$packed/build/deps/env.sh"
 tool "$packed/build/deps/openmpi/bin" mpirun <<<"echo rsh_agent \$OMPI_MCA_plm_rsh_agent >>$calls"
 for name in bench bench_matmul random_shard; do tool "$packed/build/cuda" $name <<<:; done
 tool "$packed/build/cuda" tests <<<"[ \"\$1\" != --list-tests ] || grep -qxF -- \"\$2\" $scratch/unmatched ||
@@ -107,7 +109,13 @@ mkdir "$tree/build/cuda"
 echo "of other sources" >"$tree/build/cuda/gpu_check.sources"
 check 2 1
 prints 'error: .* built from other sources \(of other sources, not of these sources\)' "programs of other sources"
-tar -C "$packed" -cJf "$tree/build/packed/gpu_check.tar.xz" build/cuda build/gpu_check_text build/deps
+# pack.sh: without text no archive; its programs do not ask for a minor version of CUDA.
+tool "$scratch/bin" bible <<<'echo "Genesis 1:1: In the beginning"'
+pack() { PATH=$scratch/bin:$tools:$PATH "$packed/dev/gpu_check/pack.sh" "$tree/build/packed/gpu_check.tar.xz"; }
+ends 1 "error: the text " pack
+calls '^make .* BUILTINS= ' "pack.sh"
+tool "$packed/build/cuda" tokenize <<<'while [ "$1" != -o ]; do shift; done; echo tokens >"$2/text.bin"'
+ends 0 "KiB, of sources of these sources" pack
 echo "	libcudnn.so.9 => not found" >"$scratch/linked"
 check 2 1 PYTHONPATH="$scratch/one"
 prints 'unpack\*\* pass' "an archive without xz"
