@@ -1,5 +1,4 @@
 // export_llmc.cpp - converts a saved model to llm.c's model .bin
-#include <cxxopts.hpp>
 #include <filesystem>
 #include <iostream>
 #include <vector>

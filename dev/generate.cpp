@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cxxopts.hpp>
 #include <iostream>
 #include <limits>
 #include <memory>

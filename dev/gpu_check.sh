@@ -19,6 +19,7 @@
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+each_once "$@"
 rehearse=false mode=run words=() folder=$(dirname "$0")/../build/gpu_check
 while [ $# -gt 0 ]; do
     case $1 in

@@ -18,6 +18,7 @@ set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 see="see $(basename "$0") --help"
+several=--vary each_once "$@"
 out='' seeds='1 2 3' jobs=$(nproc) plotted=6 varied=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in -o | --vary | --seeds | --jobs | --plotted) ;; *) refuse "unexpected argument \"$1\"; $see" ;; esac
@@ -53,6 +54,7 @@ combinations=('')
 for one in "${varied[@]}"; do
     read -ra words <<<"$one"
     longer=()
+    [[ " ${combinations[0]} " != *" ${words[0]} "* ]] || refuse "${words[0]} is in two --vary; expected one; $see"
     for before in "${combinations[@]}"; do
         for value in "${words[@]:1}"; do longer+=("${before:+$before }${words[0]} $value"); done
     done

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
-#include <cxxopts.hpp>
 #include <iomanip>
 #include <iostream>
 #include <limits>

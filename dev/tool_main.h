@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/ignored_signals.h"
 #include "llmc/base/standard_streams.h"
@@ -24,7 +23,7 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
     try {
         options.allow_unrecognised_options();
         llmc::set_help_width(options, llmc::terminal_columns());
-        const auto [given, unmatched] = llmc::parse_words(options, llmc::split_arguments(options, argc, argv));
+        const auto [given, unmatched] = llmc::parse_arguments(options, argc, argv);
         if (given.count("help")) {
             llmc::print_stdout(options.help(groups) + '\n');
             return 0;

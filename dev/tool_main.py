@@ -85,7 +85,28 @@ def whole_number(flag, text, least):
     return fail(flag, in_quotes(text), f'a whole number from {least} to {2 ** 31 - 1}')
 
 
-class Parser(argparse.ArgumentParser):
+def once(action):
+    """The argparse action, refused if its flag was given before."""
+    class Once(action):
+        def __call__(self, parser, namespace, values, option_string=None):
+            if option_string and getattr(self, 'given_to', None) is namespace:
+                parser.error(f'{option_string} is given more than once; expected it once; remove the others')
+            if option_string: self.given_to = namespace
+            super().__call__(parser, namespace, values, option_string)
+    return Once
+
+
+class OnceParser(argparse.ArgumentParser):
+    """Refuses flags that are given twice, where argparse takes the last one; those of action='append' collect all."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        for name, action in ((None, argparse._StoreAction), ('store_true', argparse._StoreTrueAction),
+                             ('store_false', argparse._StoreFalseAction)):
+            self.register('action', name, once(action))
+
+
+class Parser(OnceParser):
     """Options of a tool; --help prints the examples first. Unknown arguments are errors."""
 
     def __init__(self, name, says, examples):
@@ -110,6 +131,8 @@ class Parser(argparse.ArgumentParser):
             elif value.lower() in ('on', 'true', 'yes', '1'): kept.append(flag)
             elif value.lower() not in ('off', 'false', 'no', '0'):
                 fail(flag, in_quotes(value), 'on, off, true, false, yes, no, 1 or 0, or the flag alone')
+            elif [word.partition('=')[0] for word in arguments].count(flag) > 1:
+                fail(flag, 'given more than once', 'it once', 'remove the others')
         return kept
 
     def read(self, arguments):

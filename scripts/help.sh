@@ -3,6 +3,7 @@
 #   refuse MESSAGE...         prints the error and exits with 2
 #   most_words COUNT "$@"     refuses more than COUNT arguments
 #   whole_numbers "$@"        refuses arguments that are not positive integers
+#   each_once "$@"            refuses flags that are given twice before "--", other than ${several:-}
 # shellcheck shell=bash
 case ${1:-} in
     -h | --help)
@@ -26,5 +27,15 @@ whole_numbers() {
     local word
     for word; do
         [[ $word =~ ^[1-9][0-9]{0,8}$ ]] || refuse "\"$word\" is not a positive integer; see $(basename "$0") --help"
+    done
+}
+
+each_once() {
+    local word seen=' '
+    for word; do
+        [ "$word" != -- ] || return 0
+        [[ $word != -* || $word = "${several:-}" || $seen != *" $word "* ]] ||
+            refuse "$word is given more than once; expected it once; see $(basename "$0") --help"
+        seen+="$word "
     done
 }

@@ -18,6 +18,7 @@
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
+each_once "$@"
 distribution=debian-13 cuda='' mirror=''
 while [ $# -gt 0 ]; do
     case $1 in

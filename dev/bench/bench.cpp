@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <cxxopts.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 

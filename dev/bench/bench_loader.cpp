@@ -1,6 +1,5 @@
 // bench_loader.cpp - times the data loader: tokens per second on one core, from the page cache
 #include <cstdio>
-#include <cxxopts.hpp>
 #include <filesystem>
 #include <random>
 

@@ -6,7 +6,6 @@
 // Algorithms are autotuned as in training, or those of a run (--tune-file), and printed at the end. The step excludes
 // the bias gradients that LayerNorm sums.
 #include <cstdio>
-#include <cxxopts.hpp>
 #include <utility>
 #include <vector>
 

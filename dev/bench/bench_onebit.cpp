@@ -13,7 +13,6 @@
 // each kernel alone; bench_onebit.sh measures on links of a given rate.
 #include <algorithm>
 #include <cstdio>
-#include <cxxopts.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>

@@ -1,7 +1,6 @@
 // random_shard.cpp - a shard of random tokens distributed as in text (test/operations/text_tokens.h), to measure speed;
 // a model's loss falls below the entropy of single tokens, because half of them are determined by the preceding one
 #include <charconv>
-#include <cxxopts.hpp>
 #include <vector>
 
 #include "dev/tool_main.h"

@@ -19,7 +19,9 @@ import shutil
 import subprocess
 import sys
 
-from step_numbers import LIMITS, Numbers, difference
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from step_numbers import LIMITS, Numbers, difference  # noqa: E402
+from tool_main import OnceParser  # noqa: E402
 
 # Tolerances are FACTOR times the largest difference from PyTorch that was measured with a right build: DIFFERS, at the
 # default sizes, or what --record measured at others. Each is the |difference| of a step's loss, in nats, and the
@@ -90,7 +92,7 @@ def read_recorded(path):
 
 
 def parse(words=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OnceParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("program", help="train_gpt2")
     add("-i", "--train-data", metavar="GLOB", help="token shards (default: those of text.sh)")

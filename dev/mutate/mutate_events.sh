@@ -62,7 +62,7 @@ trap 'rm -rf "$work"' EXIT
 export MALLOC_PERTURB_=85 GLIBC_TUNABLES=glibc.malloc.tcache_count=0
 export STAND_IN_FREE=now STAND_IN_GPUS=4 XDG_CACHE_HOME=$work OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 build/cpu/tokenize -o "$work" --hold-out 2 README.md test/README.md >/dev/null || exit 2
-base=(-i "$work/text_train_*.bin" -t 16 -b 1 -d 64 -x 3 --tune=off)
+base=(-i "$work/text_train_*.bin" -t 16 -b 1 -x 3 --tune=off)
 validated=(-j "$work/text_val_*.bin" -v 2 --val-tokens 96 -s 2 --sample-tokens 2)
 small=(-e "custom:l=1,h=2,c=32,t=16")
 names=(alone unvalidated recompute nccl nccl_unequal mpi mpi_plain mpi_unvalidated resumed muon muon_mpi muon_resumed)
@@ -87,6 +87,7 @@ start() {
     [[ ${flags[0]:-} =~ ^[0-9]+$ ]] && { ranks=${flags[0]}; flags=("${flags[@]:1}"); }
     local launcher=() more=("${validated[@]}")
     [[ $1 != *unvalidated ]] || more=(-v 0)
+    [[ ${runs[$1]} = *"-d "* ]] || more+=(-d 64)
     [[ $1 != *resumed ]] || { mkdir -p "$2" && cp -r "$work/${1%resumed}begun/step_00000001" "$2"; }
     [ "$ranks" -gt 1 ] && launcher=(mpirun --bind-to none --oversubscribe -np "$ranks")
     timeout 60 "${launcher[@]}" $bin "${base[@]}" "${small[@]}" "${more[@]}" "${flags[@]}" -o "$2" \

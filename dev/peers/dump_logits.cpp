@@ -1,6 +1,5 @@
 // dump_logits.cpp - writes the logits of a saved model for given tokens, to compare them with another program
 // (dev/peers/check_transformers.py)
-#include <cxxopts.hpp>
 #include <fstream>
 #include <iostream>
 #include <iterator>

@@ -19,6 +19,9 @@ import statistics
 import sys
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool_main import OnceParser  # noqa: E402
+
 try:
     import numpy as np
     import torch
@@ -209,7 +212,7 @@ def learning_rate(step, args):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OnceParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("-e", "--init", default="d12")
     add("-i", "--train-data")

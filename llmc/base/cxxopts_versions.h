@@ -1,5 +1,6 @@
 // cxxopts_versions.h - what versions 2.2 to 3.3 of cxxopts call differently
 #pragma once
+#define CXXOPTS_VECTOR_DELIMITER '\0'  // names of files may contain commas
 #include <cxxopts.hpp>
 #include <set>
 #include <string>

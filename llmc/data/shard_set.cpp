@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "kernels/base/error.h"
 
@@ -38,16 +39,20 @@ std::string describe(const Shard& shard) {
 
 ShardSet::ShardSet(const std::vector<std::string>& patterns) {
     std::vector<std::string> paths;
+    std::set<std::string> of_others;
     for (const std::string& pattern : patterns) {
-        const auto found = matches(pattern);
+        auto found = matches(pattern);
+        std::sort(found.begin(), found.end());  // compares bytes, unlike glob, which depends on the locale
+        found.erase(std::unique(found.begin(), found.end()), found.end());
         require(!found.empty(), "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
                 "check the path and that its folder is readable; quote the pattern so that the shell does not expand "
                 "it");
+        for (const std::string& path : found)
+            require(of_others.insert(path).second, "the shard " + in_quotes(path), "matched by two patterns",
+                    "each shard once", "remove a pattern, the last is " + in_quotes(pattern));
         paths.insert(paths.end(), found.begin(), found.end());
     }
     require(!paths.empty(), "the number of shard patterns", 0, "at least 1");
-    std::sort(paths.begin(), paths.end());  // compares bytes, unlike glob, which depends on the locale
-    paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
 
     for (std::string& path : paths) {
         shards_.emplace_back(std::move(path));
@@ -56,7 +61,10 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
     }
 }
 
-bool ShardSet::has(const std::string& pattern) { return !matches(pattern).empty(); }
+std::string ShardSet::unmatched(const std::vector<std::string>& patterns) {
+    const auto first = std::ranges::find_if(patterns, [](const auto& pattern) { return matches(pattern).empty(); });
+    return first == patterns.end() ? "" : *first;
+}
 
 std::int64_t ShardSet::tokens() const {
     std::int64_t total = 0;

@@ -1,4 +1,4 @@
-// shard_set.h - the shards of a data set, in the byte order of their names
+// shard_set.h - the shards of a data set, pattern after pattern, in the byte order of their names
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,13 +10,13 @@ namespace llmc {
 
 class ShardSet {
 public:
-    // All files that match shell patterns (*, ?, [...], {a,b}, ~); a file that matches several is used once. Sorted by
-    // the bytes of the names, independent of the locale. Throws Error if a pattern matches nothing, a shard is invalid,
-    // or two shards have different vocabularies.
+    // All files that match shell patterns (*, ?, [...], {a,b}, ~), in the order of the patterns; those of one pattern
+    // sorted by the bytes of the names, independent of the locale. Throws Error if a pattern matches nothing, two
+    // patterns match the same file, a shard is invalid, or two shards have different vocabularies.
     explicit ShardSet(const std::vector<std::string>& patterns);
     explicit ShardSet(const std::string& pattern) : ShardSet(std::vector{pattern}) {}
 
-    static bool has(const std::string& pattern);  // whether a file matches it
+    static std::string unmatched(const std::vector<std::string>& patterns);  // the first without a file; "": none
 
     const std::vector<Shard>& shards() const { return shards_; }  // at least one
     const Shard& operator[](std::int64_t i) const { return shards_[std::size_t(i)]; }

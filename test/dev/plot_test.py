@@ -173,6 +173,8 @@ class Files(WithPlots):
                             (['--y', 'perplexty'], 'did you mean perplexity?'),
                             (['--smooth', '0'], '--smooth is "0"; expected a whole number from 1'),
                             (['-o'], 'expected one argument'),
+                            (['-o', 'a.png', '--output=b.png'], '--output is given more than once'),
+                            (['--x', 'steps', '--x', 'hours'], '--x is given more than once'),
                             (['-o', run / 'log.jsonl'], 'expected a name that ends in .png or .svg'),
                             (['--reference', 'x'], '"x" does not exist'), (['-q'], '"-q" is not understood')):
             self.assertIn(said, self.refused(plot, run, *words))

@@ -65,7 +65,7 @@ config gpt3-125M "572,204 steps of 524,288 tokens" '.lr == 6e-4 and ."final-lr-f
 
 # The same command resumes; HellaSwag's line, commented out, works as it stands.
 sed 's|// "hellaswag"|"hellaswag"|' "$root/configs/gpt2-124M.json" >with_hellaswag.json
-said=$("$PROGRAM" --config with_hellaswag.json "${tiny[@]}" -x 21 2>&1) || fail "resuming: exit code $?: $said"
+said=$("$PROGRAM" --config with_hellaswag.json "${tiny[@]/#20/21}" 2>&1) || fail "resuming: exit code $?: $said"
 says "resuming" "$said" "resuming after step 20/21" "changed: --max-steps 20 -> 21" "HellaSwag acc_norm"
 [ "$(of_log runs/gpt2-124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not resume"
 
@@ -105,7 +105,8 @@ says "a sample" "$("$build/generate" -e runs/fish --prompt "7 fish" -n 8 2>&1)" 
 command=$(sed -n '/^    mpirun .*train_gpt2/,/[^\\]$/p' "$root/scripts/COMING_FROM.md" | sed 's/\\$//' | tr '\n' ' ')
 [[ $command == *"./train_gpt2 "*" --shuffle "*"--hellaswag "* ]] || fail "no command in COMING_FROM.md: $command"
 eval "set -- ${command#*./train_gpt2 }"
-"$PROGRAM" "$@" -i "data/fineweb/*_train_*.bin" -j "data/fineweb/*_val_*.bin" "${tiny[@]}" -b 4 \
+"$PROGRAM" "$@" --print-config >llmc.json 2>out || fail "llm.c's options"
+"$PROGRAM" --config llmc.json -i "data/fineweb/*_train_*.bin" -j "data/fineweb/*_val_*.bin" "${tiny[@]}" -b 4 \
     --hellaswag "data/hellaswag/hellaswag_val.bin" -o llmc >out 2>&1 ||
     fail "llm.c's command: $(cat out)"
 [ "$(of_log llmc 'map(select(.event == "hellaswag")) | length')" = 1 ] || fail "llm.c's command ran no HellaSwag"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# help.sh - every program and script prints --help without doing anything else, and refuses unknown arguments; so does
-# make, which also reports a missing tool, keeps in `make clean` what is slow to make again, and installs programs that
-# start in any folder
+# help.sh - every program and script prints --help without doing anything else, and refuses unknown arguments and flags
+# that are given twice; so does make, which also reports a missing tool, keeps in `make clean` what is slow to make
+# again, and installs programs that start in any folder
 #
 #   test/program/help.sh [BUILD]     with the tools in BUILD (build/cpu)
 set -uo pipefail
@@ -49,11 +49,16 @@ for source in dev/{,bench/,peers/}*.cpp; do
     tool=$(basename "$source" .cpp)
     answers "$tool" "$root/$build/$tool" --help
     refuses "$root/$build/$tool" --word
+    refuses "$root/$build/$tool" --help -h
     fills "$tool" "$root/$build/$tool" --help
 done
 for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     answers "dev/$tool" python3 "$root/dev/$tool" --help
     refuses python3 "$root/dev/$tool" --word
+done
+for twice in "sweep.sh -o a -o b" "gpu_check.sh 1 --list --list" "../scripts/test_distribution.sh --mirror a --mirror b" \
+    "sweep.sh -o a --vary --lr\ 1 --vary --lr\ 2 -- true -x"; do
+    eval "refuses bash $root/dev/$twice"
 done
 answers train_gpt2 "$root/$build/train_gpt2" --help
 for request in help version print-config; do fills "--$request" "$root/$build/train_gpt2" --$request; done

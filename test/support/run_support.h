@@ -11,12 +11,14 @@
 
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "kernels/device/device.h"
 #include "llmc/base/json_text.h"
+#include "llmc/run/options/option_table.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 #include "test/support/processes.h"
@@ -60,10 +62,36 @@ inline std::string program(const std::string& name) {
     return (fs::read_symlink("/proc/self/exe").parent_path() / name).string();
 }
 
+// Of the flags of train_gpt2 that are given twice, the last: so a test replaces those that it has from elsewhere.
+inline Texts last_of_each_flag(const Texts& words) {
+    llmc::Options options;
+    std::map<std::string, std::string> known;
+    for (const llmc::Option& option : llmc::option_table(options)) {
+        const std::string name = llmc::long_name(option.flag), flag = option.flag;
+        known[name] = name;
+        if (flag[1] == ',') known[std::string("-") + flag[0]] = name;
+    }
+    const auto has_name = [](const std::string& word) { return fs::path(word).filename() == "train_gpt2"; };
+    const auto first = std::ranges::find_if(words, has_name);
+    Texts kept(words.begin(), first), flags;
+    std::map<std::string, Texts> with_values;
+    for (auto word = first; word != words.end(); ++word) {
+        const auto flag = known.find(word->substr(0, word->find('=')));
+        if (word == first || flag != known.end()) {
+            flags.push_back(word == first ? "" : flag->second);
+            with_values[flags.back()].clear();
+        }
+        with_values[flags.back()].push_back(*word);
+    }
+    for (const std::string& flag : flags) kept = kept + std::exchange(with_values[flag], {});
+    return kept;
+}
+
 // A running program; its output goes to a file.
 class Process {
 public:
     Process(std::vector<std::string> arguments, const fs::path& output) : output_(output) {
+        arguments = last_of_each_flag(arguments);
         std::vector<char*> argv;
         for (std::string& argument : arguments) argv.push_back(argument.data());
         argv.push_back(nullptr);

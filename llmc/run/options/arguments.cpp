@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/value_text.h"
 #include "llmc/run/options/llmc_flags.h"
@@ -12,10 +11,10 @@
 namespace llmc {
 namespace {
 
-// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value.
+// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value, or takes several.
 struct KnownFlag {
     std::string name;
-    bool is_switch;
+    bool is_switch, is_list;
 };
 using KnownFlags = std::map<std::string, KnownFlag>;
 
@@ -24,7 +23,7 @@ KnownFlags known_flags(const cxxopts::Options& options) {
     for (const std::string& group : options.groups())
         for (const auto& option : options.group_help(group).options)
             for (const std::string& name : long_names(option)) {
-                known["--" + name] = {"--" + name, option.is_boolean};
+                known["--" + name] = {"--" + name, option.is_boolean, option.is_container};
                 if (!option.s.empty()) known['-' + option.s] = known["--" + name];
             }
     return known;
@@ -45,17 +44,9 @@ std::vector<std::string> flags_of_letters(const std::string& word, const KnownFl
     return flags.empty() ? std::vector{word} : flags;
 }
 
-}  // namespace
-
-std::vector<std::string> flag_names(const cxxopts::Options& options) {
-    std::vector<std::string> names;
-    for (const auto& [name, flag] : known_flags(options)) names.push_back(name);
-    return names;
-}
-
-std::vector<std::string> split_arguments(const cxxopts::Options& options, int argc, char** argv,
-                                         const std::string& help) {
-    const KnownFlags known = known_flags(options);
+// The words as cxxopts needs them: a joined value must not contain newlines there, and that of a switch must be joined.
+std::vector<std::string> split_arguments(const cxxopts::Options& options, const KnownFlags& known, int argc,
+                                         char** argv, const std::string& help) {
     std::vector<std::string> words{argv, argv + std::min(argc, 1)};
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
@@ -74,7 +65,7 @@ std::vector<std::string> split_arguments(const cxxopts::Options& options, int ar
             words.insert(words.end(), letters.begin(), letters.end());
             continue;
         }
-        const auto& [name, is_switch] = flag->second;
+        const auto& [name, is_switch, is_list] = flag->second;
         if (is_switch && equals != word.npos) words.push_back(switch_with_value(name, word.substr(equals + 1)));
         else if (is_switch && switch_value(next)) words.push_back(switch_with_value(name, argv[++i]));
         else words.push_back(name);
@@ -83,8 +74,31 @@ std::vector<std::string> split_arguments(const cxxopts::Options& options, int ar
         else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(name, next);
         else if (i + 1 < argc) words.emplace_back(argv[++i]);
         else fail(name, "without a value", "its value after it", "see --help");
+        while (is_list && i + 1 < argc && argv[i + 1][0] != '-') words.insert(words.end(), {name, argv[++i]});
     }
     return words;
+}
+
+}  // namespace
+
+std::vector<std::string> flag_names(const cxxopts::Options& options) {
+    std::vector<std::string> names;
+    for (const auto& [name, flag] : known_flags(options)) names.push_back(name);
+    return names;
+}
+
+ParsedWords parse_arguments(cxxopts::Options& options, int argc, char** argv, const std::string& help) {
+    const KnownFlags known = known_flags(options);
+    ParsedWords parsed = parse_words(options, split_arguments(options, known, argc, argv, help));
+    for (const auto& [flag, of] : known) {
+        const std::string name = of.name.substr(2);
+        if (of.is_list || parsed.given.count(name) < 2) continue;
+        std::string values;
+        for (const auto& argument : parsed.given.arguments())
+            if (argument.key() == name) values += (values.empty() ? "" : ", ") + in_quotes(argument.value());
+        fail(of.name, "given more than once: " + values, "it once", "remove the others");
+    }
+    return parsed;
 }
 
 }  // namespace llmc

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/names.h"
 #include "llmc/base/terminal.h"
@@ -42,8 +41,8 @@ void set_all(CommandLine& line, const Settings& settings) {
         const auto setting = settings.find(long_name(option.flag).substr(2));
         if (setting == settings.end()) continue;
         const auto& [key, value] = *setting;
-        refuse_foreign_value("--" + key, value.text);
-        set_value(option, value.what, value.text);
+        for (const std::string& text : value.values) refuse_foreign_value("--" + key, text);
+        set_values(option, value.what, value.values);
         line.given.insert(key);
     }
     replace_other_units(line.options, settings);
@@ -76,7 +75,12 @@ Parser parser() {
             continue;
         }
         const auto* const choice = std::get_if<Choice>(&option.field);
-        const std::string otherwise = text_of_value(option);
+        if (option.is_list()) {
+            line.options.add_options(option.group)(option.flag, option.help,
+                                                   cxxopts::value<std::vector<std::string>>(), "GLOB...");
+            continue;
+        }
+        const std::string otherwise = values_of(option).front();
         auto value = cxxopts::value<std::string>();
         if (!otherwise.empty()) value = value->default_value(otherwise);
         const bool is_text = std::holds_alternative<std::string*>(option.field);
@@ -98,22 +102,21 @@ CommandLine parse(int argc, char** argv) {
     CommandLine line;
     Parser known = parser();
     constexpr const char* kHelp = "train_gpt2 --help";
-    const std::vector<std::string> arguments = split_arguments(known.options, argc, argv, kHelp);
     try {
-        const auto parsed = parse_words(known.options, arguments);
+        const ParsedWords parsed = parse_arguments(known.options, argc, argv, kHelp);
         const cxxopts::ParseResult& given = parsed.given;
         for (const auto& [name, request] : {std::pair("help", Request::help), {"version", Request::version}})
             if (given.count(name)) return {.request = request};
         if (!parsed.unmatched.empty())
             refuse_argument(parsed.unmatched.front(), flag_names(known.options), kHelp);
-        require(given.count("config") <= 1, "--config", "given twice", "one file", "write the options in one file");
         if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
         Settings flags;
         for (const Option& option : option_table(line.options)) {
             const std::string name = long_name(option.flag), key = name.substr(2);
             if (given.count(key) == 0) continue;
-            if (option.is_switch()) flags[key] = {name, given[key].as<bool>() ? "on" : "off"};
-            else flags[key] = {name, given[key].as<std::string>()};
+            if (option.is_switch()) flags[key] = {name, {given[key].as<bool>() ? "on" : "off"}};
+            else if (option.is_list()) flags[key] = {name, given[key].as<std::vector<std::string>>()};
+            else flags[key] = {name, {given[key].as<std::string>()}};
         }
         set_all(line, flags);
         if (given.count("print-config")) line.request = Request::print_config;
@@ -133,9 +136,9 @@ CommandLine continued(const CommandLine& now, const nlohmann::json& before, cons
     for (std::size_t i = 0; i < table.size(); ++i) {
         const std::string key = long_name(table[i].flag).substr(2);
         if (now.given.contains(key) || is_of_one_start(key))
-            set_value(table[i], "--" + key, text_of_value(table_of_given[i]));
+            set_values(table[i], "--" + key, values_of(table_of_given[i]));
         else if (before.contains(key))
-            set_value(table[i], file + ": " + key, text_of_setting(file + ": " + key, before[key]));
+            set_values(table[i], file + ": " + key, values_of_setting(file + ": " + key, before[key]));
     }
     replace_other_units(line.options, now.given);
     return line;

@@ -1,8 +1,8 @@
 // config_file.cpp - reads options from JSON
 #include "llmc/run/options/config_file.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "llmc/base/did_you_mean.h"
@@ -13,14 +13,19 @@
 
 namespace llmc {
 
-std::string text_of_setting(const std::string& what, const nlohmann::json& value) {
+std::vector<std::string> values_of_setting(const std::string& what, const nlohmann::json& value) {
+    if (value.is_array() && std::ranges::all_of(value, &nlohmann::json::is_string)) {
+        std::vector<std::string> values;
+        for (const auto& element : value) values.push_back(values_of_setting(what, element).front());
+        return values;
+    }
     if (value.is_string()) {
         auto text = value.get<std::string>();
         require(text.find('\0') == text.npos, what, in_quotes(text), "text without the character NUL");
-        return text;
+        return {text};
     }
     require(value.is_number() || value.is_boolean(), what, excerpt(value), "text, a number, true or false");
-    return text_of(value);
+    return {text_of(value)};
 }
 
 Settings read_config(const std::string& file) {
@@ -45,7 +50,7 @@ Settings read_config(const std::string& file) {
             fail(name, "unknown", "the long name of a flag in train_gpt2 --help", did_you_mean(key, names));
         }
         const std::string what = file + ": " + key;
-        settings[key] = {what, text_of_setting(what, value)};
+        settings[key] = {what, values_of_setting(what, value)};
     }
     return settings;
 }

@@ -6,11 +6,13 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace llmc {
 
 struct Setting {
-    std::string what, text;  // "--lr", or "FILE: lr", for messages; the value as on a command line
+    std::string what;                 // "--lr", or "FILE: lr", for messages
+    std::vector<std::string> values;  // as on a command line
 };
 using Settings = std::map<std::string, Setting>;  // by long name without dashes
 
@@ -18,7 +20,8 @@ using Settings = std::map<std::string, Setting>;  // by long name without dashes
 // has the nearest one. Values are checked where they are set.
 Settings read_config(const std::string& file);
 
-// A value as on a command line. Throws Error that names `what` unless it is text, a number, true or false.
-std::string text_of_setting(const std::string& what, const nlohmann::json& value);
+// Values as on a command line. Throws Error that names `what` unless it is text, a number, true, false, or a list of
+// texts.
+std::vector<std::string> values_of_setting(const std::string& what, const nlohmann::json& value);
 
 }  // namespace llmc

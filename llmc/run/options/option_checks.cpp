@@ -23,9 +23,9 @@ void require_defaults(const Options& o, std::string_view prefix, const std::stri
     const std::vector<Option> is = option_table(given), of = option_table(defaults);
     for (std::size_t i = 0; i < is.size(); ++i) {
         const std::string flag = long_name(is[i].flag);
-        if (flag.starts_with(prefix) && text_of_value(is[i]) != text_of_value(of[i]))
+        if (flag.starts_with(prefix) && values_of(is[i]) != values_of(of[i]))
             fail(flag, "set with " + name + ' ' + name_of(chosen, table), name + ' ' + name_of(needed, table),
-                 "set that, or " + flag + '=' + text_of_value(of[i]));
+                 "set that, or " + flag + '=' + values_of(of[i]).front());
     }
 }
 

@@ -33,10 +33,11 @@ struct Choice {
 struct Option {
     const char *group, *flag, *help;
     // of the Options that the table was made for
-    std::variant<std::string*, std::int64_t*, double*, bool*, Choice> field;
+    std::variant<std::string*, std::vector<std::string>*, std::int64_t*, double*, bool*, Choice> field;
     std::variant<std::monostate, Whole, Real> limits;
 
     bool is_switch() const { return std::holds_alternative<bool*>(field); }
+    bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(field); }
 };
 
 // The table of flags for these options, in the order of --help.
@@ -44,9 +45,10 @@ std::vector<Option> option_table(Options& options);
 
 // "--lr", from "l,lr".
 std::string long_name(std::string_view flag);
-// As it is parsed; a switch as "on" or "off".
-std::string text_of_value(const Option& option);
-// Sets the field. Throws Error that starts with `name` if the value is outside its limits.
-void set_value(const Option& option, const std::string& name, const std::string& value);
+// As they are parsed, at least one; a switch as "on" or "off".
+std::vector<std::string> values_of(const Option& option);
+// Sets the field. Throws Error that starts with `name` if a value is outside its limits, or there are several for a flag
+// that takes one. Empty ones of a list are left out.
+void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values);
 
 }  // namespace llmc

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/data/utf8.h"
@@ -35,6 +36,8 @@ nlohmann::json json_of_value(const Option& option) {
     if (is_auto(option)) return "auto";
     return std::visit([]<class Field>(const Field& field) {
         if constexpr (std::is_same_v<Field, Choice>) return nlohmann::json(field.name());
+        else if constexpr (std::is_same_v<Field, std::vector<std::string>*>)  // one is text, as in older versions
+            return field->size() > 1 ? nlohmann::json(*field) : nlohmann::json(field->empty() ? "" : field->front());
         else return nlohmann::json(*field);
     }, option.field);
 }
@@ -66,8 +69,8 @@ std::vector<Option> option_table(Options& o) {
         table.push_back(std::move(option));
     };
     group("Data and model");
-    entry("i,train-data", o.train_data, "training shards: a glob pattern, in quotes");
-    entry("j,val-data", o.val_data, "validation shards: a glob pattern, in quotes");
+    entry("i,train-data", o.train_data, "training shards: glob patterns; may be repeated, the shards are read in this order");
+    entry("j,val-data", o.val_data, "validation shards: like --train-data");
     entry("e,init", o.init,
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
           "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
@@ -271,17 +274,33 @@ std::string long_name(std::string_view flag) {
     return "--" + std::string(comma == flag.npos ? flag : flag.substr(comma + 1));
 }
 
-std::string text_of_value(const Option& option) {
-    if (is_auto(option)) return "auto";
-    return std::visit([]<class Field>(const Field& field) -> std::string {
-        if constexpr (std::is_same_v<Field, Choice>) return field.name();
-        else if constexpr (std::is_same_v<Field, std::string*>) return *field;
-        else if constexpr (std::is_same_v<Field, bool*>) return *field ? "on" : "off";
-        else return text_of_number(*field);
+std::vector<std::string> values_of(const Option& option) {
+    if (is_auto(option)) return {"auto"};
+    return std::visit([]<class Field>(const Field& field) -> std::vector<std::string> {
+        if constexpr (std::is_same_v<Field, Choice>) return {field.name()};
+        else if constexpr (std::is_same_v<Field, std::string*>) return {*field};
+        else if constexpr (std::is_same_v<Field, bool*>) return {*field ? "on" : "off"};
+        else if constexpr (std::is_same_v<Field, std::vector<std::string>*>)
+            return field->empty() ? std::vector<std::string>{""} : *field;
+        else return {text_of_number(*field)};
     }, option.field);
 }
 
-void set_value(const Option& option, const std::string& name, const std::string& value) {
+void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values) {
+    require(values.size() == 1 || option.is_list(), name, counted(std::int64_t(values.size()), "value"), "one value");
+    const auto checked = [&](const std::string& text) {
+        require(is_of_one_start(long_name(option.flag).substr(2)) || valid_length(text) == text.size(), name,
+                in_quotes(text), "UTF-8, as in the log and in checkpoints");
+        return text;
+    };
+    if (option.is_list()) {
+        auto& list = *std::get<std::vector<std::string>*>(option.field);
+        list.clear();
+        for (const std::string& text : values)
+            if (!text.empty()) list.push_back(checked(text));
+        return;
+    }
+    const std::string& value = values.front();
     const auto within = [&](const auto& range) { return parse_number(name, value, range.least, range.most); };
     if (auto* const* whole = std::get_if<std::int64_t*>(&option.field)) {
         const Whole& range = std::get<Whole>(option.limits);
@@ -295,9 +314,7 @@ void set_value(const Option& option, const std::string& name, const std::string&
     } else if (const auto* const choice = std::get_if<Choice>(&option.field)) {
         choice->set(name, value);
     } else {
-        require(is_of_one_start(long_name(option.flag).substr(2)) || valid_length(value) == value.size(), name,
-                in_quotes(value), "UTF-8, as in the log and in checkpoints");
-        *std::get<std::string*>(option.field) = value;
+        *std::get<std::string*>(option.field) = checked(value);
     }
 }
 
@@ -327,10 +344,12 @@ std::vector<std::string> flags_of(const Options& options, bool changed) {
     const std::vector<Option> table = option_table(read), table_of_defaults = option_table(defaults);
     std::vector<std::string> flags;
     for (std::size_t i = 0; i < table.size(); ++i) {
-        const std::string name = long_name(table[i].flag), value = text_of_value(table[i]);
-        if ((value != text_of_value(table_of_defaults[i])) != changed) continue;
-        if (table[i].is_switch()) flags.push_back(name + (value == "on" ? "" : "=off"));
-        else flags.push_back(name + '=' + for_shell(value));
+        const std::string name = long_name(table[i].flag);
+        const std::vector<std::string> values = values_of(table[i]);
+        if ((values != values_of(table_of_defaults[i])) != changed) continue;
+        for (const std::string& value : values)
+            if (table[i].is_switch()) flags.push_back(name + (value == "on" ? "" : "=off"));
+            else flags.push_back(name + '=' + for_shell(value));
     }
     return flags;
 }

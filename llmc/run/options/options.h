@@ -49,7 +49,7 @@ inline constexpr Named<OptimizerKind> kOptimizers[] = {{"adamw", OptimizerKind::
 
 struct Options {
     // Data and model
-    std::string train_data, val_data;       // globs of shards
+    std::vector<std::string> train_data, val_data;  // globs of shards
     std::string init = "d12";               // a name of model_config.h, or a path
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
@@ -153,7 +153,7 @@ CommandLine continued(const CommandLine& now, const nlohmann::json& before, cons
 std::string help_text();
 // Quoted for a shell if needed, on one line.
 std::string for_shell(const std::string& text);
-// "--lr=0.0003", quoted for a shell if needed, in the order of --help: the options that differ from their defaults, or,
+// "--lr=0.0003", quoted for a shell if needed, one for each value, in the order of --help: the options that differ from their defaults, or,
 // without `changed`, all others.
 std::vector<std::string> flags_of(const Options& options, bool changed);
 // The value of --onebit-freeze-step: updates, or 0 for auto. Throws Error for anything else.

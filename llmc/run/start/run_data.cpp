@@ -27,15 +27,15 @@ std::string fingerprint_of_blocks(const std::string& path) {
 
 RunData open_shards(const Options& o) {
     RunData data;
-    const auto open = [&](const std::string& pattern) {
-        const bool none = pattern.empty() || (o.dry_run && !ShardSet::has(pattern));
-        return none ? nullptr : std::make_unique<const ShardSet>(pattern);
+    const auto open = [&](const std::vector<std::string>& patterns) {
+        const bool none = patterns.empty() || (o.dry_run && !ShardSet::unmatched(patterns).empty());
+        return none ? nullptr : std::make_unique<const ShardSet>(patterns);
     };
     data.train = open(o.train_data);
     data.val = open(o.val_data);
     if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
-        fail("the vocabulary of " + o.val_data, describe(data.val->vocabulary()),
-             "that of " + o.train_data + ", " + describe(data.train->vocabulary()),
+        fail("the vocabulary of " + (*data.val)[0].path(), describe(data.val->vocabulary()),
+             "that of " + (*data.train)[0].path() + ", " + describe(data.train->vocabulary()),
              "tokenize both with the same tokenizer");
     data.train_facts = shard_facts("training", data.train.get());
     data.val_facts = shard_facts("validation", data.val.get());

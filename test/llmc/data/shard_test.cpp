@@ -143,7 +143,9 @@ TEST_CASE("shards are sorted by the bytes of their names in any locale, each onc
     CHECK(names == std::vector<std::string>{"B_0.bin", "Z.bin", "a_1.bin", "a_10.bin", "a_2.bin", "\xc3\xa4.bin"});
     CHECK(shards.tokens() == 8 + 6 + 8 + 9 + 8 + 7);
 
-    CHECK(ShardSet({folder / "a_*.bin", folder / "a_1.bin", folder / "Z.bin"}).size() == 4);
+    const ShardSet in_order({folder / "a_*.bin", folder / "Z.bin", folder / "B*.bin"});  // of the patterns
+    CHECK((in_order.size() == 5 && in_order[3].path() == folder / "Z.bin"));
+    CHECK_THROWS_WITH(ShardSet({folder / "a_*.bin", folder / "a_1.bin"}), Contains("matched by two patterns"));
     CHECK(ShardSet(folder / "{B,a}_[0-9].bin").size() == 3);
     ShardBytes(counting(3)).write(folder / "odd[1].bin");
     CHECK(ShardSet(folder / "odd[1].bin").size() == 1);

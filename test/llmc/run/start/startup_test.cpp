@@ -14,7 +14,7 @@ TEST_CASE("every flag is compared, except those that may differ between hosts",
             require_same(ranks, command_line_facts({.options = ranks.rank() == 0 ? options : other}), "HINT");
         }));
     };
-    other.train_data = "elsewhere", other.val_data = "there", other.threads = 3, other.device = 1;
+    other.train_data = {"elsewhere"}, other.val_data = {"there"}, other.threads = 3, other.device = 1;
     CHECK(heard() == "accepted");
     other.output_dir = "out";
     CHECK(heard() == on_this_host(1) + " has --output-dir \"out\", " + on_this_host(0) + " has \"\"; HINT");
