@@ -19,7 +19,7 @@ EXAMPLES = """    check_transformers.py STEP_DIR --tokens 1,2,3                 
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
 one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len; the last
-sequence predicts the rest of --val-tokens."""
+sequence predicts the rest of --val-tokens, as train_gpt2 --val-spread=off does."""
 
 
 def libraries():

@@ -180,8 +180,8 @@ class Shards:
                     yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
 
     def validation(self, count, rows, length):
-        """Batches that predict the first `count` tokens of the first shard; the last one is padded with targets
-        -1."""
+        """Batches that predict the first `count` tokens of the first shard, as --val-spread=off; the last one is
+        padded with targets -1."""
         tokens = self.tokens[0]
         count = min(count, len(tokens) - 1)
         for first in range(0, count, rows * length):

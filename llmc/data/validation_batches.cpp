@@ -20,30 +20,32 @@ std::vector<std::int64_t> rows_of_shards(const ShardSet& shards, const BatchShap
 }  // namespace
 
 ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape,
-                                     bool mask_document_start)
-    : shards_(shards),
-      shape_(shape),
-      mask_document_start_(mask_document_start),
-      rows_(rows_of_shards(shards, shape)),
-      requested_(tokens) {
+                                     bool mask_document_start, bool spread)
+    : shards_(shards), shape_(shape), mask_document_start_(mask_document_start), rows_(rows_of_shards(shards, shape)) {
     require(tokens >= 1, "number of validation tokens", tokens, "at least 1");
-    for (const Shard& shard : shards_.shards()) {
-        // the first token of a shard is not a target
-        const std::int64_t taken = std::min(shard.tokens() - 1, requested_ - taken_);
-        if (taken == 0) continue;
-        taken_ += taken;
-        const std::int64_t rows = ceil_div(taken, shape.seq_len);
-        rows_used_ += rows;
-        last_row_targets_ = taken - (rows - 1) * shape.seq_len;
-    }
-    require(taken_ > 0, "number of tokens in each shard of the validation data", 1,
+    for (const Shard& shard : shards_.shards()) available_ += shard.tokens() - 1;  // the first token is not a target
+    require(available_ > 0, "number of tokens in each shard of the validation data", 1,
             "at least 2, an input and its target", "hold out more text");
+    spread_rows_ = spread && tokens < available_ ? ceil_div(tokens, shape.seq_len) : rows_.total();
+    for (; rows_used_ < spread_rows_ && taken_ < tokens; ++rows_used_) {
+        last_row_targets_ = std::min(place_of(rows_used_).targets, tokens - taken_);
+        taken_ += last_row_targets_;
+    }
     if (mask_document_start_) for_targets([&](std::int32_t) { ++targets_; });
     else targets_ = taken_;
     require(targets_ > 0, "number of validation targets that --mask-document-start leaves of " + std::to_string(taken_),
             targets_, "at least 1", "hold out more text, or validate on more tokens");
     batch_ = Batch(shape);
     batches_ = ceil_div(rows_used_, shape_.global_rows());
+}
+
+ValidationBatches::Place ValidationBatches::place_of(std::int64_t row) const {
+    // the row in the middle of part `row` of spread_rows_ equal parts; row itself, if these are all rows
+    const auto twice = (unsigned __int128)(2 * row + 1) * std::uint64_t(rows_.total());
+    const auto [number, row_in_shard, left] = rows_.find(std::int64_t(twice / std::uint64_t(2 * spread_rows_)));
+    const Shard& shard = shards_[number];
+    const std::int64_t first = row_in_shard * shape_.seq_len;
+    return {shard, first, std::min<std::int64_t>(shape_.seq_len, shard.tokens() - 1 - first)};
 }
 
 template <class Use> void ValidationBatches::for_targets(Use&& use) const {
@@ -77,13 +79,8 @@ const Batch& ValidationBatches::operator[](std::int64_t j) {
 void ValidationBatches::fill_row(std::int64_t row, std::span<std::int32_t> inputs,
                                  std::span<std::int32_t> targets) const {
     if (row >= rows_used_) return fill_rows(shards_[0], 0, 0, inputs, targets);
-    const auto [number, row_in_shard, left] = rows_.find(row);
-    const Shard& shard = shards_[number];
-    const std::int64_t first = row_in_shard * shape_.seq_len;
-    const std::int64_t valid = row == rows_used_ - 1
-                                   ? last_row_targets_
-                                   : std::min<std::int64_t>(shape_.seq_len, shard.tokens() - 1 - first);
-    fill_rows(shard, first, valid, inputs, targets);
+    const Place place = place_of(row);
+    fill_rows(place.shard, place.first, row == rows_used_ - 1 ? last_row_targets_ : place.targets, inputs, targets);
 }
 
 }  // namespace llmc

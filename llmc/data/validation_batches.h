@@ -1,8 +1,9 @@
-// validation_batches.h - the first tokens of the validation data, independent of the number of ranks and the batch size
+// validation_batches.h - a part of the validation data, independent of the number of ranks and the batch size
 //
 // Every shard is divided into rows of seq_len inputs and their targets; the last row of a shard may be shorter. Rows
-// are numbered through all shards. The first rows that together have `tokens` targets are used, the last one truncated;
-// targets at the first token of a document count, also if they are masked. Batch j of rank r has the rows from
+// are numbered through all shards. If the data have more than `tokens` targets, ceil(tokens / seq_len) rows are used,
+// at equal distances over all shards, or the first rows; the last one is truncated to `tokens` targets in all. Targets
+// at the first token of a document count, also if they are masked. Batch j of rank r has the used rows from
 // (j * world + r) * micro_batch. Positions without a target have input 0 and target kernels::kIgnoreTarget: under
 // causal attention they change nothing. So the sum of losses and the number of targets over all batches and ranks
 // depend only on the data, `tokens`, seq_len and the mask.
@@ -19,11 +20,13 @@ public:
     // `shards` must outlive the batches. Throws Error if `tokens` < 1 or there is no target. With a mask
     // (ignore_document_starts()) it reads all tokens to count the targets.
     ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape,
-                      bool mask_document_start = false);
+                      bool mask_document_start = false, bool spread = true);
 
-    std::int64_t size() const { return batches_; }             // batches per rank
-    std::int64_t targets() const { return targets_; }          // of all batches of all ranks
-    bool uses_all_data() const { return taken_ < requested_; }  // the data has fewer targets than requested
+    std::int64_t size() const { return batches_; }     // batches per rank
+    std::int64_t targets() const { return targets_; }  // of all batches of all ranks
+    // Targets that are read, and that the data have; masked ones included.
+    std::int64_t taken() const { return taken_; }
+    std::int64_t available() const { return available_; }
 
     // The total number of bytes of all targets of all ranks, given the number of bytes of each id. Reads the shards.
     // Throws a run-time Error for an id outside the vocabulary, and if a shard was truncated.
@@ -34,6 +37,11 @@ public:
     const Batch& operator[](std::int64_t j);
 
 private:
+    struct Place {
+        const Shard& shard;
+        std::int64_t first, targets;  // of the row, in the shard
+    };
+    Place place_of(std::int64_t row) const;  // of the rows that are used
     // Calls use(id) for every target of all ranks.
     template <class Use> void for_targets(Use&& use) const;
     void fill_row(std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
@@ -42,8 +50,8 @@ private:
     BatchShape shape_;
     bool mask_document_start_;
     RowNumbers rows_;
-    std::int64_t requested_, taken_ = 0, targets_ = 0;  // `taken` includes masked targets
-    std::int64_t rows_used_ = 0, last_row_targets_ = 0, batches_ = 0;
+    std::int64_t taken_ = 0, available_ = 0, targets_ = 0;
+    std::int64_t spread_rows_ = 0, rows_used_ = 0, last_row_targets_ = 0, batches_ = 0;
     Batch batch_;
 };
 

@@ -114,6 +114,7 @@ TEST_CASE("messages use the singular for one", "[run]") {
                       "tokenize").exits(0);
     all += folder.run({"-e", folder.path("out"), "--prompt", "a", "-n", "1"}, "generate").exits(0);
     for (const char* const said : {"1 thread\n", "1 shard, 6,001 tokens", "1 example\n", "1 layer, 1 head, 16 channels",
+                                   "reads 1 of 699 targets, spread evenly (--val-tokens)\n",
                                    "training: 1 step of 64 tokens", "1 example |",
                                    "all steps completed, 1 step in ", "1 line ended with CR LF", "1 token in "})
         CHECK_THAT(all, Contains(said));

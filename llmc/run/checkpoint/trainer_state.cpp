@@ -97,6 +97,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             json["run"][data] = nlohmann::json::array();
     // older checkpoints lack these
     if (!json.contains("health")) json["health"] = HealthState{};
+    if (const auto run = json.find("run"); run != json.end() && run->is_object() && run->contains("options"))
+        if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
     if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
     require(format == kStateFormat || older, file.string() + ": the format",

@@ -168,8 +168,11 @@ std::vector<Option> option_table(Options& o) {
     group("Evaluation and sampling");
     entry("v,val-every", o.val_every,
           "steps between validations; also before the first and after the last step; 0: off", Whole{0, kMany});
-    entry("val-tokens", o.val_tokens, "tokens per validation, from the start of the validation data",
+    entry("val-tokens", o.val_tokens, "tokens per validation, the same ones each time; all if there are fewer",
           Whole{1, kMany});
+    entry("val-spread", o.val_spread,
+          "take them from all parts of the validation data, in sequences at equal distances; off: from its start, as "
+          "llm.c");
     entry("s,sample-every", o.sample_every, "steps between samples; also after the last step; 0: off",
           Whole{0, kMany});
     entry("g,sample-tokens", o.sample_tokens, "new tokens per sample", Whole{1, 1 << 20});

@@ -79,6 +79,7 @@ struct Options {
     bool onebit_hierarchical = false;         // compress between machines only
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: off
+    bool val_spread = true;
     std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;
     std::string prompt;
     std::int64_t top_k = 50;

@@ -105,7 +105,7 @@ RunData open_run_data(const Options& o, const Communicator& ranks) {
             DataLoaderSettings{.shape = data.batch, .micro_batches = data.micro_batches,
                               .shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
                               .mask_document_start = o.mask_document_start, .pad = o.pad_last});
-    if (data.val) data.validation.emplace(*data.val, o.val_tokens, data.batch, o.mask_document_start);
+    if (data.val) data.validation.emplace(*data.val, o.val_tokens, data.batch, o.mask_document_start, o.val_spread);
     return data;
 }
 

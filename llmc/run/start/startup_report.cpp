@@ -60,14 +60,19 @@ std::string describe_dropped(const DataLoader& loader, const Options& options) {
 }
 
 StartupItem data_item(const RunData& data, const Options& options) {
-    std::string lines, details;
+    std::string lines;
     Json fields = Json::object();
     if (data.train) lines += describe_shards("training data", *data.train);
     if (data.loader) lines += describe_dropped(*data.loader, options);
     if (data.val) lines += describe_shards("validation data", *data.val);
-    if (data.validation && data.validation->uses_all_data())
-        details = "validation uses all targets, fewer than --val-tokens: " + with_commas(data.validation->targets()) +
-                  '\n';
+    if (data.validation) {
+        const std::int64_t taken = data.validation->taken(), all = data.validation->available();
+        fields["validation_tokens"] = taken;
+        fields["validation_tokens_available"] = all;
+        const std::string part = (options.val_spread ? "" : "the first ") + with_commas(taken) + " of ";
+        lines += "  a validation reads " + (taken == all ? "all " : part) + with_commas(all, "target") +
+                 (taken < all && options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n");
+    }
     if (data.hellaswag) {
         const auto examples = std::int64_t(data.hellaswag->file().examples().size());
         fields["hellaswag_examples"] = examples;
@@ -76,7 +81,7 @@ StartupItem data_item(const RunData& data, const Options& options) {
         if (const std::int64_t cut = data.hellaswag->truncated_contexts(); cut > 0)
             lines += "  contexts truncated at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
-    return {lines, fields, details};
+    return {lines, fields};
 }
 
 StartupItem model_item(const RunPlan& plan, const Options& options) {

@@ -18,20 +18,34 @@ TEST_CASE("validation: the same targets exactly once, for any batch and number o
     const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1, 37, 64});  // 99 + 0 + 36 + 63 = 198 targets
     const int asked = GENERATE(1, 10, 16, 99, 100, 110, 135, 136, 197, 198, 199, 100000);
+    const bool spread = GENERATE(true, false);
     const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}, {4, 5}, {8, 16}}));
     const int seq_len = 10;
-    CAPTURE(asked, world, micro_batch);
+    CAPTURE(asked, world, micro_batch, spread);
+    std::vector<std::pair<int, int>> all, rows;  // of all data, and of a validation: the first id and the targets
+    for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
+        for (int row = 0; row < size - 1; row += seq_len)
+            all.emplace_back(first + row, std::min(seq_len, size - 1 - row));
+    const int parts = spread && asked < 198 ? (asked + seq_len - 1) / seq_len : int(all.size());
+    int left = asked;
+    for (int i = 0; i < parts && left > 0; ++i) {
+        rows.push_back(all[std::size_t((2 * i + 1) * int(all.size()) / (2 * parts))]);
+        rows.back().second = std::min(rows.back().second, left);
+        left -= rows.back().second;
+    }
+    const int taken = std::min(asked, 198 + left) - left;
 
     std::vector<std::int32_t> targets;
     std::int64_t valid = 0;
     std::set<Row> contexts;
     for (int rank = 0; rank < world; ++rank) {
-        ValidationBatches batches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank,
-                                                  .world = world});
-        CHECK(batches.targets() == std::min(asked, 198));
-        CHECK(batches.uses_all_data() == (asked > 198));
-        CHECK(batches.size() == ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len,
-                                                                  .rank = 0, .world = world}).size());
+        const auto batches_of = [&](int of) {
+            return ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = of,
+                                                     .world = world}, false, spread);
+        };
+        ValidationBatches batches = batches_of(rank);
+        CHECK((batches.targets() == taken && batches.taken() == taken && batches.available() == 198));
+        CHECK(batches.size() == batches_of(0).size());
         for (std::int64_t j = 0; j < batches.size(); ++j) {
             const Batch& batch = batches[j];
             valid += batch.valid_targets;
@@ -48,31 +62,26 @@ TEST_CASE("validation: the same targets exactly once, for any batch and number o
             }
         }
     }
-    CHECK(valid == std::min(asked, 198));
+    CHECK(valid == taken);
     std::sort(targets.begin(), targets.end());
     std::vector<std::int32_t> expected;
-    for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
-        for (int id = first + 1; id < first + size && int(expected.size()) < asked; ++id) expected.push_back(id);
+    std::set<Row> expected_contexts;  // rows start at the same tokens for any number of ranks
+    for (const auto& [first, size] : rows) {
+        expected_contexts.insert({first, first + 1});
+        for (int id = first + 1; id <= first + size; ++id) expected.push_back(id);
+    }
     CHECK(targets == expected);
-    // Rows start at the same tokens as for one rank with one row, so every target has the same context.
-    std::set<Row> expected_contexts;
-    int left = asked;
-    for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
-        for (int row = 0; row < size - 1 && left > 0; row += seq_len) {
-            expected_contexts.insert({first + row, first + row + 1});
-            left -= std::min(seq_len, size - 1 - row);
-        }
     CHECK(contexts == expected_contexts);
 }
 
 TEST_CASE("validation: batches repeat, can be read in any order, and bad ones are refused", "[validation_batches]") {
     const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1});
-    ValidationBatches batches(shards, 60, {.micro_batch = 2, .seq_len = 10});
+    ValidationBatches batches(shards, 60, {.micro_batch = 2, .seq_len = 10});  // 6 of 10 rows
     REQUIRE(batches.size() == 3);
     const Batch last = batches[2], first = batches[0];
     CHECK(first.inputs.front() == 0);
-    CHECK(last.inputs.front() == 40);
+    CHECK((first.inputs[10] == 20 && last.inputs[0] == 70 && last.inputs[10] == 90));
     CHECK(batches[2].inputs == last.inputs);
     CHECK_THROWS_AS(batches[3], Error);
     CHECK_THROWS_AS(batches[-1], Error);
@@ -92,7 +101,7 @@ TEST_CASE("validation: first tokens of documents can be excluded, for any batch 
     test::ShardBytes({9, 9}, 10, 9).write(folder / "t_0.bin");
     const ShardSet shards(folder / "s_*.bin"), starts(folder / "t_0.bin");
     const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}}));
-    const auto [asked, expected] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 3}, {8, 4},
+    const auto [asked, expected] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {4, 1}, {5, 2}, {6, 3}, {7, 3}, {8, 4},
                                                              {9, 4}}));  // the last: more than available
     CAPTURE(world, micro_batch, asked);
     std::int64_t valid = 0, bytes = 0, all_bytes = 0;
@@ -107,7 +116,6 @@ TEST_CASE("validation: first tokens of documents can be excluded, for any batch 
         }
         ValidationBatches batches(shards, asked, shape, true);
         CHECK(batches.targets() == expected);
-        CHECK(batches.uses_all_data() == (asked > 8));
         CHECK(batches.size() == ValidationBatches(shards, asked, shape).size());
         for (std::int64_t j = 0; j < batches.size(); ++j) {
             const Batch masked = batches[j], all = ValidationBatches(shards, asked, shape)[j];

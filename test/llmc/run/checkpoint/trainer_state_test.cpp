@@ -71,6 +71,10 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     older["seconds"].erase("before_training");
     test::write_bytes(file, text_of(older));
     CHECK(read_trainer_state(scratch.path()).seconds.before_training == 0);
+    // A version that validated on the first tokens.
+    older["run"]["options"].erase("val-spread");
+    test::write_bytes(file, text_of(older));
+    CHECK(read_trainer_state(scratch.path()).run.options->at("val-spread") == false);
     older["seconds"]["before_training"] = 0.5;
     CHECK_THAT(faults(text_of(older)), Contains("seconds is -0.1666") && Contains("expected at least 0"));
     // A format in which 1-bit Adam has names of its own.
