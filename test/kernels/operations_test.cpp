@@ -3,11 +3,16 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "kernels/device/stream.h"
+#include "test/operations/confirmed.h"
 #include "test/operations/operation.h"
 #include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 namespace {
 
@@ -144,7 +149,7 @@ void check_gradients(const Operation& op, const Operation& forward, const std::v
     }
 }
 
-void check(const Registration& registration, DType dtype, const Shape& shape) {
+void check(const std::string& name, const Registration& registration, DType dtype, const Shape& shape) {
     const auto op = registration.make(dtype, shape);
     if (!op->runs_here()) test::skip("the operation does not run on this machine");
     const auto forward = registration.forward ? registration.forward(dtype, shape) : nullptr;
@@ -155,18 +160,44 @@ void check(const Registration& registration, DType dtype, const Shape& shape) {
     const auto after = run(*op, registration.same_on_any_threads ? 1 : omp_get_max_threads());
     // of 8 threads some are idle
     const auto again = run(*op, registration.same_on_any_threads ? 8 : omp_get_max_threads());
+    std::vector<OutputSum> outputs;
     for (std::size_t i = 0; i < op->tensors.size(); ++i) {
         const Storage& tensor = op->tensors[i];
         check_memory(tensor, after[i]);
         if (!tensor.is_written()) continue;
         check_values(tensor, after[i], want.tensor[i]);
+        outputs.push_back(sum_of(tensor, after[i], want.tensor[i]));
         INFO(tensor.name << " a second time");
         CHECK((after[i] == again[i]));
     }
+    CHECK(record_and_compare(*op, name, outputs) == "");
     if (forward) check_gradients(*op, *forward, after);
 }
 
 }  // namespace
+
+TEST_CASE("a recorded output may differ by rounding, not by a value", "[operations][one_order]") {
+    const auto named = [](const Registration& registration) { return registration.name == "gelu forward"; };
+    const auto op = std::find_if(all().begin(), all().end(), named)->make(DType::fp32, {1000});
+    auto want = op->values<Rounded>();
+    op->evaluate(want);
+    const int out = op->find("out");
+    Bytes after = run(*op, 1)[out];
+    float* const values = reinterpret_cast<float*>(&after[Storage::kGuard]);
+    const auto sums = [&] { return std::vector{sum_of(op->tensors[out], after, want.tensor[out])}; };
+
+    const test::ScratchFolder folder;
+    Recording recording(test::write_bytes(folder / "one.tsv", line_of("gelu forward, it", "0", sums()) + '\n'));
+    CHECK(recording.differences("another case", "1", sums()) == "");
+    CHECK(recording.differences("gelu forward, it", "0", sums()) == "");
+    for (int i = 0; i < 1000; ++i) values[i] = std::nextafter(values[i], i % 3 ? 1e3f : -1e3f);
+    CHECK(recording.differences("gelu forward, it", "0", sums()) == "");
+    std::swap(values[20], values[21]);
+    CHECK_THAT(recording.differences("gelu forward, it", "1", sums()),
+               test::Contains("out has the sum") && test::Contains("the inputs differ, too"));
+    CHECK_THAT(recording.summary(), test::EndsWith("of 1 cases 1 are bit-identical, 1 within the tolerance, 1 differ\n"
+                                                   "    other bits: gelu forward 1"));
+}
 
 void register_operation_tests() {
     for (const Registration& registration : all())
@@ -177,6 +208,6 @@ void register_operation_tests() {
                                              registration.describe(shape);
                     const std::string tags = "[operations]" + registration.tag;
                     test::add_case(name, tags, {__FILE__, __LINE__},
-                                   [&registration, dtype, shape] { check(registration, dtype, shape); });
+                                   [=, &registration] { check(name, registration, dtype, shape); });
                 }
 }

@@ -1,0 +1,120 @@
+// confirmed.cpp - sums, lines and comparisons of confirmed.h
+#include "test/operations/confirmed.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+#include "llmc/base/fingerprint.h"
+
+namespace operations {
+namespace {
+
+std::string hash(std::span<const std::byte> bytes) { return llmc::fingerprint(bytes).substr(0, 8); }
+
+// Of test/operations/confirmed and TRAIN_GPT2_CONFIRMED; the end of the program prints what was compared.
+struct Recordings {
+    std::vector<Recording> list;
+    Recordings() {
+        const std::filesystem::path folder = "test/operations/confirmed";
+        if (exists(folder))
+            for (const auto& file : std::filesystem::directory_iterator(folder)) list.emplace_back(file.path());
+        if (const char* const file = std::getenv("TRAIN_GPT2_CONFIRMED")) list.emplace_back(file);
+    }
+    ~Recordings() {
+        for (const Recording& recording : list) std::cout << recording.summary() << std::endl;
+    }
+};
+
+}  // namespace
+
+OutputSum sum_of(const Storage& tensor, const std::vector<std::byte>& bytes, const std::vector<Rounded>& want) {
+    double sum = 0, variance = 0;
+    std::mt19937 engine(54321);
+    for (std::size_t i = 0; i < tensor.size; ++i) {
+        const double inherited = tensor.exact ? 0 : want[i].variance, reference = want[i].value;
+        // Without steps at powers of two, about which references of two machines may differ in their last digit.
+        const double deviation = std::sqrt(inherited + square(0.5 * tensor.element->ulp(1) * reference) + 1e-60);
+        const auto bits = engine();
+        const double weight = (bits & 1 ? 1 : -1) * (1 + std::ldexp(bits, -32)) / deviation;
+        sum += weight * tensor.value(bytes, i);
+        variance += 2 * square(weight) * (inherited + square(0.5 * tensor.element->ulp(reference)));
+    }
+    const auto elements = std::span(bytes).subspan(Storage::kGuard, tensor.size * tensor.element->size);
+    return {tensor.name, tensor.size, hash(elements), sum, kDeviations * std::sqrt(variance)};
+}
+
+std::string line_of(const std::string& name, const std::string& inputs, std::span<const OutputSum> outputs) {
+    std::ostringstream line;
+    line << name << '\t' << inputs << std::setprecision(9);
+    for (const auto& output : outputs) line << '\t' << output.size << ' ' << output.bits << ' ' << output.sum;
+    return line.str();
+}
+
+Recording::Recording(const std::string& file) : file_(file) {
+    std::ifstream in(file);
+    for (std::string name, rest; std::getline(in, name, '\t') && std::getline(in, rest);) cases_[name] = rest;
+    if (cases_.empty()) throw std::runtime_error(file + " has no cases; expected a file of TRAIN_GPT2_RECORD");
+}
+
+std::string Recording::differences(const std::string& name, const std::string& inputs,
+                                   std::span<const OutputSum> outputs) {
+    const auto found = cases_.find(name);
+    if (found == cases_.end()) return "";
+    std::istringstream recorded(found->second);
+    std::ostringstream wrong;
+    std::string same_inputs, bits;
+    recorded >> same_inputs;
+    bool identical = true;
+    for (const OutputSum& output : outputs) {
+        std::size_t size = 0;
+        double sum = 0;
+        if (!(recorded >> size >> bits >> sum)) wrong << " no " << output.name << " is recorded;";
+        if (size != output.size || bits == output.bits) continue;
+        identical = false;
+        const double digits = output.allowed > 0 ? 1e-9 * std::fabs(sum) : 0;  // of the recording
+        if (std::fabs(sum - output.sum) < output.allowed + digits) continue;
+        wrong << ' ' << output.name << " has the sum " << output.sum << ", recorded " << sum << ", " << output.allowed
+              << " is allowed;";
+    }
+    if (!wrong.str().empty()) {
+        ++different_;
+        return file_ + ':' + wrong.str() + (inputs == same_inputs ? "" : " the inputs differ, too: record again");
+    }
+    ++(identical ? identical_ : within_);
+    if (!identical) ++other_bits_[name.substr(0, name.find(','))];
+    return "";
+}
+
+std::string Recording::summary() const {
+    std::ostringstream text;
+    text << file_ << ": of " << cases_.size() << " cases " << identical_ << " are bit-identical, " << within_
+         << " within the tolerance, " << different_ << " differ";
+    for (const auto& [name, count] : other_bits_) text << "\n    other bits: " << name << ' ' << count;
+    return text.str();
+}
+
+std::string record_and_compare(const Operation& op, const std::string& name, std::span<const OutputSum> outputs) {
+    static const char* const path = std::getenv("TRAIN_GPT2_RECORD");
+    static Recordings recordings;
+    if (!path && recordings.list.empty()) return "";
+    std::vector<std::byte> read;
+    for (const Storage& tensor : op.tensors)
+        if (const auto bytes = tensor.bytes_before(); tensor.is_read())
+            read.insert(read.end(), bytes.begin(), bytes.end());
+    const std::string inputs = hash(read);
+    static std::ofstream file = path ? std::ofstream(path) : std::ofstream();
+    if (path && !(file << line_of(name, inputs, outputs) << std::endl))
+        throw std::runtime_error(std::string("cannot write TRAIN_GPT2_RECORD=") + path);
+    std::string differences;
+    for (Recording& recording : recordings.list) differences += recording.differences(name, inputs, outputs);
+    return differences;
+}
+
+}  // namespace operations
