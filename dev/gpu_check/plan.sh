@@ -124,7 +124,7 @@ all_steps() {
 
     # ---- part 2
 
-    cases tests_kernels "" "$kernels"
+    cases tests_kernels "" "$kernels" env TRAIN_GPT2_RECORD="$work/results/confirmed.tsv"
     join
     local small=(-e "$model" -d $((4 * length)) -x 4 -b 2)
     step ranks_nccl "$no_gpu" "${train[@]}" "${small[@]}" --comm nccl
