@@ -1,8 +1,8 @@
 // confirmed.h - what a device computed for the registered operations, a few numbers for each output, for others to
 // compare with: kernels that a GPU has run, with the CPU executor and the PTX interpreter (test/README.md)
 //
-// A line of a recording is a test case, with tabs between: its name, a hash of its inputs, and for each output its size,
-// a hash of its bits, and the sum of its elements, each divided by the standard deviation of its rounding error
+// A line of a recording is a test case, with tabs between: its name, a hash of its inputs, and for each output its
+// size, a hash of its bits, and the sum of its elements, each divided by the standard deviation of its rounding error
 // (rounded.h) and multiplied by a random number of magnitude 1 to 2. Two right results differ in it by at most
 // kDeviations standard deviations. Outputs of another size, one element per tile of another geometry, are not compared.
 #pragma once
