@@ -101,7 +101,7 @@ begin "$($rehearse && echo "Rehearsal on a CPU" || echo "GPU check"), ${words[*]
 $(git describe --always --dirty 2>/dev/null || echo "no git")"
 if [ -n "${limits[training]-}" ]; then rm -f "$choices"; fi  # which autotunes
 # For checkpoints that are removed at once: on a disk their fsync takes seconds.
-if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt $((4 << 20)) ] 2>/dev/null &&
+if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -ge $((4 << 20)) ] 2>/dev/null &&
     in_memory=$(mktemp -d /dev/shm/gpu_check.XXXXXX); then memory=$in_memory; fi
 background=()
 # shellcheck disable=SC2154

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# pack.sh [FILE] - builds the programs of gpu_check.sh and packs them, with build/deps and the text for the comparison
-# with PyTorch (text.sh), into FILE (build/packed/gpu_check.tar.xz), to save time on the machine with the GPU
+# pack.sh [FILE] - builds the programs of gpu_check.sh and packs them, with build/deps, the text for the comparison with
+# PyTorch (text.sh) and llm.c's program, if there is one, into FILE (build/packed/gpu_check.tar.xz), to save time on the
+# machine with the GPU
 #
 # dev/gpu_check.sh unpacks FILE from its default path in a copy of these sources, with python3 and without xz. The
 # programs need a processor of x86-64-v3 (or MARCH=), a C library and libstdc++ at least as new as here, and the same
@@ -26,8 +27,11 @@ dev/gpu_check/text.sh build/cuda build/gpu_check_text || {
     exit 1
 }
 # The programs contain the same kernels, and only the window of -9 is large enough to see it: 12 MB instead of 40.
-find build/deps build/cuda build/gpu_check_text -maxdepth 1 -type f -executable -o -path build/deps \
-    -o -path build/gpu_check_text -o -name gpu_check.sources |
+{
+    find build/deps build/cuda build/gpu_check_text -maxdepth 1 -type f -executable -o -path build/deps \
+        -o -path build/gpu_check_text -o -name gpu_check.sources
+    compgen -G build/peers/llmc/train_gpt2cu || true
+} |
     XZ_OPT=-9 tar -cJf "$file.new" -T -
 mv "$file.new" "$file"
 echo "$file: $(du -k "$file" | cut -f 1) KiB, of sources $sources"

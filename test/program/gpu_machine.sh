@@ -52,7 +52,7 @@ printf '#!/bin/sh\necho of these sources\n' >"$tree/dev/gpu_check/sources.sh"
 # $scratch/norm with autotuning, and 1 without; --dry-run fails if there is a file $scratch/full. No test matches the
 # filter in $scratch/unmatched.
 packed=$scratch/packed
-mkdir -p "$packed"/{scripts,dev/gpu_check,build/cuda,build/deps/openmpi/bin}
+mkdir -p "$packed"/{scripts,dev/gpu_check,build/cuda,build/peers/llmc,build/deps/openmpi/bin}
 cp scripts/help.sh "$packed/scripts/"
 cp "$tree"/dev/gpu_check/{pack,text,sources}.sh "$packed/dev/gpu_check/"
 tool "$packed/scripts" bundle_deps.sh <<<:
@@ -62,6 +62,7 @@ echo "export LD_LIBRARY_PATH=/packed\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH} PATH
 echo 1.0000 >"$scratch/norm"
 tool "$packed/build/deps/openmpi/bin" mpirun <<<"echo rsh_agent \$OMPI_MCA_plm_rsh_agent >>$calls"
 for name in bench bench_matmul random_shard; do tool "$packed/build/cuda" $name <<<:; done
+tool "$packed/build/peers/llmc" train_gpt2cu <<<'echo "total average iteration time: 101 ms"'
 tool "$packed/build/cuda" tests <<<"[ \"\$1\" != --list-tests ] || grep -qxF -- \"\$2\" $scratch/unmatched ||
     echo 7 matching test cases"
 : >"$scratch/unmatched"
@@ -176,10 +177,12 @@ grep -qE '^(train_gpt2 .*-b 64|peer)' "$calls" && fail "part 2 measures speed"
 echo "[operations]~[matmul]" >"$scratch/unmatched"
 check 1 racecheck
 prints 'error: no test case matches "\[operations\]~\[matmul\]"' "a filter that no test matches"
-check 0 "ranks_mpi tuned_3 bench_matmul"
+check 0 "ranks_mpi tuned_3 bench_matmul llmc"
 calls '^mpirun ' "the archive's MPI"
 calls '^rsh_agent false' "mpirun without ssh"
 calls '^bench_matmul .*--rows 65536 .*--tune-file .*choices.json' "algorithms of training in bench_matmul"
+calls '^train_gpt2cu .*-b 64 -t 1024 -d 65536 ' "llm.c"
+prints 'llmc\*\* pass, .*: total average iteration time: 101 ms' "llm.c"
 check 0 ranks_mpi OMPI_MCA_plm_rsh_agent=mine
 calls '^rsh_agent mine' "the caller's agent"
 [ $failed = 0 ] && echo "all checks passed"
