@@ -57,7 +57,8 @@ cxxopts::Options command_line() {
                       given(), "FILE")("threads", "encoding threads; 0: one per hardware thread", text("0"), "N");
     options.add_options("Input")(
         "format",
-        "text, or jsonl: one object per line, each a document; auto: jsonl if the name ends with .jsonl or .ndjson; "
+        "text, or jsonl: one object per line, each a document; auto: jsonl if the name ends with .json, .jsonl or "
+        ".ndjson; "
         ".gz and .zst are decompressed; .parquet is read with python3 and pyarrow, a row is a document; - is standard "
         "input",
         text("auto"), "auto|text|jsonl")(

@@ -142,7 +142,7 @@ def files_of(source, folder):
     if folder is None: found = source.site.files(source.wanted)
     else:
         if not folder.is_dir(): fail('--from', f'{in_quotes(folder)}, not a folder', 'a folder with the files')
-        wanted = r'.+\.parquet' if source.is_parquet else source.wanted  # a user's own files may have any name
+        wanted = r'(?i).+\.parquet' if source.is_parquet else source.wanted  # a user's own files may have any name
         found = {name: None for name in sorted(path.name for path in folder.iterdir() if path.is_file())
                  if re.fullmatch(wanted, name)}
     where = 'the published data set' if folder is None else in_quotes(folder)

@@ -2,6 +2,7 @@
 #include "llmc/data/corpus_input.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
 #include "llmc/data/parquet_lines.h"
 #include "llmc/data/text_source.h"
@@ -23,15 +25,17 @@ bool is_pipe(const std::string& path) {  // can be opened only once
     return path == "-" || fs::is_fifo(path, none) || fs::is_character_file(path, none);
 }
 
-void check_files(const std::vector<std::string>& files) {
+void check_files(const TextCorpusSettings& settings) {
+    std::array<char, 4096> start;
     std::map<std::pair<dev_t, ino_t>, std::string> names;
-    for (const std::string& path : files) {
+    for (const std::string& path : settings.files) {
         if (is_pipe(path)) continue;
-        const TextSource source(path);
+        TextSource source(path);
         require(source.bytes_in_all() > 0, "text file " + path, "empty", "at least one byte", "leave it out");
         const struct stat status = status_of_file(path, "text file");
         const auto [first, is_new] = names.try_emplace({status.st_dev, status.st_ino}, path);
         require(is_new, "text file " + path, "the same file as " + first->second, "each file once", "leave it out");
+        if (!is_parquet(path)) check_format(settings, path, {start.data(), source.read(start)});
     }
 }
 
@@ -41,8 +45,34 @@ bool is_jsonl(const TextCorpusSettings& settings, std::string_view path) {
     if (is_parquet(path)) return true;
     if (settings.format != TextFormat::automatic) return settings.format == TextFormat::jsonl;
     for (const std::string_view end : {".gz", ".zst"})
-        if (path.ends_with(end)) path.remove_suffix(end.size());
-    return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+        if (has_ending(path, end)) path.remove_suffix(end.size());
+    return has_ending(path, ".jsonl") || has_ending(path, ".ndjson") || has_ending(path, ".json");
+}
+
+void check_format(const TextCorpusSettings& settings, const std::string& path, std::string_view start) {
+    if (settings.format == TextFormat::text) return;
+    if (start.starts_with(kByteOrderMark)) start.remove_prefix(kByteOrderMark.size());
+    const auto blanks = [&](std::string_view kind) { return std::min(start.find_first_not_of(kind), start.size()); };
+    const auto take = [&](char c) {
+        start.remove_prefix(blanks(" \t\r\n"));
+        const bool there = start.starts_with(c);
+        start.remove_prefix(there);
+        return there;
+    };
+    const bool array = take('['), object = take('{');
+    const bool lines = !array && !start.substr(blanks(kBlanks)).starts_with('\n');
+    const bool key = take('"');
+    start.remove_prefix(std::min(start.find('"'), start.size()));
+    const bool refused = is_jsonl(settings, path) ? array || (object && !lines)
+                                                  : object && key && take('"') && take(':');
+    require(!refused, path == "-" ? "standard input" : "text file " + path,
+            array   ? "an array of JSON"
+            : lines ? "lines of JSON, by its start"
+                    : "a JSON object on several lines",
+            lines ? "text, as its name does not end with .jsonl" : "text, or lines of JSON: an object on each line",
+            lines ? "set --format jsonl if each line is a document, or --format text"
+                  : std::string("convert it: jq -c ") + (array ? "'.[]'" : ".") +
+                        " FILE >NAME.jsonl; or set --format text");
 }
 
 void check(const TextCorpusSettings& settings) {
@@ -63,7 +93,7 @@ void check(const TextCorpusSettings& settings) {
             "set for lines of JSON", "neither, as every line is a document", "leave it out, or set --format text");
     require(any_jsonl || settings.field == "text", "--field", in_quotes(settings.field) + " without lines of JSON",
             "a file NAME.jsonl or NAME.parquet, or --format jsonl");
-    check_files(settings.files);
+    check_files(settings);
 }
 
 std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {

@@ -10,12 +10,17 @@ inline constexpr std::size_t kReadBytes = 1 << 18;
 inline std::vector<char> room_for_text() { return std::vector<char>(kReadBytes + 1); }
 // A line of JSON that has only these is no document.
 inline constexpr std::string_view kBlanks = " \t\r";
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // Whether every line of the file is a document. A Parquet table is read as lines of JSON.
 bool is_jsonl(const TextCorpusSettings& settings, std::string_view path);
 
-// Throws Error for invalid settings, and for a file that is missing, empty or named twice: without it, the last file
-// would be reported only after all previous ones were read. Pipes are not read.
+// Throws Error for a text that starts as JSON if it is not read as such, and for JSON on several lines. `start`: the
+// start of the text, decompressed.
+void check_format(const TextCorpusSettings& settings, const std::string& path, std::string_view start);
+
+// Throws Error for invalid settings, and for a file that is missing, empty, named twice or of another format: without
+// it, the last file would be reported only after all previous ones were read. Pipes are not read.
 void check(const TextCorpusSettings& settings);
 
 // The size of each file, if their tails are held out: bytes of text, or lines of JSON. Otherwise empty.

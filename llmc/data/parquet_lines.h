@@ -7,9 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "llmc/base/file_name.h"
+
 namespace llmc {
 
-inline bool is_parquet(std::string_view path) { return path.ends_with(".parquet"); }
+inline bool is_parquet(std::string_view path) { return has_ending(path, ".parquet"); }
 
 class ParquetLines {
 public:

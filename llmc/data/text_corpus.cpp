@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBatchBytes = 1 << 18, kProbedBytes = 8192;
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // Shards of an earlier run would be read together with the new ones.
 void refuse_older_shards(const fs::path& folder, const std::string& name) {
@@ -162,6 +161,7 @@ private:
             if (got == 0) break;
             std::string_view text(room_.data(), got);
             if (std::exchange(first, false)) {
+                check_format(settings_, source.path(), text);
                 binary = text.substr(0, kProbedBytes).find('\0') != text.npos;
                 summary_.binary_files += binary;
                 if (text.starts_with(kByteOrderMark)) {

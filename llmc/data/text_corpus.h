@@ -38,7 +38,8 @@ struct TextCorpusSettings {
     std::int64_t tail_below = 0;
     std::int64_t shard_tokens = 100'000'000;
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);
-    TextFormat format = TextFormat::automatic;  // jsonl if the name, without .gz or .zst, ends with .jsonl or .ndjson
+    // automatic: jsonl if the name, without .gz or .zst and in either case, ends with .json, .jsonl or .ndjson
+    TextFormat format = TextFormat::automatic;
     std::string field = "text";  // of a line of JSON; column of a Parquet table
     int threads = 0;             // 0: one per hardware thread
     // Called frequently on the caller's thread, also when a signal interrupts a read. If it throws, the work ends and

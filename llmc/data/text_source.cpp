@@ -15,6 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
+#include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
 #include "llmc/data/parquet_lines.h"
 
@@ -143,9 +144,9 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
     const Packing found = start.starts_with("\x1f\x8b")           ? Packing::gzip
                           : start.starts_with("\x28\xb5\x2f\xfd") ? Packing::zstd
                                                                   : Packing::none;
-    const Packing named = path.ends_with(".gz")    ? Packing::gzip
-                          : path.ends_with(".zst") ? Packing::zstd
-                                                   : Packing::none;
+    const Packing named = has_ending(path, ".gz")    ? Packing::gzip
+                          : has_ending(path, ".zst") ? Packing::zstd
+                                                     : Packing::none;
     if (named != Packing::none && named != found && s.end > 0)
         fail(s.what, "not in " + std::string(named == Packing::gzip ? "gzip" : "zstd") + " format",
              "the format of its name", "rename it, or copy it again");

@@ -1,7 +1,7 @@
 // text_source.h - reads a text file sequentially and decompresses it
 //
-// Decompresses NAME.gz and NAME.zst, also with several members or frames; "-" is standard input, which is decompressed
-// if it starts like a gzip or zstd file. NAME.parquet is read as lines of JSON (parquet_lines.h).
+// Decompresses NAME.gz and NAME.zst (in either case), also with several members or frames; "-" is standard input, which
+// is decompressed if it starts like a gzip or zstd file. NAME.parquet is read as lines of JSON (parquet_lines.h).
 #pragma once
 #include <cstdint>
 #include <functional>

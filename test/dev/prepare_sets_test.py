@@ -125,7 +125,7 @@ class Parquet(Prepares):
     def test_tokenize_reads_a_column(self):
         import pyarrow
         import pyarrow.parquet
-        texts, file = [*documents(3000, 3), 'é\n"\\\x00😀', 'x' * 300000], self.folder / 'a.parquet'
+        texts, file = [*documents(3000, 3), 'é\n"\\\x00😀', 'x' * 300000], self.folder / 'a.Parquet'
         pyarrow.parquet.write_table(pyarrow.table({'body': texts, 'id': list(range(len(texts)))}), file)
         more = self.folder / 'b.jsonl'
         more.write_text('{"body": "more"}\n')
@@ -135,7 +135,7 @@ class Parquet(Prepares):
         pyarrow.parquet.write_table(pyarrow.table({'text': ['a'] * 40000 + [None]}), self.folder / 'null.parquet')
         whole = file.read_bytes()
         (self.folder / 'cut.parquet').write_bytes(whole[:-9])
-        for words, code, said in (((file,), 2, 'a.parquet" is a table with columns "body", "id"; expected a table with '
+        for words, code, said in (((file,), 2, 'a.Parquet" is a table with columns "body", "id"; expected a table with '
                                    'a column "text"'),
                                   ((self.folder / 'null.parquet',), 2, 'the text in row 40001 of '),
                                   ((self.folder / 'cut.parquet',), 1, 'cut.parquet" is not a complete Parquet table'),

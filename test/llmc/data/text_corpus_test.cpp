@@ -241,8 +241,40 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is not valid JSON");
     refused("{\"text\": \"a\"}\n{\"text\":\"a\"}" + std::string(1, '\0') + "{\"text\":\"lost\"}garbage\n", "text",
             "line 2 is not valid JSON");
-    refused("[1]\n", "text", "line 1 is not a JSON object");
+    refused("1\n", "text", "line 1 is not a JSON object");
     refused("\n\n", "text", "is empty; expected at least one line");
+}
+
+TEST_CASE("lines of JSON are known by their names in either case; other JSON is refused", "[tokenizer]") {
+    const ScratchFolder folder;
+    const std::string line = R"({"id": "a", "text": "b"})"
+                             "\n";
+    const auto tokens = [&](const std::string& name, const std::string& text, TextFormat format = {}) {
+        const std::string file = test::write_bytes(folder / name, text);
+        write_text_corpus({.files = {file}, .output_dir = folder / ("of-" + name), .hold_out = 0, .format = format});
+        return test::tokens_of(folder / ("of-" + name + "/text_train_*.bin")).size();
+    };
+    for (const char* const name : {"a.json", "a.JSON", "a.JSONL", "a.NdJson"}) CHECK(tokens(name, line) == 2);
+    CHECK(tokens("a.json.gz", gzipped(line)) == 2);
+    CHECK(tokens("a.Json.ZST", zstandard(line)) == 2);
+    CHECK(tokens("b.txt", line, TextFormat::jsonl) == 2);
+    CHECK(tokens("b.json", "[1]", TextFormat::text) == 4);
+    int number = 0;
+    for (const std::string prose : {"{a}", "[1] a", "{\n\"a\" b", "{\"", "[{", "\"a\": b"})
+        CHECK(tokens("prose" + std::to_string(++number), prose) == 1 + prose.size());
+    for (const auto& [name, text, words] : std::vector<std::array<std::string, 3>>{
+             {"c.txt", "\xef\xbb\xbf" + line,
+              "lines of JSON, by its start; expected text, as its name does not end with .jsonl; set "
+              "--format jsonl if each line is a document, or --format text"},
+             {"c.log.gz", gzipped("\n" + line), "lines of JSON, by its start"},
+             {"c.txt", "[\n{\"a\" :1}]", "an array of JSON"},
+             {"c.json", "[" + line + "]",
+              "an array of JSON; expected text, or lines of JSON: an object on each line; "
+              "convert it: jq -c '.[]' FILE >NAME.jsonl; or set --format text"},
+             {"c.txt", "{\r\n\"a\": 1}", "a JSON object on several lines"},
+             {"c.json.zst", zstandard("{\n\"a\": 1}"), "convert it: jq -c . FILE >NAME.jsonl"}})
+        CHECK_THROWS_WITH(tokens(name, text),
+                          Contains("text file " + (folder / name).string() + " is ") && Contains(words));
 }
 
 TEST_CASE("an escaped surrogate without its pair is replaced by U+FFFD and counted", "[tokenizer]") {
