@@ -122,8 +122,7 @@ Outcome Trainer::train() {
         return {.shared_error = std::current_exception()};
     }
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
-                                  .end_of_text = data.vocabulary().end_of_text,
-                                  .tokenizer = tokenizer_files(*plan.tokenizer, plan.setup.config.max_seq_len),
+                                  .end_of_text = plan.end_of_text, .tokenizer = plan.tokenizer_files,
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
                                   .first_step = plan.first_step, .run = plan.identity},
                                  *model, optimizer, context, *report);

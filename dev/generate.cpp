@@ -88,6 +88,12 @@ std::unique_ptr<Tokenizer> tokenizer_of(const llmc::SavedModel& checkpoint, cons
         if (vocabulary.end_of_text >= 0 ? vocabulary.end_of_text == known.end_of_text && vocabulary.size >= known.size
                                         : vocabulary.size == known.size)
             return llmc::load_tokenizer(folder, known);
+    if (vocabulary.end_of_text >= llmc::kGpt2Vocabulary.size && !llmc::read_tokenizer_files(folder).empty()) {
+        try {  // GPT-2's with added tokens
+            return llmc::load_tokenizer(folder, llmc::kGpt2Vocabulary);
+        } catch (const Error&) {  // another
+        }
+    }
     return llmc::load_tokenizer(folder, vocabulary);
 }
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "llmc/base/input_file.h"
 #include "llmc/base/json_text.h"
 #include "llmc/data/bpe_tokenizer.h"
 
@@ -61,6 +62,19 @@ TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int positions) {
     return {{"tokenizer.json", text_of(all) + '\n'},
             {"tokenizer_config.json", text_of(config, 2) + '\n'},
             {"generation_config.json", text_of(generation, 2) + '\n'}};
+}
+
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
+    TokenizerFiles files;
+    std::error_code none;
+    for (const char* const name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+          "merges.txt", "generation_config.json", "chat_template.jinja"})
+        if (std::filesystem::is_regular_file(folder / name, none))
+            files[name] = read_text((folder / name).string(), "a tokenizer's file");
+    const bool complete = files.contains("tokenizer.json") ||
+                          (files.contains("vocab.json") && files.contains("merges.txt"));
+    return complete ? files : TokenizerFiles{};
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, Vocabulary vocabulary) {

@@ -19,6 +19,9 @@ namespace llmc {
 using TokenizerFiles = std::map<std::string, std::string>;
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int positions);
 
+// The files of a model's own tokenizer in its folder, which may have added tokens; empty if they are not complete.
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
+
 // The tokenizer of a model's folder. For GPT-2's vocabulary it reads the first that exists of tokenizer.json,
 // merges.txt and vocab.bpe in the folder, and the file of find_gpt2_merges(); other vocabularies use
 // tokenizer_for(). Throws Error if such a file is damaged or has another table than GPT-2's.

@@ -71,6 +71,30 @@ TEST_CASE("a model with a larger vocabulary than its shards trains if requested"
     CHECK(config["eos_token_id"] == 256);
 }
 
+TEST_CASE("a model that adds tokens to GPT-2's keeps its tokenizer files and its end of text", "[run]") {
+    const TrainingFolder folder;
+    for (const char* const shard : {"train_0.bin", "val_0.bin"})
+        ShardBytes(std::vector<std::uint16_t>(3000, 995)).write(folder.path(shard));
+    const std::string first = folder.path("out/step_00000002");
+    two_steps(folder, {"-e", "custom:l=1,h=1,c=16,t=32,v=50258", "--allow-larger-vocabulary"});
+    auto config = llmc::parse_json(read_bytes(fs::path(first) / "config.json"));
+    config["eos_token_id"] = 50257;
+    write_bytes(fs::path(first) / "config.json", llmc::text_of(config));
+    fs::remove(fs::path(first) / "manifest.json");
+    const Texts again{"-x", "2", "-v", "0", "-o", folder.path("chat"), "-e", first, "--allow-larger-vocabulary"};
+    for (const auto& [name, contents] : llmc::tokenizer_files(*llmc::tokenizer_for(llmc::kByteVocabulary), 32))
+        fs::remove(fs::path(first) / name);
+    CHECK_THAT(folder.refuse(again), Contains("/tokenizer.json is missing; expected the tokenizer with the added token "
+                                              "50257, the eos_token_id of config.json"));
+    const std::map<std::string, std::string> own{{"tokenizer.json", "{\"added\": \"<|chat|>\"}"},
+                                                 {"added_tokens.json", "{\"<|chat|>\": 50257}"}};
+    for (const auto& [name, contents] : own) write_bytes(fs::path(first) / name, contents);
+    folder.train(again);
+    const fs::path saved = folder.path("chat/step_00000002");
+    for (const auto& [name, contents] : own) CHECK(read_bytes(saved / name) == contents);
+    CHECK(llmc::parse_json(read_bytes(saved / "config.json"))["eos_token_id"] == 50257);
+}
+
 TEST_CASE("an interrupted tokenizer leaves no files, also while it waits for input", "[run]") {
     const TrainingFolder folder;
     const int number = GENERATE(SIGINT, SIGTERM);

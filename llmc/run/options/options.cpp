@@ -212,7 +212,8 @@ std::vector<Option> option_table(Options& o) {
           "vocab.bpe, merges.txt or tokenizer.json; empty: from the folder of --init, else "
           "data/gpt2/vocab.bpe (written by scripts/get_gpt2_tokenizer.sh)");
     entry("allow-larger-vocabulary", o.allow_larger_vocabulary,
-          "allow a model whose vocabulary is larger than the shards'; the extra ids never occur");
+          "allow a model whose vocabulary is larger than the shards'; the extra ids never occur, and checkpoints "
+          "keep the tokenizer files and eos_token_id of a model that adds tokens to GPT-2's");
     group("Data parallelism");
     entry("z,zero-stage", o.zero_stage,
           "ZeRO stage: 0 shards nothing over ranks, 1 the optimizer state (Adam moments; with bf16 also master "

@@ -7,7 +7,6 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/value_text.h"
 #include "llmc/data/bpe_merges.h"
-#include "llmc/data/tokenizer_files.h"
 #include "llmc/run/log/step_log.h"
 #include "llmc/run/log/throughput.h"
 #include "llmc/run/start/onebit_start.h"
@@ -40,6 +39,26 @@ void choose_tokenizer(RunPlan& plan, const Options& o, Vocabulary vocabulary, co
     if (o.output_dir.empty() && o.sample_every == 0) plan.tokenizer_note.clear();
     if (!plan.tokenizer_note.empty())
         plan.tokenizer_note = "samples are ids, and checkpoints have no tokenizer: " + plan.tokenizer_note;
+}
+
+// Checkpoints of a model that has added tokens to GPT-2's keep its own tokenizer and end of text. Only rank 0 saves.
+void choose_tokenizer_files(RunPlan& plan, const Options& o, Vocabulary vocabulary, const StartingPoint& start,
+                            int rank) {
+    plan.end_of_text = vocabulary.end_of_text;
+    plan.tokenizer_files = tokenizer_files(*plan.tokenizer, start.config.max_seq_len);
+    if (rank != 0 || o.output_dir.empty() || o.eval_only) return;
+    if (!start.checkpoint || vocabulary != kGpt2Vocabulary || start.config.vocabulary <= vocabulary.size) return;
+    const std::filesystem::path folder = std::filesystem::is_directory(start.path) ? start.path
+                                                                                   : start.path.parent_path();
+    const int theirs = start.checkpoint->end_of_text();
+    TokenizerFiles files = read_tokenizer_files(folder);
+    require(!files.empty() || theirs < vocabulary.size, folder.string() + "/tokenizer.json", "missing",
+            "the tokenizer with the added token " + std::to_string(theirs) + ", the eos_token_id of config.json",
+            "copy the model's tokenizer files to its folder");
+    if (theirs >= 0) plan.end_of_text = theirs;
+    if (files.empty()) return;
+    plan.tokenizer_files = std::move(files);
+    if (o.sample_every == 0) plan.tokenizer_note.clear();  // it says that checkpoints have none
 }
 
 Schedule schedule_of(const Options& o, std::int64_t step_tokens, std::int64_t total_steps) {
@@ -140,6 +159,7 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
     const Vocabulary vocabulary = data.vocabulary();
     RunPlan plan{.table = ParameterTable(start.config)};
     choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);
+    choose_tokenizer_files(plan, o, vocabulary, start, rank);
     plan.setup = {.config = start.config, .dtype = o.dtype,
                   .shape = {int(o.micro_batch), int(o.seq_len)},
                   .recompute = o.recompute, .training = !o.eval_only,

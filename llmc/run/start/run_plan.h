@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "llmc/data/tokenizer_files.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/checkpoint/resume.h"
 #include "llmc/run/control/run_control.h"
@@ -19,6 +20,8 @@ namespace llmc {
 struct RunPlan {
     std::shared_ptr<const Tokenizer> tokenizer{};  // of the data; only rank 0 always loads its table
     std::string tokenizer_note{};                  // why it has no table; empty: it has one, or no task needs it
+    TokenizerFiles tokenizer_files{};              // for checkpoints, with end_of_text, also of config.json; -1: none
+    int end_of_text = -1;
     ParameterTable table;
     ModelSetup setup{};
     std::int64_t step_tokens = 0, total_steps = 0;  // positions of one step over all ranks; steps, 0: unknown
