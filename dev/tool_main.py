@@ -1,6 +1,7 @@
 # tool_main.py - options, help, errors and exit codes of the Python programs, the same as tool_main.h for those in C++
 import argparse
 import difflib
+import glob
 import importlib
 import os
 import signal
@@ -70,6 +71,14 @@ def did_you_mean(text, known):
     """"did you mean NAME?" if a known name is similar, else ""."""
     near = difflib.get_close_matches(text, known, 1)
     return f'did you mean {near[0]}?' if near else ''
+
+
+def files_of_pattern(pattern):
+    """The matching files in byte order; the part of the pattern that exists is taken literally, as in train_gpt2."""
+    literal = len(pattern)
+    while literal > 0 and not os.path.exists(pattern[:literal]): literal = pattern.rfind('/', 0, literal)
+    literal = max(literal, 0)
+    return sorted(glob.glob(glob.escape(pattern[:literal]) + pattern[literal:]), key=os.fsencode)
 
 
 def one_of(flag, text, names):

@@ -9,7 +9,6 @@ Each run is compared with PyTorch's, and each further one in bf16 with the progr
 otherwise each run that differs has a line FAIL: with the step, both values and the tolerance. Exit codes: 0 PASS, 1
 FAIL, 2 invalid command line, 77 there is no text."""
 import argparse
-import glob
 import hashlib
 import json
 import math
@@ -21,7 +20,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from step_numbers import LIMITS, Numbers, difference  # noqa: E402
-from tool_main import OnceParser  # noqa: E402
+from tool_main import OnceParser, files_of_pattern  # noqa: E402
 
 # Tolerances are FACTOR times the largest difference from PyTorch that was measured with a right build: DIFFERS, at the
 # default sizes, or what --record measured at others. Each is the |difference| of a step's loss, in nats, and the
@@ -221,7 +220,7 @@ def expected(args, dtype):
 
 def fingerprint(args):
     digest = hashlib.sha256()
-    for path in sorted(glob.glob(args.train_data), key=os.fsencode):
+    for path in files_of_pattern(args.train_data):
         with open(path, "rb") as file:
             digest.update(file.read())
     return digest.hexdigest()

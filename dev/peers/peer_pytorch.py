@@ -10,7 +10,6 @@ from the same weights.
 """
 import argparse
 import contextlib
-import glob
 import json
 import math
 import os
@@ -20,7 +19,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from tool_main import OnceParser  # noqa: E402
+from tool_main import OnceParser, files_of_pattern  # noqa: E402
 
 try:
     import numpy as np
@@ -158,7 +157,7 @@ class Shards:
 
     def __init__(self, pattern):
         self.tokens, self.vocabulary = [], 50257
-        for path in sorted(glob.glob(pattern), key=os.fsencode):
+        for path in files_of_pattern(pattern):
             header = np.fromfile(path, dtype="<i4", count=256)
             if len(header) < 256 or header[0] != 20240520 or header[1] != 1:
                 stop(f"{path}: the header is {header[:2].tolist()}; expected [20240520, 1]; name token shards only")

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "kernels/base/error.h"
 
@@ -17,12 +18,23 @@ struct GlobResult {
     ~GlobResult() { ::globfree(&found); }
 };
 
+// The names of files and folders may contain brackets: of a pattern, the part that exists is taken literally.
 std::vector<std::string> matches(const std::string& pattern) {
     std::error_code ignored;
-    if (std::filesystem::exists(pattern, ignored)) return {pattern};  // a file name may contain brackets
-
+    std::size_t literal = pattern.size();
+    while (literal > 0 && literal != pattern.npos && !std::filesystem::exists(pattern.substr(0, literal), ignored))
+        literal = pattern.rfind('/', literal - 1);
+    if (literal == pattern.npos) literal = 0;
+    if (literal == pattern.size()) return {pattern};
+    require(pattern.find("**", literal) == pattern.npos, "the pattern of shards", in_quotes(pattern),
+            "one without \"**\", which matches no more than \"*\"", "give every level of folders: 'DIR/*/*.bin'");
+    std::string escaped;
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+        if (i < literal && std::string_view("*?[]{}\\~").find(pattern[i]) != std::string_view::npos) escaped += '\\';
+        escaped += pattern[i];
+    }
     GlobResult result;
-    const int status = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, nullptr, &result.found);
+    const int status = ::glob(escaped.c_str(), GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, nullptr, &result.found);
     if (status == GLOB_NOSPACE)
         fail("memory for the files that match \"" + pattern + "\"", "exhausted", "room for their names", {},
              Blame::runtime);

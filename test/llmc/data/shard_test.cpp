@@ -151,6 +151,25 @@ TEST_CASE("shards are sorted by the bytes of their names in any locale, each onc
     CHECK(ShardSet(folder / "odd[1].bin").size() == 1);
 }
 
+TEST_CASE("the folders of a pattern that exist are taken literally; ** is refused", "[shard]") {
+    const ScratchFolder folder;
+    for (const char* const odd : {"x[1]", "{a,b}", "b\\1", "q?", "*", "~", "x[1]/{a,b}"}) {
+        for (const std::string name : {odd, "x1", "a", "b1", "qq", "other"}) {
+            std::filesystem::create_directories(folder / name);
+            ShardBytes(counting(3)).write(folder / name / "t_0.bin");
+        }
+        CAPTURE(odd);
+        for (const char* const end : {"t_*.bin", "t_[0-9].bin", "{s,t}_0.bin"}) {
+            const ShardSet found((folder / odd / end).string());
+            REQUIRE(found.size() == 1);
+            CHECK(found.shards()[0].path() == folder / odd / "t_0.bin");
+        }
+    }
+    CHECK(ShardSet(folder / "x[0-9]/t_?.bin").size() == 1);
+    CHECK(ShardSet(folder / "{a,b1}/*.bin").size() == 2);
+    CHECK_THROWS_WITH(ShardSet(folder / "**/t_0.bin"), Contains("/**/t_0.bin\"; expected one without \"**\""));
+}
+
 TEST_CASE("a shard that a process with the same id is writing is not overwritten", "[shard]") {
     const ScratchFolder folder;
     const std::string path = folder / "s.bin";
