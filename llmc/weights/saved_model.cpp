@@ -35,6 +35,7 @@ public:
 namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
+constexpr std::string_view kPrefixes[] = {kPrefix, "_orig_mod.", "module."};  // of torch.compile and PyTorch's DDP
 constexpr std::string_view kHead = "lm_head.weight";
 // Rows of a file that are transposed at a time: with 64, both the written columns and the read rows stay in the cache.
 constexpr std::int64_t kTransposedRows = 64;
@@ -79,23 +80,46 @@ bool have_same_bytes(const StoredTensor& a, const StoredTensor& b) {
     return true;
 }
 
+void require_all(const std::string& path, const std::map<std::string_view, StoredTensor>& found,
+                 const ParameterTable& table) {
+    std::vector<const ParameterSpec*> missing;
+    for (const ParameterSpec& spec : table.tensors())
+        if (!found.contains(spec.name)) missing.push_back(&spec);
+    if (missing.empty()) return;
+    std::string others, hint = "use the config.json that belongs to this file";
+    if (std::ranges::all_of(missing, [](const auto* spec) { return spec->name.ends_with(".bias"); }))
+        hint = "add the biases as zeros, which computes the same, if the model has none";
+    for (const auto& [name, tensor] : found)
+        if (const auto end = '.' + missing.front()->name; name.ends_with(end))
+            hint = "rename the tensors: they have the prefix " +
+                   in_quotes(name.substr(0, name.size() - end.size() + 1));
+    for (std::size_t i = 1; i < std::min<std::size_t>(missing.size(), 4); ++i)
+        others += (i > 1 ? ", " : ": ") + missing[i]->name;
+    if (missing.size() > 1) others = ", like " + std::to_string(missing.size() - 1) + " others" + others;
+    if (missing.size() > 4) others += ", ...";
+    fail(path + ": tensor " + in_quotes(missing.front()->name), "missing" + others,
+         describe_shape(shape_in_files(*missing.front())), hint);
+}
+
 // The tensors of the table, in its order. Any other tensor in the files must be a known redundant one.
 std::vector<StoredTensor> match(const SafetensorsSet& files, const ParameterTable& table) {
     std::map<std::string_view, StoredTensor> found;  // names without prefix
     for (const StoredTensor& tensor : files.tensors()) {
         std::string_view name = tensor.info->name;
-        if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+        const auto is_prefix = [&](std::string_view prefix) { return name.starts_with(prefix); };
+        for (const std::string_view* found;
+             (found = std::ranges::find_if(kPrefixes, is_prefix)) != std::end(kPrefixes);)
+            name.remove_prefix(found->size());
         if (is_old_buffer(name)) continue;
         const auto [place, is_new] = found.emplace(name, tensor);
         require(is_new, tensor.file->path() + ": tensor " + in_quotes(name),
-                "present with and without \"transformer.\"", "one of the two", "save the model again");
+                "present with and without a prefix such as \"transformer.\"", "one of the two", "save the model again");
     }
+    require_all(files.path(), found, table);
 
     std::vector<StoredTensor> matched;
     for (const ParameterSpec& spec : table.tensors()) {
         const auto place = found.find(spec.name);
-        require(place != found.end(), files.path() + ": tensor " + in_quotes(spec.name), "missing",
-                describe_shape(shape_in_files(spec)), "use the config.json that belongs to this file");
         const auto& [file, info] = place->second;
         const std::string where = file->path() + ": tensor " + in_quotes(spec.name);
         check_shape(where, *info, spec);

@@ -7,8 +7,8 @@
 //                                          without padding rows; the tied head is not written
 //
 // Files of transformers and OpenAI's published checkpoints can be read too: F16 and BF16, names with or without
-// "transformer.", the head if it equals the token table, buffers of old versions, and several files with an index
-// (safetensors_set.h). llm.c's models can be read as well (llmc_file.h).
+// "transformer." and the prefixes of torch.compile and DDP, the head if it equals the token table, buffers of old
+// versions, and several files with an index (safetensors_set.h). llm.c's models can be read as well (llmc_file.h).
 #pragma once
 #include <cstdint>
 #include <filesystem>

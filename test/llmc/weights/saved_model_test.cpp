@@ -182,6 +182,12 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
             for (Entry& entry : entries) entry.info.name.erase(0, std::strlen("transformer."));
         });
     }
+    SECTION("prefixes of torch.compile and DDP") {
+        const std::string prefix = GENERATE("_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.");
+        rewrite(saved.tensors(), [&](auto& entries) {
+            for (Entry& entry : entries) entry.info.name = prefix + entry.info.name;
+        });
+    }
     SECTION("buffers of old versions, and the head that equals the token table") {
         rewrite(saved.tensors(), [](auto& entries) {
             entries.push_back({{"transformer.h.0.attn.bias", "BOOL", {1, 1, 2, 2}}, "abcd"});
@@ -212,6 +218,14 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
 TEST_CASE("errors name a tensor that is missing, unknown, of the wrong shape or not finite", "[checkpoint]") {
     const auto missing = [](std::vector<Entry>& e) { e.erase(e.begin() + 5); };
     CHECK_THAT(file_fault(missing), Contains("\"h.0.attn.c_attn.bias\" is missing") && Contains("[216]"));
+    CHECK_THAT(
+        file_fault([](auto& e) { std::erase_if(e, [](const Entry& x) { return x.info.name.ends_with("bias"); }); }),
+        Contains("\"h.0.ln_1.bias\" is missing, like 12 others: h.0.attn.c_attn.bias, h.0.attn.c_proj.bias, "
+                 "h.0.ln_2.bias, ...; expected [72]; add the biases as zeros"));
+    CHECK_THAT(file_fault([](auto& e) {
+                   for (Entry& x : e) x.info.name = "model." + x.info.name;
+               }),
+               Contains("rename the tensors: they have the prefix \"model.transformer.\""));
     CHECK_THAT(file_fault([](auto& e) { e.push_back({{"transformer.h.2.ln_1.bias", "F32", {1}}, "abcd"}); }),
                Contains("\"transformer.h.2.ln_1.bias\" is unknown") && Contains("2 layers"));
     CHECK_THAT(file_fault([](auto& e) { e.push_back({{"transformer.h.x.attn.bias", "F32", {1}}, "abcd"}); }),
