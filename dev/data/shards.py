@@ -146,6 +146,7 @@ class DataFolder:
         self.record = folder / 'prepare.json'
 
     def __enter__(self):
+        self.created = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = os.open(self.folder, os.O_RDONLY)
         try:
@@ -161,7 +162,7 @@ class DataFolder:
 
     def __exit__(self, *_):
         shutil.rmtree(self.partial, ignore_errors=True)
-        for path in (self.downloads, self.folder):
+        for path in (self.downloads, self.folder, *self.created):
             with contextlib.suppress(OSError): path.rmdir()  # only if empty
         os.close(self.lock)
 
