@@ -2,7 +2,7 @@
 # build.sh - for gpu_check.sh: uses the programs in build/cuda, or in the archive that pack.sh made on another machine,
 # if they were built from these sources and start here. With BUILD=1 it builds them otherwise. Sourced, not run
 #
-# Variables of the script that sources it: those of steps.sh; `nvcc`, `toolkit`, `packages` and `no_nvcc`; `rehearse`:
+# Variables of the script that sources it: those of steps.sh; `nvcc`, `toolkit`, `packages` and `no_nvcc`; `lacks`; `rehearse`:
 # use the CPU build.
 programs_start() { build/cuda/train_gpt2 --version && build/cuda/tests --help; } >/dev/null 2>&1
 
@@ -59,6 +59,7 @@ build() {
         fi
     fi
     if $rehearse; then
-        step build_cpu "" make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" build/cpu/train_gpt2 tools tests
+        step build_cpu "$(lacks "$(command -v make)" make)" make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" \
+            build/cpu/train_gpt2 tools tests
     fi
 }
