@@ -2,8 +2,8 @@
 # build.sh - for gpu_check.sh: uses the programs in build/cuda, or in the archive that pack.sh made on another machine,
 # if they were built from these sources and start here. With BUILD=1 it builds them otherwise. Sourced, not run
 #
-# Variables of the script that sources it: those of steps.sh; `nvcc`, `toolkit`, `packages` and `no_nvcc`; `lacks`; `rehearse`:
-# use the CPU build.
+# Variables of the script that sources it: those of steps.sh; `nvcc`, `toolkit`, `packages` and `no_nvcc`; `rehearse`:
+# use the CPU build; and its function `lacks`.
 programs_start() { build/cuda/train_gpt2 --version && build/cuda/tests --help; } >/dev/null 2>&1
 
 # Programs built on another machine do not have this machine's paths of CUDA's libraries.
