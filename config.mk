@@ -3,8 +3,9 @@
 # Variables set with ?= can be set on make's command line or in the environment.
 
 comma     := ,
-# Headers that scripts/bundle_deps.sh gathered for machines without network or packages.
-BUNDLED   := $(wildcard build/deps/include)
+# Headers that scripts/bundle_deps.sh gathered for machines without network or packages, and cuDNN's frontend, which
+# install_deps.sh downloads. Searched also before it exists: other flags would compile everything again.
+BUNDLED   := build/deps/include
 
 # ---- nvcc: on PATH, in $CUDA_HOME, or in the toolkit's default folder
 
