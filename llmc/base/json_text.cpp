@@ -22,6 +22,24 @@ int escaped_unit(std::string_view text) {
     return error == std::errc{} && end == text.data() + 6 ? unit : -1;
 }
 
+// JSON allows numbers of any size; nlohmann's parser refuses those beyond double.
+std::string clamp_numbers(std::string_view text) {
+    std::string result;
+    for (bool quoted = false; !text.empty();) {
+        std::size_t length = std::min<std::size_t>(quoted && text.front() == '\\' ? 2 : 1, text.size());
+        quoted ^= text.front() == '"';
+        bool huge = false;
+        if (double value; !quoted && text.front() >= '0' && text.front() <= '9') {
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            length = std::size_t(end - text.data());
+            huge = error == std::errc::result_out_of_range;
+        }
+        result += huge ? "1e308" : text.substr(0, length);
+        text.remove_prefix(length);
+    }
+    return result;
+}
+
 }  // namespace
 
 std::string text_of(const nlohmann::json& value, int indent) { return value.dump(indent, ' ', false, kReplaced); }
@@ -57,10 +75,12 @@ nlohmann::json parse_json(std::string_view text) {
     // nlohmann's parser takes a NUL for the end of the text.
     if (text.find('\0') != text.npos) return nlohmann::json(nlohmann::json::value_t::discarded);
     bool too_deep = false;
-    auto value = nlohmann::json::parse(text, [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    const auto watch = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
         too_deep = too_deep || depth > kMostJsonLevels;
         return !too_deep;
-    }, false);
+    };
+    auto value = nlohmann::json::parse(text, watch, false);
+    if (value.is_discarded() && !too_deep) value = nlohmann::json::parse(clamp_numbers(text), watch, false);
     return too_deep ? nlohmann::json(nlohmann::json::value_t::discarded) : value;
 }
 

@@ -21,7 +21,7 @@ inline constexpr int kMostJsonLevels = 100;
 // them, but they are not valid JSON. Adds their number to `replaced`.
 std::string replace_lone_surrogates(std::string_view text, std::int64_t& replaced);
 
-// For invalid or too deeply nested JSON the result is_discarded().
+// For invalid or too deeply nested JSON the result is_discarded(). A number beyond the range of double becomes +-1e308.
 nlohmann::json parse_json(std::string_view text);
 
 enum class Comments { refused, allowed };  // from // to the end of a line

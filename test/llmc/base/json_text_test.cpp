@@ -38,4 +38,8 @@ TEST_CASE("invalid JSON is discarded", "[json]") {
     CHECK(parse_json(nested(300'000)).is_discarded());
     CHECK(!parse_json(" {} ").is_discarded());
     CHECK(parse_json("null").is_null());
+    const std::string digits(400, '9');
+    CHECK(parse_json("[-1e400, " + digits + ", 3, \"\\\"1e400\", 1.5E+999]") ==
+          nlohmann::json{-1e308, 1e308, 3, "\"1e400", 1e308});
+    CHECK(parse_json("[1e400").is_discarded());
 }
