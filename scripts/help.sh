@@ -5,6 +5,7 @@
 #   whole_numbers "$@"        refuses arguments that are not positive integers
 #   each_once "$@"            refuses flags that are given twice before "--", other than ${several:-}
 # shellcheck shell=bash
+export LC_ALL=C.UTF-8  # elsewhere numbers may have a comma, and tools answer in other languages
 case ${1:-} in
     -h | --help)
         sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"

@@ -49,11 +49,20 @@ grep -q "^error: the program bible, .* is missing, .* scripts/quickstart.sh my.t
 mapfile -t commands < <(awk '/^## / { if (inside) exit; inside = /^## Start$/ }
     inside && /^    / { print; any = 1 } any && /^$/ { exit }' README.md | grep -v 'scripts/test\.sh ')
 [ ${#commands[@]} = 4 ] || wrong "README's section Start has these commands: ${commands[*]}"
+own="PATH=$scratch/some"  # and a language whose numbers have a comma
+if localedef -i de_DE -f UTF-8 "$scratch/de_DE.UTF-8" 2>/dev/null; then
+    ln -s /usr/lib/locale/C.* "$scratch"
+    own+=" LOCPATH=$scratch LC_ALL=de_DE.UTF-8"
+else
+    echo "skipped: a quickstart in German: no localedef, or no source of de_DE"
+fi
 ended=()
 for command in "${commands[@]}"; do
-    path=$PATH
-    [[ $command != *my.txt* ]] || path=$scratch/some
-    PATH=$path run "$command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
+    environment=
+    [[ $command != *my.txt* ]] || environment=$own
+    run "$environment $command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
+    [ -z "$environment" ] || grep -qE '^validation loss: [1-9]\.[0-9]{4} nats' "$scratch/out" ||
+        wrong "own text: $(grep '^validation loss' "$scratch/out")"
     mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
 done
 [ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"

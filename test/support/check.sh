@@ -1,6 +1,7 @@
 # check.sh - what the shell tests share; to source
 #
 # fail counts on; wrong ends the test. A test that uses fail ends with `exit $failed`.
+export LC_ALL=C.UTF-8
 failed=0
 fail() {
     echo "$1"
