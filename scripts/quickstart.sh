@@ -2,8 +2,8 @@
 # quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, on any machine
 #
 # Without arguments the text is the King James Bible (Debian's package bible-kjv), one document per chapter; otherwise
-# the given files, one document per paragraph or line of JSON. Every 20th document is held out for validation; of fewer
-# than 200 the last tenth of every file. Results: the data in data/bible, or data/NAME of the first file NAME.txt; and
+# the given files, one document per paragraph or line of JSON. Every 20th document is held out for validation, or, if
+# there are fewer than 200, the last tenth of every file. Results: the data in data/bible, or data/NAME of NAME.txt; and
 # runs/quickstart*/ with log.jsonl, plot.png (if matplotlib is installed) and the model.
 #
 #   QUICKSTART_MINUTES=3     duration of the run, including validations; samples and the checkpoint take little more

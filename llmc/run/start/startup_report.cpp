@@ -126,7 +126,8 @@ StartupItem training_item(const RunPlan& plan) {
         lines += "Muon: orthogonalizing adds " + text_of_number(std::round(1000 * share) / 10) +
                  " % to the blocks' matrix products of a step\n";
     if (plan.measures_noise())
-        lines += "noise: sequences at which noise equals signal; ~ few steps, > lower bound\n";
+        lines += "noise: the batch, in sequences, at which noise and signal of the gradient have the same power; "
+                 "~: of the first steps, >: at least\n";
     Json fields = {{"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
