@@ -13,7 +13,7 @@ from pathlib import Path
 from time import sleep, time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run_log import is_count, number, open_runs  # noqa: E402
+from run_log import as_text, is_count, number, open_runs  # noqa: E402
 from tool_main import Parser, ToolError, fail, in_quotes, library, one_of, tool_main, why_not  # noqa: E402
 
 SAYS = """Exports runs from their logs to CSV or Parquet tables, TensorBoard event files or wandb. Every number of a log
@@ -221,7 +221,7 @@ class Upload:
         facts = {key: value for key, value in run.start.items() if key not in ('event', 'options', 'choices')}
         self.steps, self.last = 0, -1
         self.of_wandb = wandb.init(mode=None if options.follow else 'offline', dir=str(folder), project=options.project,
-                                   name=run.name, reinit='create_new',
+                                   name=as_text(run.name), reinit='create_new',
                                    config={**run.start.get('options', {}), **facts}, settings=settings)
         self.path = Path(self.of_wandb.dir).parent
 

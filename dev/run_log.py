@@ -204,6 +204,11 @@ def shortest_names(logs):
     return names
 
 
+def as_text(name):
+    """The name of a folder for what takes only UTF-8: other bytes are replaced."""
+    return os.fsencode(name).decode('utf-8', 'replace')
+
+
 def amount(value, digits=3):
     """"22.2k", "1.5M", "10B": a number with a suffix if it is 1000 or more."""
     for size, suffix in ((1e12, 'T'), (1e9, 'B'), (1e6, 'M'), (1e3, 'k')):

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
-from run_log import amount, number
+from run_log import amount, as_text, number
 from tool_main import fail, in_quotes
 
 AXES = ('steps', 'tokens', 'hours')
@@ -131,7 +131,7 @@ class Plot:
             words.append(f'validation {ys[-1]:.4f}, best {ys[best]:.4f} at {amount(xs[best])} {self.unit}')
         if not words: fail(in_quotes(run.log), 'a log without a loss', 'the log of a run with at least one step')
         self.summaries.append(f'{run.name}: ' + ', '.join([f'{len(run.of("step"))} steps', *words]))
-        label = ' ' * run.name.startswith('_') + f'{run.name}: ' + ', '.join(words)  # "_" would hide it
+        label = ' ' * run.name.startswith('_') + f'{as_text(run.name)}: ' + ', '.join(words)  # "_" would hide it
         self.labels[label] = Line2D([], [], linewidth=3, **style)
         for x in (clock[steps] for steps in run.resumes if steps in clock):
             for panel in self.panels.values():

@@ -162,6 +162,8 @@ def tool_main(parser, run, arguments=None):
     """Calls run(options) and returns the exit code. Prints errors to stderr after the tool's name."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of a pipe may exit early, like head
     if sys.stdout is None: sys.stdout = open(os.devnull, 'w', encoding='utf-8')  # the parent process closed it
+    for stream in (sys.stdout, sys.stderr):  # names that are not UTF-8 are printed as they are
+        if hasattr(stream, 'reconfigure'): stream.reconfigure(errors='surrogateescape')
     try:
         options = parser.read(sys.argv[1:] if arguments is None else arguments)
         if options is not None: run(options)

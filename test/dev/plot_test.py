@@ -158,6 +158,8 @@ class Files(WithPlots):
     def test_pictures(self):
         run = self.log("it's `a` \"b\" $c\\d\n%e", start(), val(0, 9.0), noisy(0, 'ok', 100.0, 0.2, 50.0),
                        step(1, None, mfu=0.4), resume(1), step(1, 7.0), val(2, 6.0))
+        bytes_name = self.log('r\udcff', start(), step(0, 5.0))  # a folder whose name is not UTF-8
+        self.assertEqual(self.run_tool(plot, bytes_name)[0], 0)
         one = self.log('one', step(0, 5.0))
         with (one / 'log.jsonl').open('a') as log: log.write(lines(step(1, 6.0))[:30])  # not yet complete
         code, out, err = self.run_tool(plot, run, one)
