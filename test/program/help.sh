@@ -56,9 +56,10 @@ for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     answers "dev/$tool" python3 "$root/dev/$tool" --help
     refuses python3 "$root/dev/$tool" --word
 done
-for twice in "sweep.sh -o a -o b" "gpu_check.sh 1 --list --list" "../scripts/test_distribution.sh --mirror a --mirror b" \
-    "sweep.sh -o a --vary --lr\ 1 --vary --lr\ 2 -- true -x"; do
-    eval "refuses bash $root/dev/$twice"
+for twice in "dev/sweep.sh -o a -o b" "dev/gpu_check.sh 1 --list --list" \
+    "scripts/test_distribution.sh --mirror a --mirror b" \
+    "dev/sweep.sh -o a --vary --lr\ 1 --vary --lr\ 2 -- true -x"; do
+    eval "refuses bash $root/$twice"
 done
 answers train_gpt2 "$root/$build/train_gpt2" --help
 for request in help version print-config; do fills "--$request" "$root/$build/train_gpt2" --$request; done

@@ -62,8 +62,9 @@ inline std::string program(const std::string& name) {
     return (fs::read_symlink("/proc/self/exe").parent_path() / name).string();
 }
 
-// Of the flags of train_gpt2 that are given twice, the last: so a test replaces those that it has from elsewhere.
-inline Texts last_of_each_flag(const Texts& words) {
+// Flags of train_gpt2, without those that a later one replaces, so that a test can replace flags that it has from
+// elsewhere.
+inline Texts last_of_each(const Texts& words) {
     llmc::Options options;
     std::map<std::string, std::string> known;
     for (const llmc::Option& option : llmc::option_table(options)) {
@@ -71,18 +72,16 @@ inline Texts last_of_each_flag(const Texts& words) {
         known[name] = name;
         if (flag[1] == ',') known[std::string("-") + flag[0]] = name;
     }
-    const auto has_name = [](const std::string& word) { return fs::path(word).filename() == "train_gpt2"; };
-    const auto first = std::ranges::find_if(words, has_name);
-    Texts kept(words.begin(), first), flags;
+    Texts flags{""};  // words before the first flag
     std::map<std::string, Texts> with_values;
-    for (auto word = first; word != words.end(); ++word) {
-        const auto flag = known.find(word->substr(0, word->find('=')));
-        if (word == first || flag != known.end()) {
-            flags.push_back(word == first ? "" : flag->second);
-            with_values[flags.back()].clear();
+    for (const std::string& word : words) {
+        if (const auto flag = known.find(word.substr(0, word.find('='))); flag != known.end()) {
+            flags.push_back(flag->second);
+            with_values[flag->second].clear();
         }
-        with_values[flags.back()].push_back(*word);
+        with_values[flags.back()].push_back(word);
     }
+    Texts kept;
     for (const std::string& flag : flags) kept = kept + std::exchange(with_values[flag], {});
     return kept;
 }
@@ -91,7 +90,6 @@ inline Texts last_of_each_flag(const Texts& words) {
 class Process {
 public:
     Process(std::vector<std::string> arguments, const fs::path& output) : output_(output) {
-        arguments = last_of_each_flag(arguments);
         std::vector<char*> argv;
         for (std::string& argument : arguments) argv.push_back(argument.data());
         argv.push_back(nullptr);
@@ -174,20 +172,21 @@ public:
     Texts flags(const Texts& more = {}) const {
         // Tests start up to four ranks, which share GPUs if the machine has fewer.
         const bool shares = device::count() > 0 && device::count() < 4;
-        return Texts{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32", "-b", "4",
-                     "-t", "16", "--lr", "1e-2", "--threads", "1"} + (shares ? Texts{"--comm", "mpi"} : Texts()) + more;
+        return last_of_each(Texts{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32",
+                                  "-b", "4", "-t", "16", "--lr", "1e-2", "--threads", "1"} +
+                            (shares ? Texts{"--comm", "mpi"} : Texts()) + more);
     }
     Process start(const Texts& arguments, const std::string& name = "train_gpt2") const {
-        return Process(Texts{program(name)} + arguments, path("output.txt"));
+        return Process(of(name, arguments), path("output.txt"));
     }
     // Any command.
     Result command(const Texts& words) const { return Process(words, path("output.txt")).result(); }
     Result run(const Texts& arguments, const std::string& name = "train_gpt2") const {
-        return command(Texts{program(name)} + arguments);
+        return command(of(name, arguments));
     }
     // Under mpirun, whose exit code it is.
     Result run_ranks(int ranks, const Texts& arguments) const {
-        return command(launcher(ranks) + Texts{program("train_gpt2")} + arguments);
+        return command(launcher(ranks) + of("train_gpt2", arguments));
     }
     Result run_on(int ranks, const Texts& arguments) const {
         return ranks > 1 ? run_ranks(ranks, arguments) : run(arguments);
@@ -223,6 +222,10 @@ public:
     std::vector<double> losses(const std::string& out) const { return numbers(log(out, "step"), "loss"); }
 
 private:
+    static Texts of(const std::string& name, const Texts& arguments) {
+        return Texts{program(name)} + (name == "train_gpt2" ? last_of_each(arguments) : arguments);
+    }
+
     ScratchFolder folder_;
 };
 

@@ -47,8 +47,8 @@ std::vector<Option> option_table(Options& options);
 std::string long_name(std::string_view flag);
 // As they are parsed, at least one; a switch as "on" or "off".
 std::vector<std::string> values_of(const Option& option);
-// Sets the field. Throws Error that starts with `name` if a value is outside its limits, or there are several for a flag
-// that takes one. Empty ones of a list are left out.
+// Sets the field. Throws Error that starts with `name` if a value is outside its limits, or there are several for a
+// flag that takes one. Empty ones of a list are left out.
 void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values);
 
 }  // namespace llmc

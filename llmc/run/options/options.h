@@ -154,8 +154,8 @@ CommandLine continued(const CommandLine& now, const nlohmann::json& before, cons
 std::string help_text();
 // Quoted for a shell if needed, on one line.
 std::string for_shell(const std::string& text);
-// "--lr=0.0003", quoted for a shell if needed, one for each value, in the order of --help: the options that differ from their defaults, or,
-// without `changed`, all others.
+// "--lr=0.0003", quoted for a shell if needed, one for each value, in the order of --help: the options that differ from
+// their defaults, or, without `changed`, all others.
 std::vector<std::string> flags_of(const Options& options, bool changed);
 // The value of --onebit-freeze-step: updates, or 0 for auto. Throws Error for anything else.
 std::int64_t freeze_after(const Options& options);

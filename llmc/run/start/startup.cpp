@@ -79,11 +79,11 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
-    for (const auto& [shards, patterns] : {std::pair(data.train.get(), options.train_data),
-                                           {data.val.get(), options.val_data}})
+    for (const auto& [shards, patterns] :
+         {std::pair(data.train.get(), options.train_data), {data.val.get(), options.val_data}})
         if (!shards && !patterns.empty())
-            notes.push_back("no shard matches " + in_quotes(ShardSet::unmatched(patterns)) + ": the plan is for a vocabulary of " +
-                            std::to_string(plan.setup.config.vocabulary));
+            notes.push_back("no shard matches " + in_quotes(ShardSet::unmatched(patterns)) +
+                            ": the plan is for a vocabulary of " + std::to_string(plan.setup.config.vocabulary));
     if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
