@@ -4,9 +4,11 @@ import difflib
 import glob
 import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 PACKAGES = Path(__file__).resolve().parents[1] / 'build/python'
@@ -89,8 +91,13 @@ def one_of(flag, text, names):
 
 
 def whole_number(flag, text, least):
-    """The number; throws ToolError if it is less than `least`."""
-    if text.isascii() and text.isdigit() and least <= int(text[:11]) < 2 ** 31: return int(text)
+    """The number, "100000000", "1e8" or "100M"; throws ToolError if it is less than `least`."""
+    form = re.fullmatch(r'([0-9.]{1,12}(?:e[0-9]{1,2})?)([kmbg]?)', text, re.IGNORECASE)
+    try:
+        number = Fraction(form[1]) * 1000 ** ' kmb'.index(form[2].lower().replace('g', 'b') or ' ')
+        if number.denominator == 1 and least <= number < 2 ** 31: return int(number)
+    except (TypeError, ValueError):  # no number
+        pass
     return fail(flag, in_quotes(text), f'a whole number from {least} to {2 ** 31 - 1}')
 
 

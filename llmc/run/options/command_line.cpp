@@ -56,7 +56,8 @@ constexpr const char* kExamples =
     "      -o runs/small                                              trains a small model and saves it\n"
     "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
-    "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n";
+    "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n\n"
+    "Whole numbers may be written as 64k (64000), 0.5M, 7e9 or 1B.\n";
 
 struct Parser {
     cxxopts::Options options;
@@ -76,8 +77,8 @@ Parser parser() {
         }
         const auto* const choice = std::get_if<Choice>(&option.field);
         if (option.is_list()) {
-            line.options.add_options(option.group)(option.flag, option.help,
-                                                   cxxopts::value<std::vector<std::string>>(), "GLOB...");
+            line.options.add_options(option.group)(option.flag, option.help, cxxopts::value<std::vector<std::string>>(),
+                                                   "GLOB...");
             continue;
         }
         const std::string otherwise = values_of(option).front();
@@ -107,8 +108,7 @@ CommandLine parse(int argc, char** argv) {
         const cxxopts::ParseResult& given = parsed.given;
         for (const auto& [name, request] : {std::pair("help", Request::help), {"version", Request::version}})
             if (given.count(name)) return {.request = request};
-        if (!parsed.unmatched.empty())
-            refuse_argument(parsed.unmatched.front(), flag_names(known.options), kHelp);
+        if (!parsed.unmatched.empty()) refuse_argument(parsed.unmatched.front(), flag_names(known.options), kHelp);
         if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
         Settings flags;
         for (const Option& option : option_table(line.options)) {

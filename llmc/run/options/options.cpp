@@ -23,7 +23,8 @@ std::int64_t number_or_auto(const std::string& name, const std::string& text, st
     try {
         return parse_number(name, text, std::int64_t(1), most);
     } catch (const Error&) {
-        fail(name, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most));
+        fail(name, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most),
+             forms_of_numbers(most));
     }
 }
 
@@ -69,7 +70,8 @@ std::vector<Option> option_table(Options& o) {
         table.push_back(std::move(option));
     };
     group("Data and model");
-    entry("i,train-data", o.train_data, "training shards: glob patterns; may be repeated, the shards are read in this order");
+    entry("i,train-data", o.train_data,
+          "training shards: glob patterns; may be repeated, the shards are read in this order");
     entry("j,val-data", o.val_data, "validation shards: like --train-data");
     entry("e,init", o.init,
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
@@ -280,14 +282,16 @@ std::string long_name(std::string_view flag) {
 
 std::vector<std::string> values_of(const Option& option) {
     if (is_auto(option)) return {"auto"};
-    return std::visit([]<class Field>(const Field& field) -> std::vector<std::string> {
-        if constexpr (std::is_same_v<Field, Choice>) return {field.name()};
-        else if constexpr (std::is_same_v<Field, std::string*>) return {*field};
-        else if constexpr (std::is_same_v<Field, bool*>) return {*field ? "on" : "off"};
-        else if constexpr (std::is_same_v<Field, std::vector<std::string>*>)
-            return field->empty() ? std::vector<std::string>{""} : *field;
-        else return {text_of_number(*field)};
-    }, option.field);
+    return std::visit(
+        []<class Field>(const Field& field) -> std::vector<std::string> {
+            if constexpr (std::is_same_v<Field, Choice>) return {field.name()};
+            else if constexpr (std::is_same_v<Field, std::string*>) return {*field};
+            else if constexpr (std::is_same_v<Field, bool*>) return {*field ? "on" : "off"};
+            else if constexpr (std::is_same_v<Field, std::vector<std::string>*>)
+                return field->empty() ? std::vector<std::string>{""} : *field;
+            else return {text_of_number(*field)};
+        },
+        option.field);
 }
 
 void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values) {

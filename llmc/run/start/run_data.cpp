@@ -2,6 +2,7 @@
 #include "llmc/run/start/run_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/base/error.h"
@@ -9,6 +10,7 @@
 #include "llmc/base/file_status.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/input_file.h"
+#include "llmc/base/value_text.h"
 #include "llmc/weights/model_path.h"
 
 namespace llmc {
@@ -56,13 +58,18 @@ std::int64_t tokens_of_step(const Options& o, const BatchShape& batch) {
     const std::int64_t at_once = batch.global_positions();
     const std::int64_t tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : at_once;
     const std::int64_t below = tokens / at_once * at_once;
+    std::string meant;  // 64k as 65536
+    for (const auto& [decimal, binary] : {std::pair{1e3, 10}, {1e6, 20}, {1e9, 30}})
+        if (const double power = std::ldexp(double(tokens) / decimal, binary); std::fmod(power, double(at_once)) == 0)
+            meant = "; with 1024 for 1000 it is " + text_of_number(std::int64_t(power));
     if (tokens % at_once != 0)
         fail("--total-batch-tokens", tokens,
              "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(o.micro_batch) + " * " +
                  std::to_string(o.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
-             tokens < at_once
-                 ? "the nearest is " + std::to_string(at_once)
-                 : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once));
+             (tokens < at_once
+                  ? "the nearest is " + std::to_string(at_once)
+                  : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once)) +
+                 meant);
     require(tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", tokens,
             "at most 2147483647 micro-batches of " + counted(at_once, "token"));
     return tokens;
