@@ -124,6 +124,7 @@ Outcome Trainer::train() {
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
                                   .end_of_text = plan.end_of_text, .tokenizer = plan.tokenizer_files,
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
+                                  .keep_best = options.keep_best,
                                   .first_step = plan.first_step, .run = plan.identity},
                                  *model, optimizer, context, *report);
     try {

@@ -6,6 +6,9 @@
 
 namespace llmc {
 
+// In an output folder: a link to the checkpoint with the lowest validation loss (--keep-best).
+inline constexpr const char* kBestName = "best";
+
 // "OUT/step_00000100"
 std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::int64_t step);
 // The step folders in an output folder, by step. Empty if the folder does not exist. Throws UnreadableError if it

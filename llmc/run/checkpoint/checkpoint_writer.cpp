@@ -133,6 +133,8 @@ void CheckpointWriter::write_and_publish() {
     Manifest all;
     for (const std::string& of_rank : writers_->host_gather(text_of(written_))) all.merge(manifest_of(of_rank));
     on_first_rank(*writers_, [&] { publish(all); });
+    if (begun_->beside) return;
+    name_best(begun_->state.health);  // before an older one is deleted
     if (writers_->rank() == 0) delete_older();
 }
 
@@ -190,10 +192,25 @@ void CheckpointWriter::publish(const Manifest& all) {
     staged_.reset();
 }
 
+void CheckpointWriter::name_best(const HealthState& health) {
+    if (!settings_.keep_best || !writes_model_ || health.best_validation_after < 0) return;
+    const fs::path folder = step_folder(settings_.output_dir, health.best_validation_after),
+                   link = settings_.output_dir / kBestName, hidden = settings_.output_dir / ".best.partial";
+    std::error_code fault;
+    if (!fs::exists(folder / kManifestName, fault) || fs::read_symlink(link, fault) == folder.filename()) return;
+    const bool taken = fs::exists(fs::symlink_status(link, fault)) && !fs::is_symlink(link, fault);
+    fs::remove(hidden, fault);
+    if (taken) fault = std::make_error_code(std::errc::file_exists);
+    else fs::create_directory_symlink(folder.filename(), hidden, fault);
+    if (!fault) fs::rename(hidden, link, fault);
+    if (fault) print_stderr("note: " + link.string() + " cannot be linked to " + folder.string() + ": " +
+                            fault.message());
+}
+
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
 // Suspect checkpoints, whose model may have diverged, are counted apart: they do not replace good ones.
 void CheckpointWriter::delete_older() {
-    if (settings_.keep_checkpoints == 0 || begun_->beside) return;
+    if (settings_.keep_checkpoints == 0) return;
     const TrainerState& state = begun_->state;
     if (!state.is_suspect() && state.health.high_steps == 0) good_step_ = state.step;
     std::map<std::int64_t, fs::path> folders;
@@ -202,6 +219,9 @@ void CheckpointWriter::delete_older() {
     } catch (const Error& error) {
         print_stderr(std::string("note: no old checkpoint is deleted: ") + error.what());
     }
+    std::error_code none;
+    const fs::path best = fs::read_symlink(settings_.output_dir / kBestName, none);
+    const std::int64_t best_step = settings_.keep_best ? state.health.best_validation_after : -1;
     std::int64_t newer_good = 0, newer_others = 0;
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const auto& [step, folder] = *entry;
@@ -211,6 +231,7 @@ void CheckpointWriter::delete_older() {
             newer += has_files_of_manifest(folder);  // others cannot be resumed
             continue;
         }
+        if (folder.filename() == best || step == best_step) continue;
         if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
         std::error_code fault;
         if (!fs::exists(folder / kManifestName, fault)) continue;  // not a checkpoint of this program

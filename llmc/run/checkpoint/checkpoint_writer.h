@@ -12,6 +12,7 @@
 //                     tokenizer.json, tokenizer_config.json, generation_config.json   (data/tokenizer_files.h)
 //                     trainer_state.json               (trainer_state.h)
 //                     manifest.json                    (weights/manifest.h)
+//   OUT/best -> step_00000100                          with --keep-best
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -34,6 +35,7 @@ struct CheckpointSettings {
     int end_of_text = -1;                                // token id; -1: none
     TokenizerFiles tokenizer{};                          // of the data; empty: not saved
     std::int64_t keep_checkpoints = 0, major_every = 0;  // the flags
+    bool keep_best = false;
     std::int64_t first_step = 0;                         // completed by the checkpoint that is resumed
     RunIdentity run{};
 };
@@ -56,6 +58,9 @@ public:
     // Waits for the checkpoint, if one has begun, and reports it. A failure is reported, and training continues; with
     // `last` it is thrown as a SharedError. Not collective.
     void end(bool last);
+    // With --keep-best, while no checkpoint is written: links OUT/best to the checkpoint of the best validation, if it
+    // is there. The one before stays if the best one could not be written.
+    void name_best(const HealthState& health);
 
 private:
     struct Begun {

@@ -21,8 +21,8 @@ void from_json(const nlohmann::json& json, Fact& fact) {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthState, lowest_loss, lowest_after, high_steps, best_validation,
-                                   best_validation_after, worse_validations, loss_sum, losses, mean_at_best,
-                                   has_mean_at_best, validation_failed)
+                                   best_validation_after, validations_since_best, worse_validations, loss_sum, losses,
+                                   mean_at_best, has_mean_at_best, validation_failed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training, validation, samples, checkpoint)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
@@ -97,6 +97,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             json["run"][data] = nlohmann::json::array();
     // older checkpoints lack these
     if (!json.contains("health")) json["health"] = HealthState{};
+    if (json["health"].is_object()) json["health"].emplace("validations_since_best", 0);
     if (const auto run = json.find("run"); run != json.end() && run->is_object() && run->contains("options"))
         if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};

@@ -74,6 +74,7 @@ void BetweenSteps::validate_if_due() {
     if (signal == 0) control_.validation_took(seconds_now() - began);
     if (loop_.evaluator.unreadable()) control_.fail();
     else control_.end_validation(signal);
+    if (signal == 0 && !loop_.evaluator.unreadable()) control_.judge(loop_.report.health().state());
 }
 
 bool BetweenSteps::all_can_update() {
@@ -112,6 +113,7 @@ int BetweenSteps::finish() {
     } catch (const SharedError&) {
         unsaved = std::current_exception();
     }
+    loop_.checkpoints.name_best(loop_.report.health().state());
     const std::exception_ptr failed = unsaved ? unsaved : failure(), suspect = failed ? failed : suspicion();
     report_end(suspect ? "error" : control_.reason());
     share_failure(loop_.ranks, suspect);

@@ -31,6 +31,7 @@ void RunControl::restore(const TrainerState& state) {
     checkpoint_.restore(state.step, false);
     if (!settings_.branches) saved_ = state.step;
     last_ = state.seconds;
+    stopped_ = has_stopped(state.health);
 }
 
 void RunControl::agree(const RankRequests& mine) {
@@ -52,7 +53,7 @@ void RunControl::agree(const RankRequests& mine) {
 
 void RunControl::reach(std::int64_t step) {
     step_ = step;
-    ends_ = failed_ || signal_ != 0 || out_of_time_ || (!settings_.timed && step == settings_.total_steps);
+    ends_ = failed_ || signal_ != 0 || out_of_time_ || stopped_ || (!settings_.timed && step == settings_.total_steps);
     for (Periodic* const each : {&validation_, &hellaswag_, &samples_, &checkpoint_}) each->reach(step);
     save_due_ = save_by_time_ || save_requested_ || checkpoint_.due(ends_);
 }
@@ -70,6 +71,11 @@ void RunControl::end(Periodic& periodic, int signal) {
     signal_ = signal;
     if (signal == 0) periodic.done();
     else ends_ = true;
+}
+
+void RunControl::judge(const HealthState& health) {
+    if (settings_.keep_best && health.best_validation_after == step_) save_due_ = true;
+    if (has_stopped(health)) ends_ = stopped_ = true;
 }
 
 void RunControl::validation_took(double seconds) {
@@ -102,7 +108,8 @@ double RunControl::seconds_left() const {
 
 const char* RunControl::reason() const {
     return failed_ ? "error" : signal_ != 0 ? "interrupted"
-           : out_of_time_ ? "out of time (--max-minutes)" : "all steps completed";
+           : out_of_time_ ? "out of time (--max-minutes)"
+           : stopped_ ? "no lower validation loss (--stop-after)" : "all steps completed";
 }
 
 }  // namespace llmc

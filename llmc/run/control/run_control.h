@@ -20,6 +20,8 @@ public:
         std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: disabled
         double max_minutes = 0, checkpoint_minutes = 0;                                           // 0: no limit
         bool timed = false;     // max_minutes are the length of the whole run, and total_steps is 0
+        std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
+        bool keep_best = false;       // the lowest validation loss makes a checkpoint due
         bool saves = false;     // there is a folder for checkpoints
         bool branches = false;  // the run resumes from a checkpoint in another folder
     };
@@ -53,6 +55,8 @@ public:
     // End the run after this step. Call them on all ranks.
     void fail() { ends_ = failed_ = true; }
     void run_out_of_time() { ends_ = out_of_time_ = true; }
+    // Each validation, once it is reported.
+    void judge(const HealthState& health);
     // The task is done, or `signal` (not 0) ended it early: then it stays pending, and the run ends.
     void end_validation(int signal) { end(validation_, signal); }
     void end_hellaswag(int signal) { end(hellaswag_, signal); }
@@ -75,11 +79,15 @@ public:
     RunSeconds run_seconds() const;  // for the checkpoint
     double seconds_left() const;     // of a timed run, with its end
     bool is_time_up_here() const { return share_after(0) >= 1; }  // by the clock of this rank, not of all
-    // Why the run ended, for the log: "all steps completed", "out of time (--max-minutes)", "interrupted", "error".
+    // Why the run ended, for the log: "all steps completed", "out of time (--max-minutes)", "interrupted", "error",
+    // "no lower validation loss (--stop-after)".
     const char* reason() const;
 
 private:
     double share_after(double more) const;  // seconds from now, by the clock of this rank
+    bool has_stopped(const HealthState& health) const {
+        return settings_.stop_after > 0 && health.validations_since_best >= settings_.stop_after;
+    }
     bool intact() const { return !failed_ && signal_ == 0; }
     void end(Periodic& periodic, int signal);
 
@@ -91,7 +99,7 @@ private:
     double share_ = 0;
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     int signal_ = 0;
-    bool ends_ = false, failed_ = false, out_of_time_ = false, hurries_ = false;
+    bool ends_ = false, failed_ = false, out_of_time_ = false, stopped_ = false, hurries_ = false;
     bool save_requested_ = false, save_by_time_ = false, save_due_ = false;
 };
 

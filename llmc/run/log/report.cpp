@@ -141,7 +141,7 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool pri
       total_steps_(total_steps),
       prints_(prints),
       lines_(lines),
-      health_(lines.vocabulary, lines.warmup_steps) {
+      health_(lines.vocabulary, lines.warmup_steps, lines.may_overfit) {
     if (!prints || output_dir.empty()) return;
     const auto refuse = [&](const std::string& because) {
         fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
@@ -339,11 +339,19 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds) 
     print("done: " + reason + (only_evaluates() ? "" : ", " + counted(steps - first_step_, "step")) + " in " +
           clock_text(seconds) +
           (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : ""));
-    const bool timed = lines_.max_minutes > 0, complete = timed ? reason.starts_with("out of time")
-                                                                : steps == total_steps_;
-    const std::string more = timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
+    const bool timed = lines_.max_minutes > 0, stopped = reason.ends_with("(--stop-after)"),
+               complete = stopped || (timed ? reason.starts_with("out of time") : steps == total_steps_);
+    const std::string more = stopped ? " --stop-after 0"
+                             : timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
                                    : " -x " + std::to_string(2 * total_steps_);
-    if (steps == saved_step_ && reason != "error" && !lines_.resume_command.empty())
+    std::error_code none;
+    const std::filesystem::path best = std::filesystem::path(output_dir_) / kBestName;
+    const HealthState& state = health_.state();
+    if (state.best_validation_after >= 0 &&
+        std::filesystem::read_symlink(best, none) == step_folder("", state.best_validation_after))
+        print(format("lowest validation loss: %.4f after ", state.best_validation) +
+              place(state.best_validation_after) + ", " + best.string());
+    if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty())
         print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);
     write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }

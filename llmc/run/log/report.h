@@ -45,6 +45,7 @@ struct ReportLines {
     std::string resume_command{};     // how to resume or extend the run
     int vocabulary = 0;               // of the model and
     std::int64_t warmup_steps = 0;    // learning rate: for RunHealth
+    bool may_overfit = false;         // --overfit-batch
     double max_minutes = 0;           // the length of a run without a number of steps
 };
 

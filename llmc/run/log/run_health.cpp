@@ -52,6 +52,7 @@ RunHealth::Validated RunHealth::validation(std::int64_t steps, double loss) {
     const std::int64_t losses = std::exchange(state_.losses, 0);
     const double sum = std::exchange(state_.loss_sum, 0.0), mean = losses > 0 ? sum / double(losses) : 0;
     state_.validation_failed = !std::isfinite(loss);
+    ++state_.validations_since_best;
     if (state_.validation_failed) {
         if (std::exchange(warned_failed_, true)) return {false, {}};
         return {false, Warning{"validation is not finite",
@@ -62,7 +63,7 @@ RunHealth::Validated RunHealth::validation(std::int64_t steps, double loss) {
     if (first || loss < state_.best_validation) {
         state_.best_validation = loss;
         state_.best_validation_after = steps;
-        state_.worse_validations = 0;
+        state_.validations_since_best = state_.worse_validations = 0;
         state_.mean_at_best = mean;
         state_.has_mean_at_best = losses > 0;
         return {!first, {}};
@@ -76,8 +77,8 @@ RunHealth::Validated RunHealth::validation(std::int64_t steps, double loss) {
                            "the model overfits: the last " + std::to_string(kWorseValidations) +
                                " validations are worse than the best one (" + loss_text(state_.best_validation) +
                                " after step " + std::to_string(state_.best_validation_after) +
-                               ") while the training loss falls; use a checkpoint near that step (--checkpoint-every "
-                               "saves them), or more data, fewer steps or a smaller model" + kSeeHealth}};
+                               ") while the training loss falls; use the checkpoint of that step (--keep-best), or "
+                               "more data, fewer steps or a smaller model" + kSeeHealth}};
 }
 
 std::int64_t RunHealth::good_after() const {

@@ -15,6 +15,7 @@ struct HealthState {
     int high_steps = 0;                      // consecutive last steps with a high loss
     double best_validation = 0;
     std::int64_t best_validation_after = -1; // -1: none yet
+    int validations_since_best = 0;          // and how many followed it
     int worse_validations = 0;               // consecutive last ones that were clearly worse than the best one
     double loss_sum = 0;                     // of the training steps since the last validation
     std::int64_t losses = 0;
@@ -28,7 +29,9 @@ struct HealthState {
 class RunHealth {
 public:
     // vocabulary 0: losses are not compared with the entropy of random guesses. Steps of the warm-up are never high.
-    RunHealth(int vocabulary, std::int64_t warmup_steps) : vocabulary_(vocabulary), warmup_steps_(warmup_steps) {}
+    // may_overfit: that is no reason for a warning.
+    RunHealth(int vocabulary, std::int64_t warmup_steps, bool may_overfit = false)
+        : vocabulary_(vocabulary), warmup_steps_(warmup_steps), warned_overfitting_(may_overfit) {}
 
     struct Warning {
         const char* kind;  // "loss is high", "overfitting", "validation is not finite"
@@ -56,7 +59,7 @@ private:
     int vocabulary_;
     std::int64_t warmup_steps_;
     HealthState state_{};
-    bool warned_high_ = false, warned_overfitting_ = false, warned_failed_ = false;
+    bool warned_high_ = false, warned_overfitting_, warned_failed_ = false;
 };
 
 }  // namespace llmc

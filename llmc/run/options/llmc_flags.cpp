@@ -89,6 +89,8 @@ constexpr Row kRows[] = {
      "--checkpoint-every", "in steps; 0: only at the end"},
     {"nk save_total_limit keep_latest_k", "--keep-checkpoints", ""},
     {"nm", "--major-every", ""},
+    {"load_best_model_at_end save_best save_best_only save_best_model", "--keep-best", ""},
+    {"early_stopping early_stopping_patience early_stop patience", "--stop-after", "in validations; 0: off"},
     {"resume_from resume_from_checkpoint", "--resume", "auto, or the folder of a checkpoint"},
     {"log_interval logging_steps logging_interval log_freq log_every_n_steps print_every", "--log-every",
      "for the terminal; log.jsonl has every step"},

@@ -71,6 +71,11 @@ void check_together(const CommandLine& line) {
     if (line.given.contains("val-every") && o.val_every > 0 && o.val_every != defaults.val_every)
         require(!o.val_data.empty(), "--val-data", "missing", "validation shards, because --val-every is set",
                 "set -j, or remove --val-every");
+    for (const auto& [flag, is_set] : {std::pair("--keep-best", o.keep_best), {"--stop-after", o.stop_after > 0}})
+        require(!is_set || (!o.val_data.empty() && o.val_every > 0), flag, "set without validations",
+                "--val-data, and --val-every above 0", "set them, or remove it");
+    require(!o.keep_best || o.keep_checkpoints > 0, "--keep-best", "set with --keep-checkpoints 0, which keeps all",
+            "--keep-checkpoints with a number, such as 1");
     if (line.given.contains("hellaswag-every") && o.hellaswag_every != defaults.hellaswag_every)
         require(!o.hellaswag.empty(), "--hellaswag", "missing", "a file of examples, because --hellaswag-every is set");
     require(!o.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores",

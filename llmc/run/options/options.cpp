@@ -175,6 +175,8 @@ std::vector<Option> option_table(Options& o) {
     entry("val-spread", o.val_spread,
           "take them from all parts of the validation data, in sequences at equal distances; off: from its start, as "
           "llm.c");
+    entry("stop-after", o.stop_after,
+          "end the run after this many consecutive validations without a new lowest loss; 0: off", Whole{0, kMany});
     entry("s,sample-every", o.sample_every, "steps between samples; also after the last step; 0: off",
           Whole{0, kMany});
     entry("g,sample-tokens", o.sample_tokens, "new tokens per sample", Whole{1, 1 << 20});
@@ -203,6 +205,9 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, kMany});
     entry("major-every", o.major_every, "never delete checkpoints whose step is a multiple of N; 0: off",
           Whole{0, kMany});
+    entry("keep-best", o.keep_best,
+          "save a checkpoint after every validation with a new lowest loss, link the folder best to it, and delete the "
+          "one before unless --keep-checkpoints or --major-every keeps it");
     entry("y,resume", o.resume,
           "resume training from a checkpoint; auto: the newest complete one in --output-dir, or start a new run if "
           "there is none; or the folder of a checkpoint; or never");

@@ -80,6 +80,7 @@ struct Options {
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: off
     bool val_spread = true;
+    std::int64_t stop_after = 0;            // validations; 0: off
     std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;
     std::string prompt;
     std::int64_t top_k = 50;
@@ -92,6 +93,7 @@ struct Options {
     double checkpoint_minutes = 0;          // 0: off
     std::int64_t keep_checkpoints = 0;      // 0: all
     std::int64_t major_every = 0;           // 0: off
+    bool keep_best = false;
     std::string resume;                     // never, auto, or a folder; empty: as never
     bool allow_new_data = false;
     // Tokenizer

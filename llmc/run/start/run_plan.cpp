@@ -126,7 +126,8 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
                     .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
                     .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
                     .max_minutes = o.max_minutes, .checkpoint_minutes = o.checkpoint_minutes,
-                    .timed = o.is_timed(), .saves = !o.output_dir.empty()};
+                    .timed = o.is_timed(), .stop_after = o.stop_after, .keep_best = o.keep_best,
+                    .saves = !o.output_dir.empty()};
 }
 
 void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, const Resumption& resumption) {
