@@ -1,8 +1,7 @@
 // layernorm.cu - the launchers of LayerNorm: with rows in a GPU's registers (layernorm_rows.cuh), and by loops
 // (layernorm_loop.cuh) on a CPU and for wider rows
 //
-// After the backward pass column_sums() adds dweight and dbias over the blocks; layernorm_dresidual_sum() adds the sums
-// of dresidual.
+// After the backward pass column_sums() adds dweight, dbias and the sum of dresidual over the blocks.
 #include "kernels/layernorm.h"
 
 #include <algorithm>
@@ -29,12 +28,10 @@ void check_layernorm(const Op& op) {
     };
     const auto whole = [&](auto name, const auto& span) { size(name, span, rows * channels, "rows * channels"); };
     const auto one_per_channel = [&](auto name, const auto& span) { size(name, span, channels, "channels"); };
-    if constexpr (requires { op.residual; }) {
-        whole("residual", op.residual);
-        size("mean", op.mean, rows, "rows");
-        size("rstd", op.rstd, rows, "rows");
-        one_per_channel("weight", op.weight);
-    }
+    whole("residual", op.residual);
+    size("mean", op.mean, rows, "rows");
+    size("rstd", op.rstd, rows, "rows");
+    one_per_channel("weight", op.weight);
     if constexpr (requires { op.normed; }) whole("normed", op.normed), one_per_channel("bias", op.bias);
     if constexpr (requires { op.left; }) whole("left", op.left), whole("right", op.right);
     if constexpr (requires { op.dresidual; }) {
@@ -42,10 +39,9 @@ void check_layernorm(const Op& op) {
         whole("dnormed", op.dnormed);
         one_per_channel("dweight", op.dweight);
         one_per_channel("dbias", op.dbias);
-    }
-    if constexpr (requires { op.sum; }) one_per_channel("sum of dresidual", op.sum);
-    if constexpr (requires { op.scratch; })
+        if (!op.dresidual_sum.empty()) one_per_channel("dresidual_sum", op.dresidual_sum);
         size("scratch", op.scratch, layernorm_backward_scratch(op.channels), "layernorm_backward_scratch(channels)");
+    }
 }
 
 // Rows and threads per block of the loop kernels: four rows, one warp each, on a GPU; on a CPU 1, 16 and 64 rows take
@@ -55,13 +51,9 @@ constexpr int kLoopRows = simt::gpu_geometry ? 4 : 16, kLoopThreads = simt::gpu_
 template <class T, class Op>
 void launch_forward(const Op& op, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
-        const bool launched = with_row_layout<T, Pass::forward>(op.channels, [&]<class Layout>(int row_warps) {
-            const int warps = Layout::row_per_block ? row_warps : kForwardWarps<Layout>;
-            const int blocks_per_multiprocessor = kForwardBlocks<Layout> * (kForwardWarps<Layout> / warps);
-            const int blocks = blocks_per_multiprocessor * device::limits().multiprocessors;
+        const bool launched = with_row_layout<T, Pass::forward>(op.rows, op.channels, [&]<class Layout>(RowGrid grid) {
             simt::launch<layernorm_forward_kernel<Op, T, Layout>>(
-                {.grid = unsigned(std::min(blocks, ceil_div(op.rows, warps / row_warps))),
-                 .block = unsigned(kWarp * warps), .stream = stream}, op);
+                {.grid = unsigned(grid.blocks), .block = unsigned(kWarp * grid.warps), .stream = stream}, op);
         });
         if (launched) return;
     }
@@ -77,48 +69,37 @@ constexpr int kMaxCpuBlocks = 256, kBackwardCpuRows = 32;
 // Blocks per multiprocessor, of one warp each, if a row is too wide for registers.
 constexpr int kLoopBlocks = 2;
 
-// The grid of a backward pass. `scratch` holds `blocks` partial sums per channel.
-struct BackwardBlocks {
-    int blocks, rows_per_block;  // rows_per_block: only for the loop kernels, whose blocks process neighbouring rows
-};
-// With rows in registers: the blocks that can be resident at once by their registers. Each has its own sums. Where a
-// multiprocessor has only 100 KiB of shared memory (compute capability 8.6, 8.9, 12.0), fewer are resident at once.
-template <class T>
-BackwardBlocks backward_blocks(int rows, int channels) {
-    BackwardBlocks result{};
-    const bool in_registers = simt::gpu_geometry && with_row_layout<T, Pass::backward>(channels, [&]<class Layout>(
-                                                                                           int row_warps) {
-        const int warps = Layout::row_per_block ? row_warps : kBackwardWarps<Layout>;
-        const int resident = Layout::row_per_block ? kMaxRowWarps / row_warps : kBackwardBlocks<Layout>;
-        result.blocks = std::min(resident * device::limits().multiprocessors, ceil_div(rows, warps / row_warps));
-    });
-    if (in_registers) return result;
+// Neighbouring rows per block of the backward pass by loops.
+int rows_per_block(int rows) {
     const int max_blocks = simt::gpu_geometry ? kLoopBlocks * device::limits().multiprocessors : kMaxCpuBlocks;
-    result.rows_per_block = std::max(ceil_div(rows, max_blocks), simt::gpu_geometry ? 1 : kBackwardCpuRows);
-    result.blocks = ceil_div(rows, result.rows_per_block);
-    return result;
+    return std::max(ceil_div(rows, max_blocks), simt::gpu_geometry ? 1 : kBackwardCpuRows);
 }
 
-// Returns the number of blocks.
+// Blocks of a backward pass. Each has its own sums in `scratch`.
 template <class T>
-int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
-    const BackwardBlocks grid = backward_blocks<T>(op.rows, op.channels);
+int backward_blocks(int rows, int channels) {
+    int blocks = ceil_div(rows, rows_per_block(rows));
+    if constexpr (simt::gpu_geometry)
+        with_row_layout<T, Pass::backward>(rows, channels, [&]<class>(RowGrid grid) { blocks = grid.blocks; });
+    return blocks;
+}
+
+template <class T>
+void launch_backward(const LayerNormBackward<T>& op, int blocks, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
-        const bool launched = with_row_layout<T, Pass::backward>(op.channels, [&]<class Layout>(int row_warps) {
-            const int warps = Layout::row_per_block ? row_warps : kBackwardWarps<Layout>;
+        const bool launched = with_row_layout<T, Pass::backward>(op.rows, op.channels, [&]<class Layout>(RowGrid grid) {
+            const int threads = kWarp * grid.warps;
             simt::launch<layernorm_backward_kernel<T, Layout>>(
-                {.grid = unsigned(grid.blocks), .block = unsigned(kWarp * warps),
-                 .shared_bytes = Layout::row_per_block
-                                     ? 0 : kBackwardSums * sizeof(float) * Layout::elements * kWarp * warps,
+                {.grid = unsigned(grid.blocks), .block = unsigned(threads),
+                 .shared_bytes = Layout::row_per_block ? 0 : kBackwardSums * sizeof(float) * Layout::elements * threads,
                  .stream = stream}, op);
         });
-        if (launched) return grid.blocks;
+        if (launched) return;
     }
     with_row_packs<T>(op.channels, [&]<int Lanes, int PackBytes>() {
         simt::launch<layernorm_backward_loop_kernel<T, Lanes, PackBytes>>(
-            {.grid = unsigned(grid.blocks), .block = Lanes, .stream = stream}, op, grid.rows_per_block);
+            {.grid = unsigned(blocks), .block = Lanes, .stream = stream}, op, rows_per_block(op.rows));
     });
-    return grid.blocks;
 }
 
 // For the sums over blocks, not measured: slices of 32 channels, so that GPT-2's 2 * 768 channels give 48 blocks, whose
@@ -140,26 +121,22 @@ void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef
 }
 
 std::size_t layernorm_backward_scratch(int channels) {
-    const int blocks = std::max(backward_blocks<float>(INT_MAX, channels).blocks,
-                                backward_blocks<bf16>(INT_MAX, channels).blocks);
+    const int blocks = std::max(backward_blocks<float>(INT_MAX, channels), backward_blocks<bf16>(INT_MAX, channels));
     return std::size_t(kBackwardSums) * blocks * channels;
 }
 
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     check_layernorm<T>(op);
-    const int blocks = launch_backward(op, stream);
-    column_sums<SumsGeometry>(ColumnSums<float>{op.dweight.data(), op.scratch.data(), blocks, op.channels, blocks,
-                                                op.accumulate_parameters, op.dbias.data()}, stream);
-}
-
-template <class T>
-void layernorm_dresidual_sum(const LayerNormDresidualSum& op, StreamRef stream) {
-    check_layernorm<T>(op);
-    const int blocks = backward_blocks<T>(op.rows, op.channels).blocks;
-    constexpr std::size_t kSumsBefore = 2;  // dweight and dbias come first in `scratch`
-    column_sums<SumsGeometry>(ColumnSums<float>{op.sum.data(), &op.scratch[kSumsBefore * blocks * op.channels], blocks,
-                                                op.channels, blocks, op.accumulate}, stream);
+    const int blocks = backward_blocks<T>(op.rows, op.channels);
+    launch_backward(op, blocks, stream);
+    ColumnSums<float> sums{op.dweight.data(), op.scratch.data(), blocks, op.channels, blocks, op.accumulate_parameters,
+                           op.dbias.data()};
+    column_sums<SumsGeometry>(sums, stream);
+    if (op.dresidual_sum.empty()) return;
+    sums.out = op.dresidual_sum.data(), sums.second_out = nullptr;
+    sums.in += std::size_t(2) * blocks * op.channels;  // after those of dweight and dbias
+    column_sums<SumsGeometry>(sums, stream);
 }
 
 template void layernorm_forward(const LayerNormForward<float>&, StreamRef);
@@ -168,7 +145,5 @@ template void residual_layernorm_forward(const ResidualLayerNormForward<float>&,
 template void residual_layernorm_forward(const ResidualLayerNormForward<bf16>&, StreamRef);
 template void layernorm_backward(const LayerNormBackward<float>&, StreamRef);
 template void layernorm_backward(const LayerNormBackward<bf16>&, StreamRef);
-template void layernorm_dresidual_sum<float>(const LayerNormDresidualSum&, StreamRef);
-template void layernorm_dresidual_sum<bf16>(const LayerNormDresidualSum&, StreamRef);
 
 }  // namespace kernels

@@ -6,15 +6,14 @@
 //   with n = (residual - mean) * rstd and g = weight * dnormed:
 //   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd
 //   dweight   (+)= sum over rows of dnormed * n,              dbias (+)= sum over rows of dnormed
-//   sum       (+)= sum over rows of dresidual as stored: the bias gradient of a linear layer whose output enters the
-//                  residual addition, without reading dresidual again
+//   dresidual_sum (+)= sum over rows of dresidual as stored: the bias gradient of a linear layer whose output enters
+//                  the residual addition, without reading dresidual again
 //
 // Shapes    left, right, residual, normed and their gradients: (rows, channels) T; weight, bias: (channels) T; dweight,
-//           dbias, sum: (channels) float; mean, rstd: (rows) float.
+//           dbias, dresidual_sum: (channels) float; mean, rstd: (rows) float.
 // Numerics  sums in float, in a fixed order, without atomics; the variance is computed from differences to the mean, so
 //           a constant offset in the thousands is harmless. The fused and the plain form are bit-identical for the same
-//           residual. On a GPU the order of the additions for dweight, dbias and sum depends on the number of
-//           multiprocessors.
+//           residual. On a GPU the order of the additions over rows depends on the number of multiprocessors.
 // Traffic   forward 2 (plain) or 4 (fused) * rows * channels * sizeof(T) bytes; backward 3, or 4 when accumulating into
 //           dresidual: every tensor is read or written once. A GPU holds a row in registers up to 12288 channels in
 //           bf16 and 6144 in fp32, backward 8192 and 4096; wider rows are read again for each sum.
@@ -50,20 +49,13 @@ template <class T>
 struct LayerNormBackward {
     std::span<T> dresidual;
     std::span<float> dweight, dbias;
+    std::span<float> dresidual_sum;  // empty: not needed
     std::span<float> scratch;  // layernorm_backward_scratch(channels) floats
     std::span<const T> dnormed, residual, weight;
     std::span<const float> mean, rstd;
     int rows, channels;
     bool accumulate_dresidual;   // false: dresidual is overwritten, true: added to
-    bool accumulate_parameters;  // the same for dweight and dbias
-};
-
-// The column sums of dresidual of the last layernorm_backward<T> with the same scratch, rows and channels.
-struct LayerNormDresidualSum {
-    std::span<float> sum;            // (channels)
-    std::span<const float> scratch;  // unchanged since that call
-    int rows, channels;
-    bool accumulate;                 // false: sum is overwritten, true: added to
+    bool accumulate_parameters;  // the same for dweight, dbias and dresidual_sum
 };
 
 // All enqueue on `stream`; outputs are ready when the stream has passed this point. In the fused form `residual` may be
@@ -75,7 +67,5 @@ void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef
 std::size_t layernorm_backward_scratch(int channels);  // floats, for the current device
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream);
-template <class T>
-void layernorm_dresidual_sum(const LayerNormDresidualSum& op, StreamRef stream);
 
 }  // namespace kernels

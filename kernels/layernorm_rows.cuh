@@ -4,6 +4,7 @@
 // the backward pass each thread also accumulates dweight, dbias and the sum of dresidual of its channels over all its
 // rows. At the end a block adds these sums over its warps; layernorm.cu adds them over the blocks.
 #pragma once
+#include "kernels/device/limits.h"
 #include "kernels/layernorm.h"
 #include "kernels/layernorm_loop.cuh"
 #include "kernels/widen.cuh"
@@ -13,12 +14,23 @@ namespace kernels {
 inline constexpr int kMaxRowWarps = 16;
 enum class Pass { forward, backward };
 
-// The layout of rows in registers: a thread holds packs lane, lane + lanes, ... of its row, at most `Packs`. A row is
-// processed by one warp, without barriers, or (RowPerBlock) by a block of as many warps as it needs.
-template <class T, int Packs_, bool RowPerBlock_>
+// The layout of rows in registers: a thread holds packs lane, lane + lanes, ... of its row, at most `LanePacks`. A row
+// is processed by one warp, without barriers, or (RowPerBlock) by a block of as many warps as it needs.
+template <class T, Pass pass, int LanePacks, bool RowPerBlock>
 struct RowLayout {
-    static constexpr int packs = Packs_, pack_size = kGpuPackBytes / sizeof(T), elements = packs * pack_size;
-    static constexpr bool row_per_block = RowPerBlock_;
+    static constexpr int lane_packs = LanePacks, elements = LanePacks * (kGpuPackBytes / sizeof(T));
+    static constexpr bool row_per_block = RowPerBlock;
+    // Warps per block (the maximum if a row takes a block) and minimum blocks per multiprocessor, for
+    // __launch_bounds__. They limit the registers per thread to 128 if a row takes a block; otherwise forward to 80 up
+    // to three packs, 128 up to six, 168 with seven; backward to 168 up to three packs, then to 255. Not measured.
+    static constexpr int max_warps = RowPerBlock ? kMaxRowWarps : pass == Pass::forward && LanePacks <= 6 ? 8 : 4;
+    static constexpr int min_blocks = RowPerBlock ? 1 : LanePacks > 3 && LanePacks <= 6 ? 2 : 3;
+};
+
+// Launches as many blocks as can be resident at once by their registers. Where a multiprocessor has only 100 KiB of
+// shared memory (compute capability 8.6, 8.9, 12.0), fewer are resident in a backward pass.
+struct RowGrid {
+    int blocks, warps;  // warps: per block
 };
 
 // A pack stored as 32-bit words. As an array of elements, nvcc would give every bf16 its own register.
@@ -36,8 +48,8 @@ struct WordPack {
 template <class T, class Layout>
 struct RowSlice {
     using Pack = WordPack<T>;
-    using Packs = Pack[Layout::packs];
-    int lane, lanes, packs, first, step;  // this thread works on rows first, first + step, ...
+    using Packs = Pack[Layout::lane_packs];
+    int lane, lanes, packs, first, step;  // packs: of the whole row. This thread works on rows first, first + step, ...
     __device__ explicit RowSlice(int channels) : packs(channels / Pack::size) {
         if constexpr (Layout::row_per_block) {
             lane = threadIdx.x, lanes = blockDim.x, first = blockIdx.x, step = gridDim.x;
@@ -51,7 +63,7 @@ struct RowSlice {
     __device__ bool has(int p) const { return pack(p) < packs; }
     // Loads those of the row's first `count` packs that belong to this thread; the rest of `to` is unchanged.
     __device__ void load(Packs& to, const T* row, int count) const {
-        UNROLLED for (int p = 0; p < Layout::packs; ++p)
+        UNROLLED for (int p = 0; p < Layout::lane_packs; ++p)
             if (pack(p) < count) to[p] = std::bit_cast<Pack>(kernels::load<kGpuPackBytes>(row + pack(p) * Pack::size));
     }
     __device__ void load(Packs& to, const T* row) const { load(to, row, packs); }
@@ -89,17 +101,8 @@ __device__ void reduce_row(float (&sums)[Count], [[maybe_unused]] int buffer) {
     }
 }
 
-// Warps per block (the maximum if a row takes a block) and minimum blocks per multiprocessor, for __launch_bounds__.
-// They limit the registers per thread: to 80 with a row per warp and up to three packs, to 168 with seven packs,
-// otherwise to 128. Not measured.
-template <class Layout>
-[[maybe_unused]] inline constexpr int kForwardWarps = Layout::row_per_block ? kMaxRowWarps : Layout::packs > 6 ? 4 : 8;
-template <class Layout>
-[[maybe_unused]] inline constexpr int kForwardBlocks =
-    Layout::row_per_block ? 1 : Layout::packs > 3 && Layout::packs <= 6 ? 2 : 3;
-
 template <class Op, class T, class Layout>
-__global__ void __launch_bounds__(kWarp* kForwardWarps<Layout>, kForwardBlocks<Layout>)
+__global__ void __launch_bounds__(kWarp* Layout::max_warps, Layout::min_blocks)
 layernorm_forward_kernel(Op op) {
     using Pack = typename RowSlice<T, Layout>::Pack;
     using Packs = typename RowSlice<T, Layout>::Packs;
@@ -111,7 +114,7 @@ layernorm_forward_kernel(Op op) {
             Packs right{};
             row.load(residual, &op.left[first]);
             row.load(right, &op.right[first]);
-            UNROLLED for (int p = 0; p < Layout::packs; ++p) {
+            UNROLLED for (int p = 0; p < Layout::lane_packs; ++p) {
                 float sum[Pack::size];
                 UNROLLED for (int k = 0; k < Pack::size; ++k) sum[k] = residual[p][k] + right[p][k];
                 residual[p] = row.store(&op.residual[first], p, sum);
@@ -121,14 +124,14 @@ layernorm_forward_kernel(Op op) {
         }
 
         Partial<2> partial;
-        UNROLLED for (int p = 0; p < Layout::packs; ++p)
+        UNROLLED for (int p = 0; p < Layout::lane_packs; ++p)
             UNROLLED for (int k = 0; k < Pack::size; ++k) partial[k % 2] += residual[p][k];
         float sum[] = {partial.total()};
         reduce_row<Layout>(sum, 0);
         const float mean = sum[0] / op.channels;
 
         Partial<2> squares;
-        UNROLLED for (int p = 0; p < Layout::packs; ++p)
+        UNROLLED for (int p = 0; p < Layout::lane_packs; ++p)
             UNROLLED for (int k = 0; k < Pack::size; ++k) {
                 const float centred = row.has(p) ? residual[p][k] - mean : 0.0f;
                 squares[k % 2] += centred * centred;
@@ -140,7 +143,7 @@ layernorm_forward_kernel(Op op) {
         const float rstd = rsqrtf(square_sum[0] / op.channels + kLayerNormEpsilon);
 
         row.hide_from_compiler(residual);
-        UNROLLED for (int p = 0; p < Layout::packs; ++p) {
+        UNROLLED for (int p = 0; p < Layout::lane_packs; ++p) {
             float normed[Pack::size];
             UNROLLED for (int k = 0; k < Pack::size; ++k)
                 normed[k] = (residual[p][k] - mean) * rstd * weight[p][k] + bias[p][k];
@@ -153,23 +156,18 @@ layernorm_forward_kernel(Op op) {
     }
 }
 
-// For the backward pass: at most 168 registers per thread with up to three packs, 128 for a row per block,
-// otherwise 255. A block adds its warps' sums through shared memory, at most 60 KiB.
-template <class Layout>
-inline constexpr int kBackwardWarps = Layout::row_per_block ? kMaxRowWarps : 4;
-template <class Layout>
-inline constexpr int kBackwardBlocks = Layout::row_per_block ? 1 : Layout::packs > 3 ? 2 : 3;
 inline constexpr int kBackwardSums = 3;
 
-// scratch: sums of dweight (blocks, channels), then of dbias, then of dresidual.
+// scratch: sums of dweight (blocks, channels), then of dbias, then of dresidual. A block adds its warps' sums through
+// shared memory, at most 60 KiB.
 template <class T, class Layout>
-__global__ void __launch_bounds__(kWarp * kBackwardWarps<Layout>, kBackwardBlocks<Layout>)
+__global__ void __launch_bounds__(kWarp* Layout::max_warps, Layout::min_blocks)
 layernorm_backward_kernel(LayerNormBackward<T> op) {
     using Pack = typename RowSlice<T, Layout>::Pack;
     using Packs = typename RowSlice<T, Layout>::Packs;
     const RowSlice<T, Layout> row(op.channels);
     const int packs_to_add = op.accumulate_dresidual ? row.packs : 0;
-    float sums[kBackwardSums][Layout::packs][Pack::size] = {};  // of dweight, dbias and dresidual
+    float sums[kBackwardSums][Layout::lane_packs][Pack::size] = {};  // of dweight, dbias and dresidual
     int buffer = 0;
 
     for (int r = row.first; r < op.rows; r += row.step) {
@@ -182,7 +180,7 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
         row.load(weight, op.weight.data());
 
         Partial<2> g_partial, gn_partial;
-        UNROLLED for (int p = 0; p < Layout::packs; ++p)
+        UNROLLED for (int p = 0; p < Layout::lane_packs; ++p)
             UNROLLED for (int k = 0; k < Pack::size; ++k) {
                 const float g = weight[p][k] * dnormed[p][k], n = (residual[p][k] - mean) * rstd;
                 g_partial[k % 2] += g;
@@ -196,7 +194,7 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
         row.hide_from_compiler(dnormed);
         row.hide_from_compiler(residual);
         row.hide_from_compiler(weight);
-        UNROLLED for (int p = 0; p < Layout::packs; ++p) {
+        UNROLLED for (int p = 0; p < Layout::lane_packs; ++p) {
             float dx[Pack::size];
             UNROLLED for (int k = 0; k < Pack::size; ++k) {
                 const float d = dnormed[p][k], n = (residual[p][k] - mean) * rstd;
@@ -210,7 +208,7 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
     }
 
     using Chunk = kernels::Pack<float, kGpuPackBytes>;
-    constexpr int kPackChunks = Pack::size / Chunk::size, kChunks = Layout::packs * kPackChunks;
+    constexpr int kPackChunks = Pack::size / Chunk::size, kChunks = Layout::lane_packs * kPackChunks;
     const auto store_sum = [&](int which, int pack, int chunk, const Chunk& sum) {
         if (pack >= row.packs) return;
         store(&op.scratch[(std::size_t(which) * gridDim.x + blockIdx.x) * op.channels + pack * Pack::size +
@@ -244,29 +242,32 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
     }
 }
 
-// Calls launch.template operator()<RowLayout>(warps per row) with the layout for `channels`; returns false if the row
-// is too wide for registers. In bf16 one warp holds a row of every published GPT-2 width (768, 1024 to 1280, 1600
+// Calls launch.template operator()<RowLayout>(RowGrid) with the layout for `channels`; returns false if the row is too
+// wide for registers. In bf16 one warp holds a row of every published GPT-2 width (768, 1024 to 1280, 1600
 // channels), in fp32 one of 768; wider rows take a block. In the backward pass rows of 1600 channels take a block in
 // bf16, too, because its sums also need registers.
 template <class T, Pass pass, class Launch>
-bool with_row_layout(int channels, Launch&& launch) {
+bool with_row_layout(int rows, int channels, Launch&& launch) {
     const int packs = channels * int(sizeof(T)) / kGpuPackBytes;
     constexpr int kBlockPacks = pass == Pass::forward ? 3 : 2;
-    const auto use = [&]<class Layout>(Layout, int row_warps) {
-        launch.template operator()<Layout>(row_warps);
+    const auto use = [&]<int LanePacks, bool RowPerBlock>(int row_warps) {
+        using Layout = RowLayout<T, pass, LanePacks, RowPerBlock>;
+        const int warps = RowPerBlock ? row_warps : Layout::max_warps;
+        const int resident = Layout::min_blocks * (Layout::max_warps / warps) * device::limits().multiprocessors;
+        launch.template operator()<Layout>(RowGrid{std::min(resident, ceil_div(rows, warps / row_warps)), warps});
         return true;
     };
-    const auto fits = [&](int packs_per_lane) { return packs <= packs_per_lane * kWarp; };
+    const auto fits = [&](int lane_packs) { return packs <= lane_packs * kWarp; };
     if constexpr (sizeof(T) == 2) {
-        if (fits(3)) return use(RowLayout<T, 3, false>(), 1);
-        if (fits(5)) return use(RowLayout<T, 5, false>(), 1);
+        if (fits(3)) return use.template operator()<3, false>(1);
+        if (fits(5)) return use.template operator()<5, false>(1);
         if constexpr (pass == Pass::forward)
-            if (fits(7)) return use(RowLayout<T, 7, false>(), 1);
+            if (fits(7)) return use.template operator()<7, false>(1);
     } else {
-        if (fits(6)) return use(RowLayout<T, 6, false>(), 1);
+        if (fits(6)) return use.template operator()<6, false>(1);
     }
     const int warps = ceil_div(packs, kBlockPacks * kWarp);
-    return warps <= kMaxRowWarps && use(RowLayout<T, kBlockPacks, true>(), warps);
+    return warps <= kMaxRowWarps && use.template operator()<kBlockPacks, true>(warps);
 }
 
 }  // namespace kernels

@@ -9,7 +9,7 @@
 //           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All
 //           row-major.
 // Biases    of a block: backward_weight sums the gradients of those of qkv and fc. Those of the two projections are
-//           sums of LayerNorm's dresidual: kernels::layernorm_dresidual_sum() finishes them without reading dout.
+//           sums of LayerNorm's dresidual: layernorm_backward() adds them without reading dout again.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
 //           float (Bf16Arithmetic).

@@ -269,24 +269,19 @@ private:
     static LinearGradients gradients_of(const Linear& layer, auto& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
     }
-    // Through a LayerNorm of x and the addition of a branch before it: sums the gradient of the bias of the branch's
-    // last layer from the scratch of layernorm_backward(). Returns the gradients that the product must compute.
+    // Through a LayerNorm of x and the addition of a branch before it, with the gradient of the bias of the branch's
+    // last layer. Returns the gradients that the product must compute.
     LinearGradients add_layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x,
                                            const LayerNorm& ln, const Linear& branch, auto& gradients) {
-        layernorm_backward(dresidual, out, x, ln, gradients);
-        LinearGradients result = gradients_of(branch, gradients);
-        kernels::layernorm_dresidual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
-                                                  .rows = rows(), .channels = channels(),
-                                                  .accumulate = result.accumulate}, stream());
-        result.bias = {};
-        return result;
+        layernorm_backward(dresidual, out, x, ln, gradients, gradients.gradient(branch.bias));
+        return {gradients.gradient(branch.weight), {}, gradients.accumulate()};
     }
     // dresidual (+)= the gradient through a LayerNorm of x, from dnormed
     void layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x, const LayerNorm& ln,
-                            auto& gradients) {
+                            auto& gradients, std::span<float> dresidual_sum = {}) {
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
                                               .dweight = gradients.gradient(ln.weight),
-                                              .dbias = gradients.gradient(ln.bias),
+                                              .dbias = gradients.gradient(ln.bias), .dresidual_sum = dresidual_sum,
                                               .scratch = act_.layernorm_scratch, .dnormed = act_.dnormed,
                                               .residual = x, .weight = pass_.weight(ln.weight), .mean = out.mean,
                                               .rstd = out.rstd, .rows = rows(), .channels = channels(),

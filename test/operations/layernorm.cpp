@@ -124,9 +124,8 @@ struct LayerNormBackward : Operation {
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
     void run(device::StreamRef stream) override {
-        kernels::layernorm_backward<T>({dresidual, dweight, dbias, work, dnormed, residual, weight, mean, rstd, rows,
-                                        channels, adds, adds_parameters}, stream);
-        kernels::layernorm_dresidual_sum<T>({dresidual_sum, work, rows, channels, adds_parameters}, stream);
+        kernels::layernorm_backward<T>({dresidual, dweight, dbias, dresidual_sum, work, dnormed, residual, weight, mean,
+                                        rstd, rows, channels, adds, adds_parameters}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
