@@ -58,7 +58,7 @@ __global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices) {
 // Many tokens with few rows each (GPT-2's vocabulary: four on average) use small blocks. A few tokens with many rows
 // (bytes: every sixth letter is a space) need many rows in flight, and slices of one cache line, so that even one token
 // keeps several SMs busy. Neither is measured yet.
-using FewRows = RowSumGeometry<32, 4, kGpuPackBytes>;
+using FewRows = RowSumGeometry<kWarp, 4, kGpuPackBytes>;
 using ManyRows = RowSumGeometry<8, 64, kGpuPackBytes>;
 constexpr std::size_t kManyRows = 32;  // on average
 

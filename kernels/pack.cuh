@@ -61,7 +61,7 @@ inline constexpr int kCpuPackElements = 32;
 // warp on a GPU, one thread on a CPU. A build instantiates only its own geometry.
 template <class T, class Launch>
 void with_row_packs(int channels, Launch&& launch) {
-    if constexpr (simt::gpu_geometry) launch.template operator()<32, kGpuPackBytes>();
+    if constexpr (simt::gpu_geometry) launch.template operator()<simt::kWarp, kGpuPackBytes>();
     else if (channels % kCpuPackElements == 0) launch.template operator()<1, kCpuPackElements * int(sizeof(T))>();
     else launch.template operator()<1, 16>();
 }

@@ -5,7 +5,7 @@
 
 namespace kernels {
 
-inline constexpr int kWarp = 32;  // lanes
+using simt::kWarp;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 // One running sum per element of a pack: independent additions, which a GPU overlaps and a CPU compiler vectorises.
@@ -33,18 +33,18 @@ __device__ float warp_max(float x) {
     return x;
 }
 
-// Over the `Threads` threads of a one-dimensional block, 1 or a multiple of 32. Ends with a barrier, so it may be
+// Over the `Threads` threads of a one-dimensional block, 1 or whole warps. Ends with a barrier, so it may be
 // called again immediately.
 template <int Threads, class Number>
 __device__ Number block_sum(Number x) {
     if constexpr (Threads == 1) return x;
     else {
-        SIMT_SHARED(Number, warp_sums, [32]);
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        x = warp_sum<32>(x);
+        SIMT_SHARED(Number, warp_sums, [kWarp]);
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+        x = warp_sum<kWarp>(x);
         if (lane == 0) warp_sums[warp] = x;
         __syncthreads();
-        x = warp_sum<32>(lane < Threads / 32 ? warp_sums[lane] : Number(0));
+        x = warp_sum<kWarp>(lane < Threads / kWarp ? warp_sums[lane] : Number(0));
         __syncthreads();
         return x;
     }
@@ -54,12 +54,12 @@ template <int Threads>
 __device__ float block_max(float x) {
     if constexpr (Threads == 1) return x;
     else {
-        SIMT_SHARED(float, warp_maxima, [32]);
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        x = warp_max<32>(x);
+        SIMT_SHARED(float, warp_maxima, [kWarp]);
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+        x = warp_max<kWarp>(x);
         if (lane == 0) warp_maxima[warp] = x;
         __syncthreads();
-        x = warp_max<32>(lane < Threads / 32 ? warp_maxima[lane] : -INFINITY);
+        x = warp_max<kWarp>(lane < Threads / kWarp ? warp_maxima[lane] : -INFINITY);
         __syncthreads();
         return x;
     }

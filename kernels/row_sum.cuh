@@ -149,7 +149,7 @@ __global__ void column_sums_kernel(ColumnSums<T> op, int slices, int slice_packs
 }
 
 // Eight warps per block on a GPU: not measured yet. With several chunks a CPU's thread processes whole rows.
-template <class GpuGeometry = RowSumGeometry<32, 8, kGpuPackBytes>, class T>
+template <class GpuGeometry = RowSumGeometry<kWarp, 8, kGpuPackBytes>, class T>
 void column_sums(const ColumnSums<T>& op, StreamRef stream) {
     with_row_sum_geometry<T, GpuGeometry>(op.channels, [&]<class Geometry>() {
         const int chunks = ceil_div(op.rows, op.rows_per_chunk);

@@ -25,11 +25,12 @@ namespace {
 constexpr int kMaxHeadSize = 256;
 constexpr int kStatistics = 2;  // the maximum, and the sum
 
-// Lanes: lanes per team. Packs: maximum packs per lane; Exact: every lane has exactly Packs. Keys: keys that a team
-// processes at a time.
-template <class T, int Lanes_, int Packs_, int PackBytes, bool Exact_, int Keys_, int Warps_>
+// Lanes: lanes per team. LanePacks: maximum packs per lane; Exact: every lane has exactly LanePacks. Keys: keys that a
+// team processes at a time.
+template <class T, int Lanes_, int LanePacks, int PackBytes, bool Exact_, int Keys_, int Warps_>
 struct DecodeGeometry {
-    static constexpr int lanes = Lanes_, packs = Packs_, pack_bytes = PackBytes, pack_size = PackBytes / sizeof(T);
+    static constexpr int lanes = Lanes_, lane_packs = LanePacks;
+    static constexpr int pack_bytes = PackBytes, pack_size = PackBytes / sizeof(T);
     static constexpr bool exact = Exact_;
     static constexpr int keys = Keys_, warps = Warps_, threads = Lanes_ == 1 ? 1 : kWarp * Warps_;
     static constexpr int teams = threads / Lanes_;
@@ -43,11 +44,11 @@ struct KeySplits {
 // A lane's packs of the keys that its team processes at a time: registers on a GPU, references to memory on a CPU.
 template <class T, class G, bool Registers = simt::gpu_geometry>
 struct KeyPacks {
-    Pack<unsigned, G::pack_bytes> pack[G::keys][G::packs] = {};
+    Pack<unsigned, G::pack_bytes> pack[G::keys][G::lane_packs] = {};
     template <class Has>
     __device__ KeyPacks(const T* from, std::size_t key_stride, int keys, const Has& has, int lane) {
         UNROLLED for (int key = 0; key < G::keys; ++key)
-            UNROLLED for (int p = 0; p < G::packs; ++p)
+            UNROLLED for (int p = 0; p < G::lane_packs; ++p)
                 if (key * G::teams < keys && has(p))
                     pack[key][p] = std::bit_cast<Pack<unsigned, G::pack_bytes>>(
                         load<G::pack_bytes>(from + key * key_stride + (lane + p * G::lanes) * G::pack_size));
@@ -73,12 +74,12 @@ struct KeyPacks<T, G, false> {
 template <class G>
 struct DecodeState {
     float maximum = -FLT_MAX, sum = 0.0f;
-    float out[G::packs][G::pack_size] = {};
-    __device__ void scale_to(float new_maximum, int packs) {
+    float out[G::lane_packs][G::pack_size] = {};
+    __device__ void scale_to(float new_maximum, int lane_packs) {
         const float correction = fast_exp(maximum - new_maximum);
         maximum = new_maximum;
         sum *= correction;
-        UNROLLED for (int p = 0; p < packs; ++p)
+        UNROLLED for (int p = 0; p < lane_packs; ++p)
             UNROLLED for (int k = 0; k < G::pack_size; ++k) out[p][k] *= correction;
     }
 };
@@ -86,9 +87,9 @@ struct DecodeState {
 template <class G>
 __device__ void merge_teams(DecodeState<G>& state) {
     UNROLLED for (int distance = G::lanes; distance < kWarp; distance *= 2) {
-        state.scale_to(fmaxf(state.maximum, __shfl_xor_sync(kAllLanes, state.maximum, distance)), G::packs);
+        state.scale_to(fmaxf(state.maximum, __shfl_xor_sync(kAllLanes, state.maximum, distance)), G::lane_packs);
         state.sum += __shfl_xor_sync(kAllLanes, state.sum, distance);
-        UNROLLED for (int p = 0; p < G::packs; ++p)
+        UNROLLED for (int p = 0; p < G::lane_packs; ++p)
             UNROLLED for (int k = 0; k < G::pack_size; ++k)
                 state.out[p][k] += __shfl_xor_sync(kAllLanes, state.out[p][k], distance);
     }
@@ -115,14 +116,14 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplits splits, float scale) {
     const int head = row % op.heads, batch = row / op.heads / op.count, position = row / op.heads % op.count;
     const int first_key = split * splits.keys, end_key = std::min(first_key + splits.keys, op.first + position + 1);
     const int team = threadIdx.x / G::lanes, lane = threadIdx.x % G::lanes;
-    const int lane_packs = op.head_size / G::pack_size;  // packs of a key, over all lanes
-    const int packs = G::exact ? G::packs : (G::lanes == 1 ? lane_packs : G::packs);
-    const auto has = [=](int p) { return G::exact || lane + p * G::lanes < lane_packs; };
+    const int packs = op.head_size / G::pack_size;  // of a key
+    const int lane_packs = G::lanes == 1 && !G::exact ? packs : G::lane_packs;
+    const auto has = [=](int p) { return G::exact || lane + p * G::lanes < packs; };
     const std::size_t cache = (std::size_t(batch) * op.heads + head) * op.capacity * op.head_size;
 
-    float query[G::packs][G::pack_size] = {};
+    float query[G::lane_packs][G::pack_size] = {};
     const T* queries = &op.qkv[((std::size_t(batch) * op.count + position) * 3 * op.heads + head) * op.head_size];
-    UNROLLED for (int p = 0; p < packs; ++p) {
+    UNROLLED for (int p = 0; p < lane_packs; ++p) {
         if (!has(p)) continue;
         const auto& pack = load<G::pack_bytes>(queries + (lane + p * G::lanes) * G::pack_size);
         UNROLLED for (int k = 0; k < G::pack_size; ++k) query[p][k] = to_float(pack[k]) * scale;
@@ -141,7 +142,7 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplits splits, float scale) {
         float weight[G::keys], largest = state.maximum;
         UNROLLED for (int key = 0; key < count; ++key) {
             Partial<G::lanes == 1 ? G::pack_size : 1> products;
-            UNROLLED for (int p = 0; p < packs; ++p) {
+            UNROLLED for (int p = 0; p < lane_packs; ++p) {
                 const auto& pack = keys.at(key, p);
                 UNROLLED for (int k = 0; k < G::pack_size; ++k)
                     products[G::lanes == 1 ? k : 0] += query[p][k] * to_float(pack[k]);
@@ -149,12 +150,12 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplits splits, float scale) {
             weight[key] = warp_sum<G::lanes>(products.total());
             if (key * G::teams < left) largest = fmaxf(largest, weight[key]);
         }
-        state.scale_to(largest, packs);
+        state.scale_to(largest, lane_packs);
         UNROLLED for (int key = 0; key < count; ++key)
             weight[key] = key * G::teams < left ? fast_exp(weight[key] - largest) : 0.0f;
         UNROLLED for (int key = 0; key < count; ++key) {
             state.sum += weight[key];
-            UNROLLED for (int p = 0; p < packs; ++p) {
+            UNROLLED for (int p = 0; p < lane_packs; ++p) {
                 const auto& pack = values.at(key, p);
                 UNROLLED for (int k = 0; k < G::pack_size; ++k) state.out[p][k] += weight[key] * to_float(pack[k]);
             }
@@ -167,16 +168,16 @@ decode_attention_kernel(DecodeAttention<T> op, KeySplits splits, float scale) {
         &op.out[std::size_t(row) * op.head_size], scratch + block * op.head_size,
         scratch + std::size_t(gridDim.x) * op.head_size + block * kStatistics, splits.count == 1};
     if constexpr (G::lanes == 1) {
-        for (int p = 0; p < packs; ++p)
+        for (int p = 0; p < lane_packs; ++p)
             for (int k = 0; k < G::pack_size; ++k) result.store(p * G::pack_size + k, state.out[p][k], state.sum);
         if (!result.whole) result.statistics[0] = state.maximum, result.statistics[1] = state.sum;
     } else {
-        SIMT_SHARED(float, sums, [G::warps][G::lanes * G::packs * G::pack_size]);
+        SIMT_SHARED(float, sums, [G::warps][G::lanes * G::lane_packs * G::pack_size]);
         SIMT_SHARED(float, statistics, [G::warps][kStatistics]);
         merge_teams(state);
         const int warp = threadIdx.x / kWarp;
         if (threadIdx.x % kWarp < G::lanes)
-            UNROLLED for (int p = 0; p < G::packs; ++p)
+            UNROLLED for (int p = 0; p < G::lane_packs; ++p)
                 UNROLLED for (int k = 0; k < G::pack_size; ++k)
                     sums[warp][(lane + p * G::lanes) * G::pack_size + k] = state.out[p][k];
         if (threadIdx.x % kWarp == 0) statistics[warp][0] = state.maximum, statistics[warp][1] = state.sum;
@@ -265,26 +266,25 @@ void check_cache(const Op& op) {
     require_size("values", op.values, position * op.capacity, "batch * heads * capacity * head_size");
 }
 
-template <class T, int Lanes, int Packs, int PackBytes, bool Exact>
+template <class T, int Lanes, int LanePacks, int PackBytes, bool Exact>
 void launch_decode(const DecodeAttention<T>& op, const KeySplits& splits, unsigned blocks, StreamRef stream) {
     constexpr bool kTeams = Lanes > 1;
-    using G = DecodeGeometry<T, Lanes, Packs, PackBytes, Exact, kTeams ? 8 : 64, kTeams ? 4 : 1>;
+    using G = DecodeGeometry<T, Lanes, LanePacks, PackBytes, Exact, kTeams ? 8 : 64, kTeams ? 4 : 1>;
     simt::launch<decode_attention_kernel<T, G>>({.grid = blocks, .block = G::threads, .stream = stream}, op, splits,
                                                 1.0f / std::sqrt(float(op.head_size)));
 }
 
-// A template, so that a build instantiates only its own geometry.
-template <class T, bool GpuGeometry = simt::gpu_geometry>
+template <class T>
 void launch_for_head(const DecodeAttention<T>& op, const KeySplits& splits, unsigned blocks, StreamRef stream) {
-    if constexpr (GpuGeometry) {
+    if constexpr (simt::gpu_geometry) {
         const int packs = op.head_size * int(sizeof(T)) / kGpuPackBytes;
         if (packs <= 8) launch_decode<T, 8, 1, kGpuPackBytes, false>(op, splits, blocks, stream);
         else if (packs <= 16) launch_decode<T, 16, 1, kGpuPackBytes, false>(op, splits, blocks, stream);
-        else if (packs <= 32) launch_decode<T, 32, 1, kGpuPackBytes, false>(op, splits, blocks, stream);
-        else if constexpr (sizeof(T) * kMaxHeadSize > 32 * kGpuPackBytes)
-            launch_decode<T, 32, 2, kGpuPackBytes, false>(op, splits, blocks, stream);
+        else if (packs <= kWarp) launch_decode<T, kWarp, 1, kGpuPackBytes, false>(op, splits, blocks, stream);
+        else if constexpr (sizeof(T) * kMaxHeadSize > kWarp * kGpuPackBytes)
+            launch_decode<T, kWarp, 2, kGpuPackBytes, false>(op, splits, blocks, stream);
     } else {
-        constexpr int kElements = 32, kBytes = kElements * sizeof(T);  // a pack: see row_sum.cuh
+        constexpr int kElements = kCpuPackElements, kBytes = kElements * sizeof(T);
         if (op.head_size == 2 * kElements) launch_decode<T, 1, 2, kBytes, true>(op, splits, blocks, stream);
         else if (op.head_size % kElements == 0)
             launch_decode<T, 1, kMaxHeadSize / kElements, kBytes, false>(op, splits, blocks, stream);

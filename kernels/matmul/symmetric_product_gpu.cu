@@ -99,7 +99,7 @@ template <class T, bool Transposed>
 __global__ void __launch_bounds__(kSymmetricThreads) symmetric_product_kernel(SymmetricProduct<T> op, int tiles) {
     using Buffer = SymmetricBuffer<T, Transposed>;
     SIMT_DYN_SHARED(T, shared);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, m = op.m;
+    const int lane = threadIdx.x % simt::kWarp, warp = threadIdx.x / simt::kWarp, m = op.m;
     const int own_row = warp / 2 * kWarpSide, own_column = warp % 2 * kWarpSide;
     // The lower triangle row by row: row r has r + 1 tiles.
     int tile_row = 0, tile_column = int(blockIdx.x) % tiles;

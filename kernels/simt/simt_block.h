@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "kernels/simt/simt_language.h"
+#include "kernels/simt/simt_launch_config.h"
 #include "kernels/simt/simt_order.h"
 #include "kernels/simt/simt_shared.h"
 
 namespace simt {
 
-inline constexpr int kWarpLanes = 32;
 inline constexpr unsigned kMaxBlockThreads = 1024;
 
 // The operation that a thread waits in, and its call site in the kernel.
@@ -77,7 +77,7 @@ public:
     // Waits for the lanes of `mask`; the last lane to arrive runs `combine` on the `operands` of all of them.
     using Combine = void (*)(void* const* operands, unsigned mask);
     void wait_warp(unsigned mask, Site site, void* operands, Combine combine);
-    int lane() const { return int(current_->number % kWarpLanes); }
+    int lane() const { return int(current_->number % kWarp); }
     unsigned thread_number() const { return current_->number; }
     bool on_own_stack(const void* address) const;
 
@@ -104,8 +104,8 @@ private:
     struct Warp {
         unsigned existing;  // lanes that belong to the block: fewer than 32 in a partial last warp
         int active_collectives;
-        std::array<Collective, kWarpLanes> collectives;
-        std::array<void*, kWarpLanes> operands;
+        std::array<Collective, kWarp> collectives;
+        std::array<void*, kWarp> operands;
     };
 
     static void note_site(Thread& thread, Site site);

@@ -6,6 +6,8 @@
 
 namespace simt {
 
+inline constexpr int kWarp = 32;  // lanes
+
 struct LaunchConfig {
     dim3 grid, block;
     std::size_t shared_bytes = 0;

@@ -30,14 +30,14 @@ void BlockScheduler::reset(dim3 block) {
         shape_ = block;
         threads_.resize(count);
         ready_.reserve(count);
-        warps_.resize(ceil_div(count, kWarpLanes));
+        warps_.resize(ceil_div(count, kWarp));
         for (unsigned i = 0; i < count; ++i) {
             threads_[i].number = i;
             threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
         }
         for (unsigned w = 0; w < warps_.size(); ++w) {
-            const unsigned lanes = std::min(count - w * kWarpLanes, unsigned(kWarpLanes));
-            warps_[w].existing = lanes == kWarpLanes ? ~0u : (1u << lanes) - 1;
+            const unsigned lanes = std::min(count - w * kWarp, unsigned(kWarp));
+            warps_[w].existing = lanes == kWarp ? ~0u : (1u << lanes) - 1;
         }
     }
     for (Thread& thread : threads_) {
@@ -106,16 +106,16 @@ void BlockScheduler::wake(Thread& thread) {
 }
 void BlockScheduler::wake_all() {
     any_may_run_ = order_.kind == Order::Kind::mix && draws_.below(2) == 0;
-    std::array<unsigned, kMaxBlockThreads / kWarpLanes> numbers;
+    std::array<unsigned, kMaxBlockThreads / kWarp> numbers;
     const unsigned count = unsigned(warps_.size());
     for (unsigned i = 0; i < count; ++i) numbers[i] = order_.kind == Order::Kind::reverse ? i : count - 1 - i;
     if (order_.shuffles()) draws_.shuffle(numbers.data(), count);
-    for (unsigned i = 0; i < count; ++i) wake_lanes(&threads_[numbers[i] * kWarpLanes], warps_[numbers[i]].existing);
+    for (unsigned i = 0; i < count; ++i) wake_lanes(&threads_[numbers[i] * kWarp], warps_[numbers[i]].existing);
 }
 // `first`: lane 0 of the warp.
 void BlockScheduler::wake_lanes(Thread* first, unsigned mask) {
     const std::size_t begin = ready_.size();
-    for (int lane = kWarpLanes; lane-- > 0;)
+    for (int lane = kWarp; lane-- > 0;)
         if (mask >> lane & 1) wake(first[lane]);
     if (order_.kind == Order::Kind::reverse) std::reverse(ready_.begin() + begin, ready_.end());
     else if (order_.shuffles()) draws_.shuffle(ready_.data() + begin, unsigned(ready_.size() - begin));
@@ -217,8 +217,8 @@ void BlockScheduler::wait_block(Site site) {
 void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine combine) {
     if (skipped_->is(site)) return;
     Thread& me = *current_;
-    const unsigned lane = me.number % kWarpLanes;
-    Warp& warp = warps_[me.number / kWarpLanes];
+    const unsigned lane = me.number % kWarp;
+    Warp& warp = warps_[me.number / kWarp];
     note_site(me, site);
     me.mask = mask;
     if (!(mask >> lane & 1))

@@ -11,8 +11,8 @@ namespace simt {
 void wait_whole_warp(Wait instruction, const CallSite& where, void* operands, BlockScheduler::Combine combine) {
     const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
     const unsigned number = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    const unsigned first = number / kWarpLanes * kWarpLanes, lanes = threads - first;
-    if (!running.scheduler || lanes < unsigned(kWarpLanes))
+    const unsigned first = number / kWarp * kWarp, lanes = threads - first;
+    if (!running.scheduler || lanes < unsigned(kWarp))
         fault(std::string(name_of(instruction)) + " needs the 32 lanes of a whole warp; this warp has " +
               std::to_string(lanes));
     running.scheduler->wait_warp(~0u, {instruction, where}, operands, combine);

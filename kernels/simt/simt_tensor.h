@@ -35,7 +35,7 @@ struct ProductOperands { float* d; const unsigned *a, *b; };
 
 inline void combine_product(void* const* operands, unsigned) {
     float a[16][16], b[16][8], d[16][8];
-    for (int lane = 0; lane < kWarpLanes; ++lane) {
+    for (int lane = 0; lane < kWarp; ++lane) {
         const auto& mine = *static_cast<const ProductOperands*>(operands[lane]);
         for (int reg = 0; reg < 4; ++reg) {
             const auto [row, column] = pair_of_a(lane, reg);
@@ -56,7 +56,7 @@ inline void combine_product(void* const* operands, unsigned) {
     for (int m = 0; m < 16; ++m)
         for (int k = 0; k < 16; ++k)  // the product of two bf16 is exact in float; only the additions round
             for (int n = 0; n < 8; ++n) d[m][n] += a[m][k] * b[k][n];
-    for (int lane = 0; lane < kWarpLanes; ++lane) {
+    for (int lane = 0; lane < kWarp; ++lane) {
         auto& mine = *static_cast<ProductOperands*>(operands[lane]);
         for (int pair = 0; pair < 2; ++pair) {
             const auto [row, column] = pair_of_d(lane, pair);
@@ -80,7 +80,7 @@ void combine_matrices(void* const* operands, unsigned) {
     const auto element = [&](int matrix, int row, int column) -> unsigned {
         return static_cast<const MatrixOperands*>(operands[8 * matrix + row])->row[column];
     };
-    for (int lane = 0; lane < kWarpLanes; ++lane)
+    for (int lane = 0; lane < kWarp; ++lane)
         for (int matrix = 0; matrix < 4; ++matrix) {
             const int major = lane / 4, minor = 2 * (lane % 4);
             const unsigned low = Transposed ? element(matrix, minor, major) : element(matrix, major, minor);

@@ -69,7 +69,7 @@ constexpr std::uintptr_t kCellBytes = 2;  // one bf16
 constexpr std::uintptr_t kPageBytes = 4096;
 struct Page { std::array<Cell, kPageBytes / kCellBytes> cells; };
 
-using LaneTimes = std::array<std::uint32_t, kWarpLanes>;
+using LaneTimes = std::array<std::uint32_t, kWarp>;
 
 class Detector {
 public:
@@ -90,7 +90,7 @@ public:
     void sync_warp(unsigned first, unsigned mask) {
         LaneTimes joined{};
         for_each_lane(mask, [&](int lane) {
-            for (int i = 0; i < kWarpLanes; ++i) joined[i] = std::max(joined[i], clocks_[first + lane][i]);
+            for (int i = 0; i < kWarp; ++i) joined[i] = std::max(joined[i], clocks_[first + lane][i]);
         });
         const std::uint32_t now = next_time();
         for_each_lane(mask, [&](int lane) { joined[lane] = now; });
@@ -146,8 +146,8 @@ private:
     bool ordered(const Record& earlier, unsigned thread) const {
         if (earlier.time < scope_begin_) return true;
         if (earlier.time >= block_begin_ && (earlier.thread == thread || earlier.time < phase_begin_)) return true;
-        return earlier.time >= block_begin_ && earlier.thread / kWarpLanes == thread / kWarpLanes &&
-               clocks_[thread][earlier.thread % kWarpLanes] > earlier.time;
+        return earlier.time >= block_begin_ && earlier.thread / kWarp == thread / kWarp &&
+               clocks_[thread][earlier.thread % kWarp] > earlier.time;
     }
 
     // Returns the record that `now` races with; or null, after storing `now`.
@@ -177,9 +177,7 @@ private:
                 record.bytes = 0;
                 slot = &record;
             }
-        const auto warp = [&](const Record& record) {
-            return record.time < block_begin_ ? -1 : record.thread / kWarpLanes;
-        };
+        const auto warp = [&](const Record& record) { return record.time < block_begin_ ? -1 : record.thread / kWarp; };
         if (!slot && warp(kept[0]) == warp(kept[1]) && warp(kept[0]) != -1 && warp(now) != warp(kept[0]))
             slot = &kept[1];
         if (slot) *slot = now;
@@ -199,8 +197,7 @@ private:
         if (other.time < block_begin_) text << " of block " << spell(block_of(other));
         text << ' ' << kDid[int(other_access)] << " at " << there << "; ";
         if (other.time < block_begin_) text << "blocks are not ordered";
-        else if (other.thread / kWarpLanes == now.thread / kWarpLanes)
-            text << "no __syncthreads or __syncwarp separates them";
+        else if (other.thread / kWarp == now.thread / kWarp) text << "no __syncthreads or __syncwarp separates them";
         else text << "no __syncthreads separates them";
         running.scheduler->fail_at_next_wait(std::make_exception_ptr(Error(text.str(), Blame::runtime)));
     }
