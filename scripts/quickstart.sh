@@ -37,6 +37,8 @@ if [ ${#texts[@]} -eq 0 ]; then
     fi
 fi
 scripts/install_deps.sh "${needs[@]}"
+exec {lock}<scripts  # one quickstart at a time builds and writes data
+flock -n $lock || { echo "waiting for another quickstart to build and write its data" && flock $lock; }
 echo "building"
 build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/generate || {
     tail -n 30 build.log >&2
@@ -48,6 +50,7 @@ if [ ${#texts[@]} -eq 0 ]; then
     data=data/bible
     if [ ! -e $data/bible_val_000000.bin ]; then
         mkdir -p $data
+        rm -f $data/bible_train_*.bin  # of a quickstart that was killed
         bible -f gen1:1-rev22:21 >$data/bible.txt
         dev/tokenize -o $data --name bible --document-key '^([^:]+):' $data/bible.txt
     fi
@@ -66,7 +69,8 @@ else
         fi
         data=data/$name-$i
     done
-    if [ ! -e "$data" ]; then
+    if [ ! -e "$data/${name}_val_000000.bin" ]; then
+        rm -f "$data/$name"_train_*.bin
         rule=(--document-start '^[[:space:]]*$')
         for text in "${texts[@],,}"; do  # a line of JSON, and a row of a table, is a document
             [[ ! $text =~ \.(json|jsonl|ndjson|parquet)(\.gz|\.zst)?$ ]] || rule=()
@@ -82,11 +86,15 @@ else
         head -c 60 | iconv -c -f UTF-8 -t UTF-8) || true
 fi
 
+exec {lock}<&-
 out=runs/quickstart
+mkdir -p runs
 for ((i = 2; ; i++)); do
-    [ -e $out ] || break
+    ! mkdir $out 2>/dev/null || break
+    [ -e $out ] || mkdir $out  # says why not
     out=runs/quickstart-$i
 done
+trap 'rmdir "$out" 2>/dev/null || true' EXIT  # if the run does not start
 [ $out = runs/quickstart ] || echo "earlier runs are kept; this run writes to $out"
 
 tokens=$(wc -c "${shards}_train"_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')

@@ -68,6 +68,21 @@ done
 [ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
 [[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '38 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
 [ -e "$tree/data/my/my_val_000000.bin" ] || wrong "data of my.txt: $(ls "$tree/data")"
+# ---- two at once, of a text whose validation shard is missing; lines of JSON; a run that does not start
+rm "$tree/data/my/my_val_000000.bin"
+(cd "$tree" && QUICKSTART_MINUTES=0.03 scripts/quickstart.sh my.txt </dev/null >"$scratch/other" 2>&1) &
+PATH=$scratch/some run "scripts/quickstart.sh my.txt" || wrong "one of two quickstarts: $(tail -n 5 "$scratch/out")"
+wait $! || wrong "the other of two quickstarts: $(tail -n 5 "$scratch/other")"
+[ -e "$tree/data/my/my_val_000000.bin" ] && [ ! -e "$tree/data/my-2" ] ||
+    wrong "two quickstarts' data: $(ls "$tree/data")"
+ls "$tree"/runs/quickstart-{3,4}/log.jsonl >/dev/null || wrong "two quickstarts' runs: $(ls "$tree/runs")"
+seq 40 | sed 's/.*/{"text": "& fish"}/' >"$tree/lines.JSON"
+run "QUICKSTART_DTYPE=bf16 scripts/quickstart.sh lines.JSON" || wrong "lines of JSON: $(tail -n 5 "$scratch/out")"
+grep -q "^training: *36 documents" "$scratch/out" || wrong "lines of JSON: $(grep ^training: "$scratch/out")"
+printf '#!/bin/sh\nexit 2\n' >"$scratch/refuses" && chmod +x "$scratch/refuses"
+run "ln -sf $scratch/refuses train_gpt2; scripts/quickstart.sh my.txt" && wrong "a refused run passes"
+[ ! -e "$tree/runs/quickstart-6" ] || wrong "a run that does not start leaves runs/quickstart-6"
+ln -sf "$build/train_gpt2" "$tree/train_gpt2"
 # Twice 1.8 s, and what follows. In 3 minutes, validations take at most a tenth of the time.
 jq -es '
     def median: sort | .[length / 2 | floor];
