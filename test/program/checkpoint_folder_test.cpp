@@ -1,6 +1,8 @@
 // checkpoint_folder_test.cpp - the real program with checkpoints that it cannot read, that cannot be resumed, or whose
 // model has changed
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -128,6 +130,40 @@ TEST_CASE("--keep-checkpoints counts only checkpoints that can be resumed", "[ru
     CHECK(kept() == std::set{step("02"), step("04"), step("06"), step("08"), step("10")});
     run("12");
     CHECK(kept() == std::set{step("04"), step("08"), step("10"), step("12")});
+}
+
+TEST_CASE("the checkpoint of the lowest validation loss is kept and named best; --stop-after ends the run",
+          "[run][resume][ranks][mpi]") {
+    const int ranks = GENERATE(1, 2);
+    if (ranks > 1) skip_without_mpi();
+    const TrainingFolder folder;
+    const auto best = [&] { return fs::read_symlink(folder.path("out/best")).string(); };
+    const auto run = [&](const Texts& more) {
+        return folder.run_on(ranks, folder.flags({"-b", "2", "-z", "2", "-v", "2", "--val-tokens", "256", "--tune=off",
+                                                  "--keep-best", "--keep-checkpoints", "1", "-y", "auto", "-o",
+                                                  folder.path("out")}) + more).exits(0);
+    };
+    const Texts again{"-o", folder.path("out"), "-y", "auto"};
+    run({"--max-minutes", "1e-12"});
+    CHECK(best() == "step_00000000");
+    run({"--max-minutes", "0", "-x", "5", "-u", "0"});
+    CHECK(best() == "step_00000005");
+    fs::remove(folder.path("out/best"));  // as if it had been killed before it made the link
+    const std::string output = run({"-x", "30", "--lr", "1", "--stop-after", "3"});
+    CHECK_THAT(output, Contains("done: no lower validation loss (--stop-after), 5 steps in ") &&
+                           Contains(" after step 5/30, " + folder.path("out/best") + "\n") &&
+                           Contains(" -y auto --stop-after 0\n"));
+    CHECK(folder.log("out", "end").back()["reason"] == "no lower validation loss (--stop-after)");
+    CHECK(names_in(folder.path("out")) == std::set<std::string>{"best", "log.jsonl", "options.json", "step_00000005",
+                                                                "step_00000010"});
+    CHECK(best() == "step_00000005");
+    CHECK_THAT(folder.run_on(ranks, again).exits(0), Contains(", 0 steps in "));
+    CHECK_THAT(folder.run_on(ranks, again + Texts{"--stop-after", "4"}).exits(0), Contains(", 2 steps in "));
+    folder.run({"-e", folder.path("out/best"), "--prompt", "ab", "-n", "1", "--threads", "1"}, "generate").exits(0);
+    const double lowest = std::ranges::min(numbers(folder.log("out", "val"), "loss"));
+    folder.train({"-e", folder.path("out/best"), "--eval-only", "--val-tokens", "256", "--tune=off", "-b", "2", "-o",
+                  folder.path("again")});
+    CHECK(std::fabs(folder.log("again", "val")[0]["loss"].get<double>() - lowest) < 1e-6);
 }
 
 TEST_CASE("a model with flipped bits is not used: -e, dev/generate and dev/export_llmc", "[run]") {

@@ -403,23 +403,26 @@ TEST_CASE("the Slurm script resumes from the newest checkpoint, and requeues its
 // Killed repeatedly at any moment, mostly while a checkpoint is written, and restarted each time.
 TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][resume]") {
     const TrainingFolder folder;
-    const Texts flags{"-n", "1", "-v", "0", "--shuffle"};
+    const Texts flags{"-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints", "1"};
     run(folder, 1, "whole", flags).exits(0);
     const Texts command = Texts{program("train_gpt2")} + twelve_steps(folder, "killed") + Texts{"-y", "auto"} + flags;
     std::mt19937 engine(3);
     int killed = 0, exit_code = -1;
     for (int start = 0; start < 100 && exit_code != 0; ++start) {
         Process process(command, folder.path("killed.txt"));
-        usleep(20000 + engine() % 60000 * (1 + start / 10));
+        usleep(20000 + engine() % 60000 * (1 + start / 4));
         process.signal(SIGKILL);
         exit_code = process.exit_code();
         CAPTURE(process.output());
         REQUIRE((exit_code == 0 || exit_code == -SIGKILL));
         killed += exit_code != 0;
+        if (fs::is_symlink(folder.path("killed/best"))) REQUIRE(fs::exists(folder.path("killed/best/manifest.json")));
     }
     CAPTURE(killed);
     REQUIRE(exit_code == 0);
     CHECK(killed >= 3);
+    CHECK(names_in(folder.path("killed")) == names_in(folder.path("whole")));
+    CHECK(fs::read_symlink(folder.path("killed/best")) == fs::read_symlink(folder.path("whole/best")));
     CHECK(bytes_of(folder.step("killed", 12)) == bytes_of(folder.step("whole", 12)));
     CHECK(steps_of(folder, "killed") == steps_of(folder, "whole"));
 }

@@ -203,8 +203,8 @@ void CheckpointWriter::name_best(const HealthState& health) {
     if (taken) fault = std::make_error_code(std::errc::file_exists);
     else fs::create_directory_symlink(folder.filename(), hidden, fault);
     if (!fault) fs::rename(hidden, link, fault);
-    if (fault) print_stderr("note: " + link.string() + " cannot be linked to " + folder.string() + ": " +
-                            fault.message());
+    if (fault)
+        print_stderr("note: " + link.string() + " cannot be linked to " + folder.string() + ": " + fault.message());
 }
 
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.

@@ -137,6 +137,29 @@ TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
     CHECK(timed.reason() == std::string("out of time (--max-minutes)"));
 }
 
+TEST_CASE("a lower validation loss makes a checkpoint due; too many without one end the run", "[run_control]") {
+    const auto ranks = alone();
+    const RunControl::Settings settings{.total_steps = 9, .val_every = 1, .stop_after = 2, .keep_best = true,
+                                        .saves = true};
+    RunControl control(settings, *ranks), stopped(settings, *ranks), saved(settings, *ranks);
+    const auto after = [](RunControl& run, std::int64_t step, const HealthState& health) {
+        run.reach(step);
+        run.end_validation(0);
+        run.judge(health);
+        return due(run);
+    };
+    CHECK(after(control, 1, {.best_validation_after = 1}) == "c.");
+    control.checkpoint_begun();
+    CHECK(after(control, 2, {.best_validation_after = 1, .validations_since_best = 1}) == ".");
+    CHECK(after(control, 3, {.best_validation_after = 1, .validations_since_best = 2}) == "c");
+    CHECK(control.reason() == std::string("no lower validation loss (--stop-after)"));
+    stopped.restore({.step = 3, .health = {.best_validation_after = 1, .validations_since_best = 2}});
+    stopped.reach(3);
+    CHECK(due(stopped) == "");
+    saved.restore({.step = 3, .validated = false});  // a signal came before the validation: its checkpoint is there
+    CHECK(after(saved, 3, {.best_validation_after = 3}) == ".");
+}
+
 TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
     std::vector<std::string> seen(3);
     run_ranks(3, [&](Communicator& ranks) {

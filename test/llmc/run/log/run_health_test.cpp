@@ -58,6 +58,7 @@ TEST_CASE("the best validation, overfitting and a loss that is not finite are re
     CHECK(validate(3, 3).best);
     CHECK(health.state().best_validation_after == 20);
     CHECK_FALSE(validate(2.9, 3.02).best);  // within 1 %
+    CHECK(health.state().validations_since_best == 1);
     for (const double training : {2.8, 2.7}) CHECK_FALSE(validate(training, 3.1).warning);
     const auto third = validate(2.6, 3.2);
     REQUIRE(third.warning);
@@ -65,6 +66,12 @@ TEST_CASE("the best validation, overfitting and a loss that is not finite are re
     CHECK_FALSE(validate(2.5, 3.3).warning);
     CHECK(validate(2.5, 2.9).best);
     CHECK(health.good_after() == number);
+    CHECK(health.state().validations_since_best == 0);
+    RunHealth on_purpose(257, 0, true);
+    for (int i = 0; i < 9; ++i) {
+        steps(on_purpose, number, 10, 2 - 0.1 * i);
+        CHECK_FALSE(on_purpose.validation(number, 2 + 0.1 * i).warning);
+    }
 
     RunHealth worse(257, 0);  // both losses rise: that is no overfitting
     number = 0;

@@ -134,6 +134,8 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"--onebit-freeze-step", "9"}, "--onebit-freeze-step is set with --optimizer adamw; expected"},
         {{"--onebit-hierarchical"}, "--onebit-hierarchical is set with --optimizer adamw; expected"},
         {{"--eval-only"}, "--val-data is missing; expected validation shards, or examples with --hellaswag"},
+        {{"--stop-after", "2"}, "--stop-after is set without validations; expected --val-data, and --val-every above"},
+        {{"-j", "x", "--keep-best"}, "--keep-best is set with --keep-checkpoints 0, which keeps all; expected"},
         {{"-v", "5"}, "--val-data is missing; expected validation shards, because --val-every is set"},
         {{"-l", "\xff"}, "--lr is \"\xff\"; expected a number from 0 to 1000"},
         {{"-x", "1", "stray.bin"},
