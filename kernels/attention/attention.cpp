@@ -9,7 +9,7 @@
 #include "kernels/attention/check.h"
 #include "kernels/attention/flash.h"
 #include "kernels/attention/implementations.h"
-#include "kernels/attention/probe.h"
+#include "kernels/device/memory.h"
 #include "kernels/tuning/tuned_algorithms.h"
 #include "kernels/tuning/timing.h"
 
@@ -29,220 +29,225 @@ std::string name_of(AttentionMethod method) {
     fail("--attention", '"' + name_of(asked) + '"', expected, hint);
 }
 
-}  // namespace
-
-bool AttentionBuild::flash_takes(int head_size) const {
-    return std::ranges::find(flash_head_sizes, head_size) != flash_head_sizes.end();
+// The name of attention_forward and attention_backward for the log.
+std::string_view plain_name(const std::vector<AttentionMethod>& methods) {
+    return methods.size() > 1 ? "plain" : "tiled on the CPU";
 }
 
-std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype,
-                                                  int head_size) {
+void require_supported(AttentionMethod asked, const std::vector<AttentionMethod>& methods, DType dtype, int head_size) {
     using enum AttentionMethod;
-    if (asked == automatic) {
-        std::vector<AttentionMethod> candidates;
-        if (build.cudnn && dtype == DType::bf16) candidates.push_back(cudnn);
-        if (build.flash_takes(head_size) && dtype == DType::bf16) candidates.push_back(flash);
-        candidates.push_back(plain);
-        return candidates;
-    }
-    if (!build.choice())
-        refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain),
+    if (methods.size() == 1)
+        refuse(asked, "auto: on a CPU there is one implementation, " + std::string(plain_name(methods)),
                "omit the flag; on a GPU build with make DEVICE=cuda");
-    if (asked == cudnn && !build.cudnn)
+    if (std::ranges::find(methods, asked) == methods.end())
         refuse(asked, "auto, flash or plain: this build has no cuDNN",
                "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
     if (asked != plain && dtype != DType::bf16)
         refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "set --dtype bf16");
-    if (asked == flash && !build.flash_takes(head_size)) {
+    if (asked == flash && !flash_takes(head_size)) {
         std::string sizes;
-        for (const int size : build.flash_head_sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+        for (const int size : kFlashHeadSizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
         refuse(asked,
                "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash supports " +
                    sizes,
                "omit the flag, or choose another number of heads");
     }
-    return {asked};
 }
 
-std::string AttentionForm::name() const {
+// Uniform in (-1.7, 1.7), variance 1, with a period of 2^20 elements, more than a multiprocessor's caches hold: as
+// large as in training.
+void fill(std::span<bf16> to, StreamRef stream) {
+    std::vector<bf16> numbers(std::min(to.size(), std::size_t(1) << 20));
+    std::uint32_t state = 1;
+    for (bf16& x : numbers) {
+        state = state * 1664525u + 1013904223u;
+        x = bf16_from_float(float(state >> 8) * (3.4f / (1 << 24)) - 1.7f);
+    }
+    for (; !to.empty(); to = to.subspan(std::min(to.size(), numbers.size())))
+        device::copy_to_device(to.data(), numbers.data(), std::min(to.size(), numbers.size()) * sizeof(bf16), stream);
+    device::sync(stream);
+}
+
+}  // namespace
+
+std::string AttentionPlan::name() const {
     return name_of(method) + (method == AttentionMethod::cudnn && deterministic ? ", deterministic" : "");
 }
 
-std::vector<AttentionForm> attention_forms(const std::vector<AttentionMethod>& methods, bool backward,
-                                           bool deterministic) {
-    std::vector<AttentionForm> forms;
-    for (AttentionMethod method : methods) {
-        if (method == AttentionMethod::cudnn && backward && !deterministic) forms.push_back({method, false});
-        forms.push_back({method, true});
+std::vector<AttentionPlan> attention_candidates(const AttentionSettings& settings,
+                                                const std::vector<AttentionMethod>& methods, DType dtype, int head_size,
+                                                bool backward) {
+    using enum AttentionMethod;
+    const bool any = settings.method == automatic;
+    if (!any) require_supported(settings.method, methods, dtype, head_size);
+    std::vector<AttentionPlan> candidates;
+    for (const AttentionMethod method : methods) {
+        const bool supported = method == plain || (dtype == DType::bf16 && (method == cudnn || flash_takes(head_size)));
+        if (!supported || (!any && method != settings.method)) continue;
+        if (method == cudnn && backward && !settings.deterministic) candidates.push_back({method, backward, false});
+        candidates.push_back({method, backward, true});
     }
-    return forms;
+    return candidates;
 }
 
 struct Attention::State {
     AttentionSettings settings;
-    AttentionBuild build = attention_build();
+    std::vector<AttentionMethod> methods = attention_methods();
     CudnnAttention cudnn{};
-    struct Decision {
-        bool backward;
-        AttentionPlan plan;
-    };
-    std::map<std::pair<DType, AttentionShape>, Decision> decisions{};
+    std::map<std::pair<DType, AttentionShape>, AttentionPlan> plans{};
 
     std::string library() const {
-        return "attention with " + (build.cudnn ? "cuDNN " + cudnn_version() : std::string("no cuDNN"));
+        const std::string version = cudnn_version();
+        return "attention with " + (version.empty() ? std::string("no cuDNN") : "cuDNN " + version);
     }
-    static std::string text_of(const AttentionShape& s) {
-        return ", batch " + std::to_string(s.batch) + ", seq_len " + std::to_string(s.seq_len) + ", heads " +
-               std::to_string(s.heads) + ", head_size " + std::to_string(s.head_size);
+    // Key of stored results: the shape, and everything that determines the candidates. Only bf16 has more than one.
+    std::string key(const AttentionShape& s, bool backward) const {
+        return name_of(settings.method) + " bf16, batch " + std::to_string(s.batch) + ", seq_len " +
+               std::to_string(s.seq_len) + ", heads " + std::to_string(s.heads) + ", head_size " +
+               std::to_string(s.head_size) + (backward ? ", both passes" : ", forward") +
+               (settings.deterministic ? ", deterministic" : "");
     }
-    // Key of stored results: the problem, and everything that determines the candidates.
-    std::string key(const AttentionProblem& problem) const {
-        return name_of(settings.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + text_of(problem.shape) +
-               (problem.backward ? ", both passes" : ", forward") + (settings.deterministic ? ", deterministic" : "");
-    }
-    std::vector<AttentionForm> forms(const AttentionProblem& problem) const {
-        return attention_forms(attention_candidates(settings.method, build, problem.dtype, problem.shape.head_size),
-                               problem.backward, settings.deterministic);
+    std::vector<AttentionPlan> candidates(DType dtype, const AttentionShape& shape, bool backward) const {
+        return attention_candidates(settings, methods, dtype, shape.head_size, backward);
     }
 
     static CudnnPass backward_pass(bool deterministic) {
         return deterministic ? CudnnPass::backward_deterministic : CudnnPass::backward_fast;
     }
-    static std::vector<CudnnPass> passes(const AttentionForm& form, const AttentionProblem& problem) {
-        if (form.method != AttentionMethod::cudnn) return {};
-        if (!problem.backward) return {CudnnPass::forward};
-        return {CudnnPass::forward, backward_pass(form.deterministic)};
-    }
-    std::size_t max_workspace_bytes() const {
-        return settings.method == AttentionMethod::cudnn ? std::size_t(-1) : kAutomaticWorkspace;
-    }
-    std::size_t workspace_bytes(const AttentionForm& form, const AttentionProblem& problem) const {
-        std::size_t most = 0;
-        for (const CudnnPass pass : passes(form, problem))
-            most = std::max(most, cudnn.workspace_bytes(problem.shape, pass));
-        return most;
-    }
-    // Empty if the form supports the problem; otherwise the reason why not.
-    std::string refusal(const AttentionForm& form, const AttentionProblem& problem) {
-        for (const CudnnPass pass : passes(form, problem))
-            if (std::string why = cudnn.refusal(problem.shape, pass); !why.empty()) return why;
-        const std::size_t bytes = workspace_bytes(form, problem);
-        if (bytes <= max_workspace_bytes()) return "";
-        return "its workspace takes " + std::to_string(bytes >> 20) + " MiB, and the limit of auto is " +
-               std::to_string(kAutomaticWorkspace >> 20);
+    // Sets the candidate's workspace_bytes. Empty if it supports the shape; otherwise the reason why not.
+    std::string refusal(AttentionPlan& candidate, const AttentionShape& shape) {
+        if (candidate.method != AttentionMethod::cudnn) return "";
+        std::vector<CudnnPass> passes{CudnnPass::forward};
+        if (candidate.backward) passes.push_back(backward_pass(candidate.deterministic));
+        for (const CudnnPass pass : passes) {
+            if (std::string why = cudnn.refusal(shape, pass); !why.empty()) return why;
+            candidate.workspace_bytes = std::max(candidate.workspace_bytes, cudnn.workspace_bytes(shape, pass));
+        }
+        if (settings.method == AttentionMethod::cudnn || candidate.workspace_bytes <= kAutomaticWorkspace) return "";
+        return "its workspace takes " + std::to_string(candidate.workspace_bytes >> 20) +
+               " MiB, and the limit of auto is " + std::to_string(kAutomaticWorkspace >> 20);
     }
 
-    AttentionPlan plan_of(const AttentionForm& form, const AttentionProblem& problem) const {
-        return {.method = form.method, .deterministic = form.deterministic,
-                .workspace_bytes = workspace_bytes(form, problem)};
-    }
     // The stored algorithm, if it can be used.
-    std::optional<AttentionPlan> chosen(const AttentionProblem& problem, const std::vector<AttentionForm>& forms) {
-        const TunedAlgorithm* const known =
-            settings.tuned && forms.size() > 1 ? settings.tuned->find(library(), key(problem)) : nullptr;
+    std::optional<AttentionPlan> chosen(const std::vector<AttentionPlan>& candidates, const AttentionShape& shape) {
+        if (!settings.tuned || candidates.size() < 2) return std::nullopt;
+        const std::string key = this->key(shape, candidates.front().backward);
+        const TunedAlgorithm* const known = settings.tuned->find(library(), key);
         if (!known) return std::nullopt;
-        for (const AttentionForm& form : forms)
-            if (form.name() == known->taken && refusal(form, problem).empty()) {
-                AttentionPlan plan = plan_of(form, problem);
-                plan.times = known->why;
-                return plan;
-            }
-        settings.tuned->reject(library(), key(problem));
+        for (AttentionPlan candidate : candidates)
+            if (candidate.name() == known->taken && refusal(candidate, shape).empty())
+                return described(candidate, known->why);
+        settings.tuned->reject(library(), key);
         return std::nullopt;
     }
-    AttentionPlan decide(const AttentionProblem& problem) {
-        const std::vector<AttentionForm> all = forms(problem);
-        if (const auto plan = chosen(problem, all)) return *plan;
+    AttentionPlan decide(const std::vector<AttentionPlan>& candidates, const AttentionShape& shape) {
+        if (const auto plan = chosen(candidates, shape)) return *plan;
         std::string why_not_cudnn;
-        for (const AttentionForm& form : all) {
-            const std::string why = refusal(form, problem);
-            if (!why.empty()) {
-                why_not_cudnn = why;
-                continue;
+        for (AttentionPlan candidate : candidates) {
+            const std::string why = refusal(candidate, shape);
+            if (why.empty()) {
+                if (candidate.method != AttentionMethod::cudnn) candidate.why_not_cudnn = why_not_cudnn;
+                return described(candidate, "");
             }
-            AttentionPlan plan = plan_of(form, problem);
-            if (form.method != AttentionMethod::cudnn) plan.why_not_cudnn = why_not_cudnn;
-            return plan;
+            why_not_cudnn = why;
         }
         refuse(settings.method, "a method that supports this model and GPU; cuDNN's reason: " + why_not_cudnn,
                "use auto, flash or plain");
     }
-    const AttentionPlan& plan(const AttentionProblem& problem) {
-        const auto key = std::pair(problem.dtype, problem.shape);
-        auto known = decisions.find(key);
-        if (known == decisions.end() || (problem.backward && !known->second.backward))
-            known = decisions.insert_or_assign(key, Decision{problem.backward, decide(problem)}).first;
-        return known->second.plan;
+    AttentionPlan described(AttentionPlan plan, const std::string& times) const {
+        using enum AttentionMethod;
+        plan.text = plan.method == cudnn   ? "cuDNN " + cudnn_version() + " flash attention"
+                    : plan.method == flash ? "flash (mma.sync)"
+                                           : std::string(plain_name(methods));
+        if (plan.method == cudnn && plan.backward)
+            plan.text += plan.deterministic ? ", deterministic" : ", not deterministic";
+        if (methods.size() > 1 && settings.method == automatic) plan.text += ", selected by auto";
+        if (!times.empty()) plan.text += " (" + times + ")";
+        if (!plan.why_not_cudnn.empty()) plan.text += "; not cuDNN: " + plan.why_not_cudnn;
+        return plan;
+    }
+    const AttentionPlan& plan(DType dtype, const AttentionShape& shape, bool backward) {
+        auto known = plans.find({dtype, shape});
+        if (known == plans.end() || (backward && !known->second.backward))
+            known = plans.insert_or_assign({dtype, shape}, decide(candidates(dtype, shape, backward), shape)).first;
+        return known->second;
     }
 
     template <class T>
-    void forward(AttentionMethod method, const AttentionForward<T>& op, StreamRef stream) {
+    void forward(const AttentionPlan& plan, const AttentionForward<T>& op, StreamRef stream) {
         if constexpr (std::is_same_v<T, bf16>) {
-            if (method == AttentionMethod::cudnn) return check_attention(op), cudnn.forward(op, stream);
-            if (method == AttentionMethod::flash) return flash_attention_forward(op, stream);
+            if (plan.method == AttentionMethod::cudnn) return check_attention(op), cudnn.forward(op, stream);
+            if (plan.method == AttentionMethod::flash) return flash_attention_forward(op, stream);
         }
         attention_forward(op, stream);
     }
     template <class T>
-    void backward(AttentionMethod method, bool deterministic, const AttentionBackward<T>& op, StreamRef stream) {
+    void backward(const AttentionPlan& plan, const AttentionBackward<T>& op, StreamRef stream) {
         if constexpr (std::is_same_v<T, bf16>) {
-            if (method == AttentionMethod::cudnn)
-                return check_attention(op), cudnn.backward(op, backward_pass(deterministic), stream);
-            if (method == AttentionMethod::flash) return flash_attention_backward(op, stream);
+            if (plan.method == AttentionMethod::cudnn)
+                return check_attention(op), cudnn.backward(op, backward_pass(plan.deterministic), stream);
+            if (plan.method == AttentionMethod::flash) return flash_attention_backward(op, stream);
         }
         attention_backward(op, stream);
     }
 
-    // Times every supported form: forward and backward pass one after the other, as in training. Does nothing in fp32,
-    // which has only one form.
-    void choose(const AttentionProblem& problem, StreamRef stream) {
-        if (!settings.tuned || !settings.tuned->timing || problem.dtype != DType::bf16) return;
-        std::vector<AttentionForm> supported;
+    // Times every supported candidate. Does nothing in fp32, which has only one.
+    void choose(DType dtype, const AttentionShape& shape, bool backward, StreamRef stream) {
+        if (!settings.tuned || !settings.tuned->timing || dtype != DType::bf16) return;
+        std::vector<AttentionPlan> supported;
         try {
-            supported = forms(problem);
+            supported = candidates(dtype, shape, backward);
         } catch (const Error&) {  // plan() throws it, on all ranks
             return;
         }
-        if (chosen(problem, supported)) return;
+        if (chosen(supported, shape)) return;
         std::string refused;
-        std::erase_if(supported, [&](const AttentionForm& form) {
-            const std::string why = refusal(form, problem);
-            if (!why.empty()) refused += "; not " + form.name() + ": " + why;
+        std::erase_if(supported, [&](AttentionPlan& candidate) {
+            const std::string why = refusal(candidate, shape);
+            if (!why.empty()) refused += "; not " + candidate.name() + ": " + why;
             return !why.empty();
         });
         if (supported.size() < 2) return;
         try {
-            const AttentionProbe probe(problem, stream);
-            time_forms(problem, supported, refused, probe, stream);
+            time(supported, shape, refused, stream);
         } catch (const Error& error) {
             if (!can_run(stream)) throw;
-            settings.tuned->note(key(problem) + ": uses the first supported method; " + error.what());
+            settings.tuned->note(key(shape, backward) + ": uses the first supported method; " + error.what());
         }
         cudnn.free_workspace();
-        decisions.clear();
+        plans.clear();
     }
-    void time_forms(const AttentionProblem& problem, const std::vector<AttentionForm>& supported,
-                    const std::string& refused, const AttentionProbe& probe, StreamRef stream) {
-        const auto name = [&](int candidate) {
-            return "attention " + key(problem) + ": " + supported[std::size_t(candidate)].name();
+    // Forward and backward pass one after the other, as in training. Throws Error if memory is insufficient.
+    void time(const std::vector<AttentionPlan>& candidates, const AttentionShape& shape, const std::string& refused,
+              StreamRef stream) {
+        const bool both = candidates.front().backward;
+        const std::size_t rows = shape.rows(), elements = shape.elements();
+        const device::Array<bf16> qkv(3 * elements), out(elements), dout(both ? elements : 0),
+            dqkv(both ? 3 * elements : 0);
+        const device::Array<float> logsumexp(rows), delta(both ? rows : 0);
+        fill(qkv.span(), stream);
+        fill(dout.span(), stream);
+        const auto name = [&](int i) {
+            return "attention " + key(shape, both) + ": " + candidates[std::size_t(i)].name();
         };
-        const auto run = [&](int candidate) {
-            const AttentionForm& form = supported[std::size_t(candidate)];
-            forward(form.method, probe.forward(), stream);
-            if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
+        const auto run = [&](int i) {
+            const AttentionPlan& candidate = candidates[std::size_t(i)];
+            forward<bf16>(candidate, {out.span(), logsumexp.span(), qkv.span(), shape}, stream);
+            if (both)
+                backward<bf16>(candidate, {dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(),
+                                           logsumexp.span(), shape}, stream);
         };
-        const Timing timing =
-            time_candidates({int(supported.size()), name, run}, settings.tuned->cache_bytes, stream);
+        const Timing timing = time_candidates({int(candidates.size()), name, run}, settings.tuned->cache_bytes, stream);
         if (timing.ranking.empty()) throw Error("every attention method failed" + timing.notes, Blame::runtime);
         const auto fastest = std::size_t(timing.ranking.front());
         std::string times;
-        for (std::size_t i = 0; i < supported.size(); ++i) {
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
             char text[48];
             std::snprintf(text, sizeof text, " %.3f ms", 1e3 * timing.seconds[i]);
-            times += (i > 0 ? "; " : "") + supported[i].name() + text;
+            times += (i > 0 ? "; " : "") + candidates[i].name() + text;
         }
-        settings.tuned->keep(library(), key(problem),
-                            {supported[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
+        settings.tuned->keep(library(), key(shape, both),
+                             {candidates[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
     }
 };
 
@@ -251,34 +256,24 @@ Attention::~Attention() = default;
 Attention::Attention(Attention&&) noexcept = default;
 Attention& Attention::operator=(Attention&&) noexcept = default;
 
-void Attention::choose(const AttentionProblem& problem, StreamRef stream) { state_->choose(problem, stream); }
+void Attention::choose(DType dtype, const AttentionShape& shape, bool backward, StreamRef stream) {
+    state_->choose(dtype, shape, backward, stream);
+}
 
-const AttentionPlan& Attention::plan(const AttentionProblem& problem) const { return state_->plan(problem); }
-
-std::string Attention::describe(const AttentionProblem& problem) const {
-    const AttentionPlan& plan = state_->plan(problem);
-    std::string text = plan.method == AttentionMethod::cudnn   ? "cuDNN " + cudnn_version() + " flash attention"
-                       : plan.method == AttentionMethod::flash ? "flash (mma.sync)"
-                                                               : std::string(state_->build.plain);
-    if (plan.method == AttentionMethod::cudnn && problem.backward)
-        text += plan.deterministic ? ", deterministic" : ", not deterministic";
-    if (state_->build.choice() && state_->settings.method == AttentionMethod::automatic) text += ", selected by auto";
-    if (!plan.times.empty()) text += " (" + plan.times + ")";
-    return plan.why_not_cudnn.empty() ? text : text + "; not cuDNN: " + plan.why_not_cudnn;
+const AttentionPlan& Attention::plan(DType dtype, const AttentionShape& shape, bool backward) const {
+    return state_->plan(dtype, shape, backward);
 }
 
 std::string Attention::library() const { return state_->library(); }
 
 template <class T>
 void Attention::forward(const AttentionForward<T>& op, StreamRef stream) {
-    const auto& plan = state_->plan({dtype_of<T>, {op.batch, op.seq_len, op.heads, op.head_size}, false});
-    state_->forward(plan.method, op, stream);
+    state_->forward(plan(dtype_of<T>, op.shape, false), op, stream);
 }
 
 template <class T>
 void Attention::backward(const AttentionBackward<T>& op, StreamRef stream) {
-    const auto& plan = state_->plan({dtype_of<T>, {op.batch, op.seq_len, op.heads, op.head_size}, true});
-    state_->backward(plan.method, plan.deterministic, op, stream);
+    state_->backward(plan(dtype_of<T>, op.shape, true), op, stream);
 }
 
 template void Attention::forward(const AttentionForward<float>&, StreamRef);

@@ -22,12 +22,20 @@
 
 namespace kernels {
 
+struct AttentionShape {
+    int batch, seq_len, heads, head_size;
+    std::size_t sequences() const { return std::size_t(batch) * heads; }
+    std::size_t rows() const { return sequences() * seq_len; }
+    std::size_t elements() const { return rows() * head_size; }
+    auto operator<=>(const AttentionShape&) const = default;
+};
+
 template <class T>
 struct AttentionForward {
     std::span<T> out;
     std::span<float> logsumexp;  // saved for the backward pass
     std::span<const T> qkv;
-    int batch, seq_len, heads, head_size;
+    AttentionShape shape;
 };
 
 template <class T>
@@ -36,7 +44,7 @@ struct AttentionBackward {
     std::span<float> delta;  // (batch, heads, seq_len), scratch
     std::span<const T> dout, qkv, out;
     std::span<const float> logsumexp;
-    int batch, seq_len, heads, head_size;
+    AttentionShape shape;
 };
 
 // The plain implementation: plain_gpu.cu | attention_cpu.cpp. Both enqueue on `stream`; outputs are ready when the
@@ -47,7 +55,7 @@ void attention_forward(const AttentionForward<T>& op, StreamRef stream);
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef stream);
 
-// automatic: the fastest of the other methods that support the problem, or the first of them if no times are known.
+// automatic: the fastest of the other methods that support the shape, or the first of them if no times are known.
 // cudnn and flash support bf16 only. All methods save the same logsumexp.
 enum class AttentionMethod { automatic, cudnn, flash, plain };
 inline constexpr std::pair<std::string_view, AttentionMethod> kAttentionMethods[] = {
@@ -64,24 +72,15 @@ struct AttentionSettings {
     TunedAlgorithms* tuned = nullptr;  // must outlive this object; nullptr: nothing is timed
 };
 
-struct AttentionShape {
-    int batch, seq_len, heads, head_size;
-    auto operator<=>(const AttentionShape&) const = default;
-};
-
-// The properties that determine which methods can be used.
-struct AttentionProblem {
-    DType dtype;
-    AttentionShape shape;
-    bool backward;  // the backward pass too
-};
-
+// How to compute attention: a candidate, then the selected one.
 struct AttentionPlan {
     AttentionMethod method;           // never automatic
+    bool backward;                    // for the backward pass, too
     bool deterministic = true;        // bit-identical in every run
     std::size_t workspace_bytes = 0;  // device memory for the library's workspace
-    std::string why_not_cudnn;          // why automatic cannot use cuDNN; empty: it can, or was not tried
-    std::string times;                // the measured times of the candidates; empty: selected without timing
+    std::string why_not_cudnn{};      // why automatic cannot use cuDNN; empty: it can, or was not tried
+    std::string text{};               // for the log: the method, and how it was selected
+    std::string name() const;         // the key under which a candidate's time is stored
 };
 
 // Owns cuDNN's handle, its workspace and the cached plans, one per shape. Not thread-safe.
@@ -94,12 +93,10 @@ public:
 
     // Autotuning: times all candidates on its own tensors, if settings.tuned allows it and has no result yet.
     // Synchronizes. Does nothing if there is only one candidate, no memory for the tensors, or plan() would throw.
-    void choose(const AttentionProblem& problem, StreamRef stream);
-    // Selects the method for one shape, using the autotuned result if there is one; allocates nothing. Throws Error
-    // that names --attention if the explicitly requested method does not support the problem.
-    const AttentionPlan& plan(const AttentionProblem& problem) const;
-    // For the log: the method, and how it was selected.
-    std::string describe(const AttentionProblem& problem) const;
+    void choose(DType dtype, const AttentionShape& shape, bool backward, StreamRef stream);
+    // Selects the method for one shape, using the autotuned result if there is one; allocates nothing. `backward`: for
+    // the backward pass, too. Throws Error that names --attention if the requested method does not support it.
+    const AttentionPlan& plan(DType dtype, const AttentionShape& shape, bool backward) const;
     // The key under which autotuned results are stored, such as "attention with cuDNN 9.19.0".
     std::string library() const;
 

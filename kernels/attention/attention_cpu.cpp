@@ -31,8 +31,7 @@ constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 // Sizes and offsets: `tiles` tiles of queries (or keys) per head; a row of a tile has `padded` floats, or `vectors`
 // vectors.
-struct Problem {
-    int batch, seq_len, heads, head_size;
+struct Tiling : AttentionShape {
     int tiles = ceil_div(seq_len, kTile), padded = round_up(head_size, kLanes), vectors = padded / kLanes;
     std::size_t row = std::size_t(heads) * head_size;  // elements of a position in `out`; three times that in `qkv`
     float scale = 1.0f / std::sqrt(float(head_size));
@@ -142,35 +141,35 @@ struct OnlineSoftmax {
 };
 
 template <class T>
-void forward_tile(const AttentionForward<T>& op, const Problem& problem, long sequence, int query_tile,
+void forward_tile(const AttentionForward<T>& op, const Tiling& tiling, long sequence, int query_tile,
                   const ForwardTiles& tiles) {
-    const int padded = problem.padded, channels = problem.head_size, first_query = query_tile * kTile,
-              queries = problem.rows(query_tile);
-    const std::size_t stride = 3 * problem.row;
-    load_rows(tiles.queries, &op.qkv[problem.at(sequence, first_query, 3, 0)], stride, queries, channels, padded);
+    const int padded = tiling.padded, channels = tiling.head_size, first_query = query_tile * kTile,
+              queries = tiling.rows(query_tile);
+    const std::size_t stride = 3 * tiling.row;
+    load_rows(tiles.queries, &op.qkv[tiling.at(sequence, first_query, 3, 0)], stride, queries, channels, padded);
     transpose(tiles.queries_transposed, kTile, tiles.queries, padded, ceil_div(queries, kLanes), padded,
-              problem.scale * kLog2E);
+              tiling.scale * kLog2E);
     const Tile scores{tiles.scores, kTile}, out{tiles.out, padded};
     std::fill_n(tiles.out, kTile * padded, 0.0f);
 
     OnlineSoftmax softmax;
     for (int key_tile = 0; key_tile <= query_tile; ++key_tile) {
-        const int keys = problem.rows(key_tile);
+        const int keys = tiling.rows(key_tile);
         const bool diagonal = key_tile == query_tile;
-        load_rows(tiles.keys, &op.qkv[problem.at(sequence, key_tile * kTile, 3, 1)], stride, keys, channels, padded);
-        load_rows(tiles.values, &op.qkv[problem.at(sequence, key_tile * kTile, 3, 2)], stride, keys, channels, padded);
+        load_rows(tiles.keys, &op.qkv[tiling.at(sequence, key_tile * kTile, 3, 1)], stride, keys, channels, padded);
+        load_rows(tiles.values, &op.qkv[tiling.at(sequence, key_tile * kTile, 3, 2)], stride, keys, channels, padded);
         multiply_keys_queries(scores, {tiles.keys, padded}, {tiles.queries_transposed, kTile}, keys, queries, channels,
                               diagonal);
-        softmax.update(scores, out, keys, queries, problem.vectors, diagonal);
-        add_over_keys(out, scores, {tiles.values, padded}, keys, queries, problem.vectors, diagonal);
+        softmax.update(scores, out, keys, queries, tiling.vectors, diagonal);
+        add_over_keys(out, scores, {tiles.values, padded}, keys, queries, tiling.vectors, diagonal);
     }
 
     for (int query = 0; query < queries; ++query) {
         const float sum = softmax.sum[query / kLanes][query % kLanes],
                     maximum = softmax.maximum[query / kLanes][query % kLanes];
-        store_row(&op.out[problem.at(sequence, first_query + query, 1, 0)], tiles.out + query * padded, 1.0f / sum,
+        store_row(&op.out[tiling.at(sequence, first_query + query, 1, 0)], tiles.out + query * padded, 1.0f / sum,
                   channels);
-        op.logsumexp[sequence * problem.seq_len + first_query + query] = maximum * kLn2 + std::log(sum);
+        op.logsumexp[sequence * tiling.seq_len + first_query + query] = maximum * kLn2 + std::log(sum);
     }
 }
 
@@ -202,44 +201,44 @@ struct KeyTile {
 };
 
 template <class T>
-void load_queries(QueryTile& tile, const AttentionBackward<T>& op, const Problem& problem, long sequence, int number) {
-    const int padded = problem.padded, first = number * kTile;
-    tile.queries = problem.rows(number);
+void load_queries(QueryTile& tile, const AttentionBackward<T>& op, const Tiling& tiling, long sequence, int number) {
+    const int padded = tiling.padded, first = number * kTile;
+    tile.queries = tiling.rows(number);
     const int vectors = ceil_div(tile.queries, kLanes);
-    load_rows(tile.q, &op.qkv[problem.at(sequence, first, 3, 0)], 3 * problem.row, tile.queries, problem.head_size,
+    load_rows(tile.q, &op.qkv[tiling.at(sequence, first, 3, 0)], 3 * tiling.row, tile.queries, tiling.head_size,
               padded);
-    load_rows(tile.dout, &op.dout[problem.at(sequence, first, 1, 0)], problem.row, tile.queries, problem.head_size,
+    load_rows(tile.dout, &op.dout[tiling.at(sequence, first, 1, 0)], tiling.row, tile.queries, tiling.head_size,
               padded);
-    transpose(tile.q_transposed, kTile, tile.q, padded, vectors, padded, problem.scale * kLog2E);
+    transpose(tile.q_transposed, kTile, tile.q, padded, vectors, padded, tiling.scale * kLog2E);
     transpose(tile.dout_transposed, kTile, tile.dout, padded, vectors, padded, 1.0f);
     std::fill_n(tile.dq, kTile * padded, 0.0f);
-    const std::size_t row = std::size_t(sequence) * problem.seq_len + first;
+    const std::size_t row = std::size_t(sequence) * tiling.seq_len + first;
     for (int query = 0; query < tile.queries; ++query) tile.logsumexp[query] = op.logsumexp[row + query] * kLog2E;
     for (int query = 0; query < tile.queries; ++query) tile.delta[query] = op.delta[row + query];
 }
 
 template <class T>
-void load_keys(const KeyTile& tile, const AttentionBackward<T>& op, const Problem& problem, long sequence, int number) {
-    const int padded = problem.padded, keys = problem.rows(number);
-    load_rows(tile.k, &op.qkv[problem.at(sequence, number * kTile, 3, 1)], 3 * problem.row, keys, problem.head_size,
+void load_keys(const KeyTile& tile, const AttentionBackward<T>& op, const Tiling& tiling, long sequence, int number) {
+    const int padded = tiling.padded, keys = tiling.rows(number);
+    load_rows(tile.k, &op.qkv[tiling.at(sequence, number * kTile, 3, 1)], 3 * tiling.row, keys, tiling.head_size,
               padded);
-    load_rows(tile.v, &op.qkv[problem.at(sequence, number * kTile, 3, 2)], 3 * problem.row, keys, problem.head_size,
+    load_rows(tile.v, &op.qkv[tiling.at(sequence, number * kTile, 3, 2)], 3 * tiling.row, keys, tiling.head_size,
               padded);
     std::fill_n(tile.dk, 2 * kTile * padded, 0.0f);  // and dv, which follows it
 }
 
 template <class T>
-void store_gradient(const AttentionBackward<T>& op, const Problem& problem, long sequence, int number, int part,
+void store_gradient(const AttentionBackward<T>& op, const Tiling& tiling, long sequence, int number, int part,
                     const float* from, float scale) {
-    for (int row = 0; row < problem.rows(number); ++row)
-        store_row(&op.dqkv[problem.at(sequence, number * kTile + row, 3, part)], from + row * problem.padded, scale,
-                  problem.head_size);
+    for (int row = 0; row < tiling.rows(number); ++row)
+        store_row(&op.dqkv[tiling.at(sequence, number * kTile + row, 3, part)], from + row * tiling.padded, scale,
+                  tiling.head_size);
 }
 
 // Computes p and ds of a query tile and a key tile, and adds their contributions to the requested gradients.
 template <bool WantQueries, bool WantKeys>
-void backward_tiles(const QueryTile& query, const KeyTile& key, const Problem& problem, int keys, bool diagonal) {
-    const int padded = problem.padded, channels = problem.head_size, queries = query.queries;
+void backward_tiles(const QueryTile& query, const KeyTile& key, const Tiling& tiling, int keys, bool diagonal) {
+    const int padded = tiling.padded, channels = tiling.head_size, queries = query.queries;
     const Tile p{query.p, kTile}, ds{query.ds, kTile};
     multiply_keys_queries(p, {key.k, padded}, {query.q_transposed, kTile}, keys, queries, channels, diagonal);
     multiply_keys_queries(ds, {key.v, padded}, {query.dout_transposed, kTile}, keys, queries, channels, diagonal);
@@ -254,20 +253,20 @@ void backward_tiles(const QueryTile& query, const KeyTile& key, const Problem& p
             dp = weight * (dp - vector_at(query.delta + at));
         }
     if constexpr (WantKeys) {
-        add_over_queries({key.dv, padded}, p, {query.dout, padded}, keys, queries, problem.vectors, diagonal);
-        add_over_queries({key.dk, padded}, ds, {query.q, padded}, keys, queries, problem.vectors, diagonal);
+        add_over_queries({key.dv, padded}, p, {query.dout, padded}, keys, queries, tiling.vectors, diagonal);
+        add_over_queries({key.dk, padded}, ds, {query.q, padded}, keys, queries, tiling.vectors, diagonal);
     }
     if constexpr (WantQueries)
-        add_over_keys({query.dq, padded}, ds, {key.k, padded}, keys, queries, problem.vectors, diagonal);
+        add_over_keys({query.dq, padded}, ds, {key.k, padded}, keys, queries, tiling.vectors, diagonal);
 }
 
 template <class T>
-void compute_delta(const AttentionBackward<T>& op, const Problem& problem) {
+void compute_delta(const AttentionBackward<T>& op, const Tiling& tiling) {
 #pragma omp parallel for schedule(static)
-    for (long row = 0; row < problem.sequences() * problem.seq_len; ++row) {
-        const std::size_t at = problem.at(row / problem.seq_len, int(row % problem.seq_len), 1, 0);
+    for (long row = 0; row < tiling.sequences() * tiling.seq_len; ++row) {
+        const std::size_t at = tiling.at(row / tiling.seq_len, int(row % tiling.seq_len), 1, 0);
         float partial[kLanes] = {};  // one sum per lane, so that the loop vectorises
-        for (int c = 0; c < problem.head_size; c += 4)
+        for (int c = 0; c < tiling.head_size; c += 4)
             for (int k = 0; k < 4; ++k)
                 partial[(c + k) % kLanes] += widen(op.dout[at + c + k]) * widen(op.out[at + c + k]);
         float sum = 0.0f;
@@ -277,56 +276,56 @@ void compute_delta(const AttentionBackward<T>& op, const Problem& problem) {
 }
 
 template <class T>
-void backward_by_heads(const AttentionBackward<T>& op, const Problem& problem) {
-    const int padded = problem.padded, tiles = problem.tiles;
+void backward_by_heads(const AttentionBackward<T>& op, const Tiling& tiling) {
+    const int padded = tiling.padded, tiles = tiling.tiles;
     const std::size_t key_floats = KeyTile::floats(padded);
     Scratch scratch(QueryTile::floats(padded) + tiles * key_floats);
 #pragma omp parallel for schedule(dynamic)
-    for (long sequence = 0; sequence < problem.sequences(); ++sequence) {
+    for (long sequence = 0; sequence < tiling.sequences(); ++sequence) {
         QueryTile query(scratch.of_thread(), padded);
         const auto key = [&](int tile) {
             return KeyTile(scratch.of_thread() + QueryTile::floats(padded) + tile * key_floats, padded);
         };
         for (int i = 0; i < tiles; ++i) {
-            load_keys(key(i), op, problem, sequence, i);
-            load_queries(query, op, problem, sequence, i);
-            for (int j = 0; j <= i; ++j) backward_tiles<true, true>(query, key(j), problem, problem.rows(j), i == j);
-            store_gradient(op, problem, sequence, i, 0, query.dq, problem.scale);
+            load_keys(key(i), op, tiling, sequence, i);
+            load_queries(query, op, tiling, sequence, i);
+            for (int j = 0; j <= i; ++j) backward_tiles<true, true>(query, key(j), tiling, tiling.rows(j), i == j);
+            store_gradient(op, tiling, sequence, i, 0, query.dq, tiling.scale);
         }
         for (int j = 0; j < tiles; ++j) {
-            store_gradient(op, problem, sequence, j, 1, key(j).dk, problem.scale);
-            store_gradient(op, problem, sequence, j, 2, key(j).dv, 1.0f);
+            store_gradient(op, tiling, sequence, j, 1, key(j).dk, tiling.scale);
+            store_gradient(op, tiling, sequence, j, 2, key(j).dv, 1.0f);
         }
     }
 }
 
 template <class T>
-void backward_by_tiles(const AttentionBackward<T>& op, const Problem& problem) {
-    const int padded = problem.padded, tiles = problem.tiles;
+void backward_by_tiles(const AttentionBackward<T>& op, const Tiling& tiling) {
+    const int padded = tiling.padded, tiles = tiling.tiles;
     Scratch scratch(QueryTile::floats(padded) + KeyTile::floats(padded));
-    const long tasks = 2 * problem.sequences() * tiles;
+    const long tasks = 2 * tiling.sequences() * tiles;
 #pragma omp parallel for schedule(dynamic)
     for (long task = 0; task < tasks; ++task) {
         QueryTile query(scratch.of_thread(), padded);
         const KeyTile key(scratch.of_thread() + QueryTile::floats(padded), padded);
-        const long sequence = task % problem.sequences();
-        const int rank = int(task / problem.sequences() / 2);  // the longest tasks come first
-        if (task / problem.sequences() % 2 == 0) {
-            load_keys(key, op, problem, sequence, rank);
+        const long sequence = task % tiling.sequences();
+        const int rank = int(task / tiling.sequences() / 2);  // the longest tasks come first
+        if (task / tiling.sequences() % 2 == 0) {
+            load_keys(key, op, tiling, sequence, rank);
             for (int i = rank; i < tiles; ++i) {
-                load_queries(query, op, problem, sequence, i);
-                backward_tiles<false, true>(query, key, problem, problem.rows(rank), i == rank);
+                load_queries(query, op, tiling, sequence, i);
+                backward_tiles<false, true>(query, key, tiling, tiling.rows(rank), i == rank);
             }
-            store_gradient(op, problem, sequence, rank, 1, key.dk, problem.scale);
-            store_gradient(op, problem, sequence, rank, 2, key.dv, 1.0f);
+            store_gradient(op, tiling, sequence, rank, 1, key.dk, tiling.scale);
+            store_gradient(op, tiling, sequence, rank, 2, key.dv, 1.0f);
         } else {
             const int i = tiles - 1 - rank;
-            load_queries(query, op, problem, sequence, i);
+            load_queries(query, op, tiling, sequence, i);
             for (int j = 0; j <= i; ++j) {
-                load_keys(key, op, problem, sequence, j);
-                backward_tiles<true, false>(query, key, problem, problem.rows(j), i == j);
+                load_keys(key, op, tiling, sequence, j);
+                backward_tiles<true, false>(query, key, tiling, tiling.rows(j), i == j);
             }
-            store_gradient(op, problem, sequence, i, 0, query.dq, problem.scale);
+            store_gradient(op, tiling, sequence, i, 0, query.dq, tiling.scale);
         }
     }
 }
@@ -336,27 +335,27 @@ void backward_by_tiles(const AttentionBackward<T>& op, const Problem& problem) {
 template <class T>
 void attention_forward(const AttentionForward<T>& op, StreamRef) {
     check_attention(op);
-    const Problem problem{op.batch, op.seq_len, op.heads, op.head_size};
-    Scratch scratch(ForwardTiles::floats(problem.padded));
-    const long tasks = problem.sequences() * problem.tiles;
+    const Tiling tiling{op.shape};
+    Scratch scratch(ForwardTiles::floats(tiling.padded));
+    const long tasks = tiling.sequences() * tiling.tiles;
 #pragma omp parallel for schedule(dynamic)
     for (long task = 0; task < tasks; ++task) {
         // neighbouring tasks share their keys and values; within a head the longest comes first
-        const int query_tile = problem.tiles - 1 - int(task % problem.tiles);
-        forward_tile(op, problem, task / problem.tiles, query_tile, ForwardTiles(scratch.of_thread(), problem.padded));
+        const int query_tile = tiling.tiles - 1 - int(task % tiling.tiles);
+        forward_tile(op, tiling, task / tiling.tiles, query_tile, ForwardTiles(scratch.of_thread(), tiling.padded));
     }
 }
 
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef) {
     check_attention(op);
-    const Problem problem{op.batch, op.seq_len, op.heads, op.head_size};
-    compute_delta(op, problem);
+    const Tiling tiling{op.shape};
+    compute_delta(op, tiling);
     // Tasks per tile compute 7 products, tasks per head 5, so tiles are faster if whole heads would leave more than 2
     // of 7 threads idle on average.
-    const long threads = omp_get_max_threads(), rounds = ceil_div(problem.sequences(), threads);
-    if (5 * rounds * threads <= 7 * problem.sequences() || problem.tiles == 1) backward_by_heads(op, problem);
-    else backward_by_tiles(op, problem);
+    const long threads = omp_get_max_threads(), rounds = ceil_div(tiling.sequences(), threads);
+    if (5 * rounds * threads <= 7 * tiling.sequences() || tiling.tiles == 1) backward_by_heads(op, tiling);
+    else backward_by_tiles(op, tiling);
 }
 
 template void attention_forward(const AttentionForward<float>&, StreamRef);

@@ -51,15 +51,17 @@ std::pair<std::int64_t, void*> address(CudnnOperand operand, const AttentionShap
             const_cast<std::remove_const_t<Element>*>(buffer.data() + cudnn_layout(operand, shape).first)};
 }
 
+using PlanKey = std::pair<CudnnPass, AttentionShape>;
+
 }  // namespace
 
 struct CudnnAttention::State {
     std::unique_ptr<cudnnContext, DestroyHandle> handle;
-    std::map<CudnnPlanKey, std::unique_ptr<Plan>> plans;
-    std::map<CudnnPlanKey, std::string> refusals;
+    std::map<PlanKey, std::unique_ptr<Plan>> plans;
+    std::map<PlanKey, std::string> refusals;
     device::Workspace workspace;
 
-    std::unique_ptr<Plan> build(const CudnnPlanKey& key) {
+    std::unique_ptr<Plan> build(const PlanKey& key) {
         if (!handle) {
             cudnnHandle_t created = nullptr;
             CHECKED(cudnnCreate(&created));
@@ -67,14 +69,14 @@ struct CudnnAttention::State {
         }
         auto plan = std::make_unique<Plan>();
         fe::graph::Graph& graph = plan->graph;
-        cudnn_graph::describe(graph, key);
+        cudnn_graph::describe(graph, key.first, key.second);
         CHECKED(graph.validate());
         CHECKED(graph.build_operation_graph(handle.get()));
         CHECKED(cudnn_graph::build_first_plan(graph, plan->built));
         return plan;
     }
 
-    std::string refusal(const CudnnPlanKey& key) {
+    std::string refusal(const PlanKey& key) {
         if (plans.contains(key)) return "";
         if (const auto known = refusals.find(key); known != refusals.end()) return known->second;
         try {
@@ -85,11 +87,11 @@ struct CudnnAttention::State {
         }
     }
 
-    void run(const CudnnPlanKey& key, std::unordered_map<std::int64_t, void*> addresses, StreamRef stream) {
+    void run(const PlanKey& key, std::unordered_map<std::int64_t, void*> addresses, StreamRef stream) {
         const auto known = plans.find(key);
         if (known == plans.end())
             fail("a shape given to cuDNN attention",
-                 "batch " + std::to_string(key.shape.batch) + ", seq_len " + std::to_string(key.shape.seq_len),
+                 "batch " + std::to_string(key.second.batch) + ", seq_len " + std::to_string(key.second.seq_len),
                  "one planned before", "", Blame::runtime);
         Plan& plan = *known->second;
         CHECKED(cudnnSetStream(handle.get(), stream));
@@ -121,7 +123,7 @@ void CudnnAttention::free_workspace() { state_->workspace = device::Workspace();
 
 void CudnnAttention::forward(const AttentionForward<bf16>& op, StreamRef stream) {
     using enum CudnnOperand;
-    const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
+    const AttentionShape& shape = op.shape;
     state_->run({CudnnPass::forward, shape},
                 {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
                  address(out, shape, op.out), address(stats, shape, op.logsumexp)},
@@ -130,7 +132,7 @@ void CudnnAttention::forward(const AttentionForward<bf16>& op, StreamRef stream)
 
 void CudnnAttention::backward(const AttentionBackward<bf16>& op, CudnnPass pass, StreamRef stream) {
     using enum CudnnOperand;
-    const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
+    const AttentionShape& shape = op.shape;
     state_->run({pass, shape},
                 {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
                  address(out, shape, op.out), address(dout, shape, op.dout), address(stats, shape, op.logsumexp),

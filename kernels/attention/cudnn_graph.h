@@ -62,11 +62,11 @@ inline void describe_backward(fe::graph::Graph& graph, const AttentionShape& sha
     output(dvalue, dv, shape);
 }
 
-inline void describe(fe::graph::Graph& graph, const CudnnPlanKey& key) {
+inline void describe(fe::graph::Graph& graph, CudnnPass pass, const AttentionShape& shape) {
     using enum fe::DataType_t;
     graph.set_io_data_type(BFLOAT16).set_intermediate_data_type(FLOAT).set_compute_data_type(FLOAT);
-    if (key.pass == CudnnPass::forward) describe_forward(graph, key.shape);
-    else describe_backward(graph, key.shape, key.pass == CudnnPass::backward_deterministic);
+    if (pass == CudnnPass::forward) describe_forward(graph, shape);
+    else describe_backward(graph, shape, pass == CudnnPass::backward_deterministic);
 }
 
 // A plan that is ready to run: its index in cuDNN's list.

@@ -43,11 +43,4 @@ constexpr CudnnLayout cudnn_layout(CudnnOperand operand, const AttentionShape& s
 // The deterministic backward pass adds in a fixed order, the fast one in the order in which its blocks finish.
 enum class CudnnPass { forward, backward_deterministic, backward_fast };
 
-// The key of a cached plan.
-struct CudnnPlanKey {
-    CudnnPass pass;
-    AttentionShape shape;
-    auto operator<=>(const CudnnPlanKey&) const = default;
-};
-
 }  // namespace kernels

@@ -21,7 +21,7 @@
 
 namespace kernels::flash {
 
-inline constexpr int kWarpThreads = 32, kWarps = 4, kFlashThreads = kWarps * kWarpThreads;
+inline constexpr int kWarps = 4, kFlashThreads = kWarps * kWarp;
 inline constexpr int kPackSize = kGpuPackBytes / sizeof(bf16);
 
 // The tile sizes of one kernel: fragments of 16 rows per warp, columns per step, and whether a warp keeps its rows in
@@ -74,17 +74,18 @@ struct Task {
     int tile, batch, head;
     std::size_t statistics;  // offset of the sequence in logsumexp and delta
 
-    __device__ Task(int tiles, int heads, int seq_len) : tile(blockIdx.x % tiles) {
+    __device__ Task(int tiles, const AttentionShape& shape) : tile(blockIdx.x % tiles) {
         const int sequence = blockIdx.x / tiles;
-        batch = sequence / heads, head = sequence % heads;
-        statistics = std::size_t(sequence) * seq_len;
+        batch = sequence / shape.heads, head = sequence % shape.heads;
+        statistics = std::size_t(sequence) * shape.seq_len;
     }
 
     // (parts, part): (3, 0), (3, 1), (3, 2) for queries, keys, values in qkv; (1, 0) for out.
     template <int HeadSize, class T>
-    __device__ Rows<T> rows(std::span<T> tensor, int seq_len, int heads, int parts, int part) const {
-        const int stride = parts * heads * HeadSize;
-        return {tensor.data() + std::size_t(batch) * seq_len * stride + (part * heads + head) * HeadSize, stride};
+    __device__ Rows<T> rows(std::span<T> tensor, const AttentionShape& shape, int parts, int part) const {
+        const int stride = parts * shape.heads * HeadSize;
+        return {tensor.data() + std::size_t(batch) * shape.seq_len * stride + (part * shape.heads + head) * HeadSize,
+                stride};
     }
 };
 
@@ -105,8 +106,8 @@ struct Queries {
 struct ThreadPosition {
     int lane, warp, group, pair;
     __device__ ThreadPosition()
-        : lane(threadIdx.x % kWarpThreads),
-          warp(threadIdx.x / kWarpThreads),
+        : lane(threadIdx.x % kWarp),
+          warp(threadIdx.x / kWarp),
           group(lane / 4),
           pair(lane % 4 * 2) {}
 };
@@ -241,7 +242,7 @@ __device__ void store_rows(Rows<bf16> to, int first, int end, const Sums<Fragmen
             }
     __syncwarp();
     constexpr int kPacks = HeadSize / kPackSize;
-    for (int i = thread.lane; i < Fragments * 16 * kPacks; i += kWarpThreads) {
+    for (int i = thread.lane; i < Fragments * 16 * kPacks; i += kWarp) {
         const int row = i / kPacks, channel = i % kPacks * kPackSize;
         if (first + row < end)
             store(to[first + row] + channel, load<kGpuPackBytes>(own + row * kPitch<HeadSize> + channel));

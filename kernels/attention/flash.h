@@ -12,11 +12,17 @@
 // Memory    No scratch except `delta`.
 // Source    Dao 2023, arXiv 2307.08691.
 #pragma once
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/attention/attention.h"
 
 namespace kernels {
 
 inline constexpr int kFlashHeadSizes[] = {64, 80, 96, 128};
+constexpr bool flash_takes(int head_size) {
+    return std::ranges::find(kFlashHeadSizes, head_size) != std::end(kFlashHeadSizes);
+}
 
 // Both enqueue on `stream`; outputs are ready when the stream has passed this point. Both throw Error for another head
 // size, under the conditions of attention.h, and in a CPU build.

@@ -59,16 +59,17 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
     bf16* const dout = shared + kRowsSize;
 
     const ThreadPosition thread;
-    const Task task(tiles, op.heads, op.seq_len);
-    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
-    const Queries queries(task, kTile, tiles, op.seq_len, thread.warp);
-    const DoubleBuffer<HeadSize, kKeys> buffers{dout + kRowsSize, rows(1), rows(2), op.seq_len};
+    const Task task(tiles, op.shape);
+    const int seq_len = op.shape.seq_len;
+    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.shape, 3, part); };
+    const Queries queries(task, kTile, tiles, seq_len, thread.warp);
+    const DoubleBuffer<HeadSize, kKeys> buffers{dout + kRowsSize, rows(1), rows(2), seq_len};
     bf16 *const own_queries = shared + queries.own_row * kPitch<HeadSize>, *const own_dout = own_queries + kRowsSize;
 
     AsyncCopies copies;
-    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
-    copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0),
-                                      queries.block, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.shape, 1, 0), queries.block,
+                                      seq_len);
     buffers.fetch(copies, 0);
 
     // log2(e) logsumexp; positions from seq_len on use 0, and their results are not stored
@@ -76,15 +77,15 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
             const int query = queries.first + g * 16 + half * 8 + thread.group;
-            exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : 0.0f;
+            exponent[g][half] = query < seq_len ? kLog2E * op.logsumexp[task.statistics + query] : 0.0f;
         }
 
     copies.wait();
     __syncthreads();
 
     float delta[kFragments][2];
-    compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0), queries.first,
-                            op.seq_len, thread);
+    compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.shape, 1, 0), queries.first, seq_len,
+                            thread);
     const Operand<HeadSize, kFragments, kTile.keeps_rows> own_q(own_queries, thread), own_g(own_dout, thread);
     Sums<kFragments, HeadSize / 8> dq = {};
     const auto step = [&](int first_key) {
@@ -113,10 +114,10 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
         UNROLLED for (int half = 0; half < 2; ++half) {
             const int query = queries.first + g * 16 + half * 8 + thread.group;
             scales[g][half] = scale;
-            if (thread.pair == 0 && query < op.seq_len) op.delta[task.statistics + query] = delta[g][half];
+            if (thread.pair == 0 && query < seq_len) op.delta[task.statistics + query] = delta[g][half];
         }
-    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 0), queries.first, op.seq_len, dq,
-                         scales, own_queries, thread);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.shape, 3, 0), queries.first, seq_len, dq, scales,
+                         own_queries, thread);
 }
 
 // Shared memory: keys and values, two buffers of queries and dout, then two buffers of log2(e) logsumexp and delta.
@@ -131,18 +132,19 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     bf16* const values = shared + kRowsSize;
 
     const ThreadPosition thread;
-    const Task task(tiles, op.heads, op.seq_len);  // the key tile with most queries comes first
-    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
+    const Task task(tiles, op.shape);  // the key tile with most queries comes first
+    const int seq_len = op.shape.seq_len;
+    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.shape, 3, part); };
     const DoubleBuffer<HeadSize, kQueries> buffers{
-        values + kRowsSize, rows(0), task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), op.seq_len};
+        values + kRowsSize, rows(0), task.rows<HeadSize>(op.dout, op.shape, 1, 0), seq_len};
     float* const statistics = reinterpret_cast<float*>(buffers.memory + 4 * buffers.kSize);
     const int block_key = task.tile * kTile.rows(), own_row = thread.warp * 16 * kFragments,
               first_key = block_key + own_row;
     bf16 *const own_keys = shared + own_row * kPitch<HeadSize>, *const own_values = own_keys + kRowsSize;
 
     AsyncCopies copies;
-    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(1), block_key, op.seq_len);
-    copy_tile<HeadSize, kTile.rows()>(copies, values, rows(2), block_key, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(1), block_key, seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, values, rows(2), block_key, seq_len);
     buffers.fetch(copies, block_key);
 
     // Each thread prefetches at most one statistic (logsumexp or delta) of the next tile before the arithmetic, and
@@ -150,7 +152,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     // because they and their dout are zero.
     const auto load_statistic = [&](int first_query) {
         const int query = first_query + threadIdx.x % kQueries;
-        if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return 0.0f;
+        if (threadIdx.x >= 2 * kQueries || query >= seq_len) return 0.0f;
         return threadIdx.x < kQueries ? kLog2E * op.logsumexp[task.statistics + query]
                                       : op.delta[task.statistics + query];
     };
@@ -185,16 +187,16 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
         accumulate<HeadSize>(dv, p, dout, thread);
         accumulate<HeadSize>(dk, ds, queries, thread);
     };
-    for (int first_query = block_key; first_query < op.seq_len; first_query += kQueries) {
+    for (int first_query = block_key; first_query < seq_len; first_query += kQueries) {
         const int next_query = first_query + kQueries;
         float next_statistic = 0.0f;
-        if (next_query < op.seq_len) {
+        if (next_query < seq_len) {
             buffers.fetch(copies, next_query);
             next_statistic = load_statistic(next_query);
         }
         // skip tiles that are masked for all keys of this warp, and warps whose keys lie beyond the sequence
-        if (first_key < std::min(next_query, op.seq_len)) step(first_query);
-        if (next_query < op.seq_len) store_statistic(next_query, next_statistic);
+        if (first_key < std::min(next_query, seq_len)) step(first_query);
+        if (next_query < seq_len) store_statistic(next_query, next_statistic);
         copies.wait();
         __syncthreads();
     }
@@ -202,20 +204,20 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     float scales[kFragments][2], ones[kFragments][2];
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) scales[g][half] = scale, ones[g][half] = 1.0f;
-    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 1), first_key, op.seq_len, dk, scales,
-                         own_keys, thread);
-    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 2), first_key, op.seq_len, dv, ones,
-                         own_values, thread);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.shape, 3, 1), first_key, seq_len, dk, scales, own_keys,
+                         thread);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.shape, 3, 2), first_key, seq_len, dv, ones, own_values,
+                         thread);
 }
 
 }  // namespace
 
 void flash_attention_backward(const AttentionBackward<bf16>& op, StreamRef stream) {
     check_attention(op);
-    with_head_size(op.head_size, [&]<int HeadSize>() {
+    with_head_size(op.shape.head_size, [&]<int HeadSize>() {
         constexpr Tile kDq = tiles_for(HeadSize).dq, kDkv = tiles_for(HeadSize).dkv;
-        const std::size_t sequences = std::size_t(op.batch) * op.heads;
-        const unsigned dq_tiles = tiles_of(op.seq_len, kDq), dkv_tiles = tiles_of(op.seq_len, kDkv);
+        const std::size_t sequences = op.shape.sequences();
+        const unsigned dq_tiles = tiles_of(op.shape.seq_len, kDq), dkv_tiles = tiles_of(op.shape.seq_len, kDkv);
         const unsigned dq_blocks = attention_blocks(dq_tiles, sequences),
                        dkv_blocks = attention_blocks(dkv_tiles, sequences);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize))),

@@ -61,14 +61,15 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
     SIMT_DYN_SHARED(bf16, shared);
 
     const ThreadPosition thread;
-    const Task task(tiles, op.heads, op.seq_len);
-    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
-    const Queries queries(task, kTile, tiles, op.seq_len, thread.warp);
-    const DoubleBuffer<HeadSize, kKeys> buffers{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), op.seq_len};
+    const Task task(tiles, op.shape);
+    const int seq_len = op.shape.seq_len;
+    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.shape, 3, part); };
+    const Queries queries(task, kTile, tiles, seq_len, thread.warp);
+    const DoubleBuffer<HeadSize, kKeys> buffers{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), seq_len};
     bf16* const own_queries = shared + queries.own_row * kPitch<HeadSize>;
 
     AsyncCopies copies;
-    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, seq_len);
     buffers.fetch(copies, 0);
     copies.wait();
     __syncthreads();
@@ -100,27 +101,25 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
             const float sum = warp_sum<4>(statistics.sum[g][half]);
             const int query = queries.first + g * 16 + half * 8 + thread.group;
             scale[g][half] = 1.0f / sum;
-            if (thread.pair == 0 && query < op.seq_len)
+            if (thread.pair == 0 && query < seq_len)
                 op.logsumexp[task.statistics + query] = (statistics.maximum[g][half] + log2f(sum)) *
                                                         std::numbers::ln2_v<float>;
         }
-    const Rows<bf16> out_rows = task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0);
-    store_rows<HeadSize>(out_rows, queries.first, op.seq_len, out, scale, own_queries, thread);
+    const Rows<bf16> out_rows = task.rows<HeadSize>(op.out, op.shape, 1, 0);
+    store_rows<HeadSize>(out_rows, queries.first, seq_len, out, scale, own_queries, thread);
 }
 
 }  // namespace
 
 void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream) {
     check_attention(op);
-    with_head_size(op.head_size, [&]<int HeadSize>() {
+    with_head_size(op.shape.head_size, [&]<int HeadSize>() {
         constexpr Tile kTile = tiles_for(HeadSize).forward;
-        const unsigned tiles = tiles_of(op.seq_len, kTile);
+        const unsigned tiles = tiles_of(op.shape.seq_len, kTile);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize)));
-        simt::launch<flash_forward_kernel<HeadSize>>({.grid = attention_blocks(tiles, std::size_t(op.batch) * op.heads),
-                                                      .block = kFlashThreads,
-                                                      .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2),
-                                                      .stream = stream},
-                                                     op, int(tiles), exponent_scale);
+        simt::launch<flash_forward_kernel<HeadSize>>(
+            {.grid = attention_blocks(tiles, op.shape.sequences()), .block = kFlashThreads,
+             .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2), .stream = stream}, op, int(tiles), exponent_scale);
     });
 }
 

@@ -1,37 +1,20 @@
 // implementations.h - the attention implementations of a build: implementations_gpu.cpp (cuda, fibers) |
 // implementations_cpu.cpp
 #pragma once
-#include <span>
 #include <vector>
 
 #include "kernels/attention/attention.h"
 
 namespace kernels {
 
-struct AttentionBuild {
-    std::string_view plain;  // name of attention_forward and attention_backward for the log
-    bool cudnn;
-    std::span<const int> flash_head_sizes;  // those that flash.h supports; empty: the build has no flash attention
-    // false: plain is the only implementation
-    bool choice() const { return cudnn || !flash_head_sizes.empty(); }
-    bool flash_takes(int head_size) const;
-};
-AttentionBuild attention_build();
+// In order of preference. A CPU has one, attention_cpu.cpp, under the name plain.
+std::vector<AttentionMethod> attention_methods();
 
-// The methods to try, in order of preference; at least one. Throws Error that names --attention if `asked` is not
-// automatic and this build, the dtype or the head size does not support it.
-std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype,
-                                                  int head_size);
-
-// A candidate for timing: a method; for cuDNN also whether its backward pass is deterministic.
-struct AttentionForm {
-    AttentionMethod method;
-    bool deterministic = true;
-    bool operator==(const AttentionForm&) const = default;
-    std::string name() const;  // the key under which its time is stored
-};
-// The candidates of the methods, in the order in which they are tried if no times are known.
-std::vector<AttentionForm> attention_forms(const std::vector<AttentionMethod>& methods, bool backward,
-                                           bool deterministic);
+// The candidates of these methods in the order in which they are tried if no times are known; at least one. cuDNN's
+// backward pass gives two unless it must be deterministic. Throws Error that names --attention if settings.method is
+// not automatic and the methods, the dtype or the head size do not support it.
+std::vector<AttentionPlan> attention_candidates(const AttentionSettings& settings,
+                                                const std::vector<AttentionMethod>& methods, DType dtype, int head_size,
+                                                bool backward);
 
 }  // namespace kernels

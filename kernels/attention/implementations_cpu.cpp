@@ -5,7 +5,7 @@
 
 namespace kernels {
 
-AttentionBuild attention_build() { return {.plain = "tiled on the CPU", .cudnn = false, .flash_head_sizes = {}}; }
+std::vector<AttentionMethod> attention_methods() { return {AttentionMethod::plain}; }
 
 void flash_attention_forward(const AttentionForward<bf16>&, StreamRef) {
     throw Error("this build has no flash attention", Blame::runtime);

@@ -24,17 +24,17 @@ constexpr int kFloatPack = 4;  // floats in 16 bytes
 
 using FloatPack = Pack<float, kGpuPackBytes>;
 
-// Packs: number of packs (four channels) per lane, for head sizes up to 32 * Packs; channels >= head_size are zero.
+// LanePacks: packs (four channels) per lane, for head sizes up to 32 * LanePacks; channels >= head_size are zero.
 // Rows: rows of the block's tile; eight lanes share four of them. Columns: columns per tile of the loop.
 // Kernels use __launch_bounds__(threads, 1): shared memory limits the resident blocks anyway, and without the minimum
 // of one block per SM some kernels spill.
-template <int Packs, int Rows, int Columns>
+template <int LanePacks, int Rows, int Columns>
 struct Geometry {
-    static constexpr int packs = Packs;
+    static constexpr int lane_packs = LanePacks;
     static constexpr int columns = Columns, columns_per_lane = Columns / kLanes;
     static constexpr int weights_pitch = Columns + kFloatPack;  // floats between rows of a tile of weights
     static constexpr int rows = Rows, threads = kLanes * Rows / kRowsPerLane;
-    static constexpr int channels = kLanes * kFloatPack * Packs, pitch = channels + kFloatPack;
+    static constexpr int channels = kLanes * kFloatPack * LanePacks, pitch = channels + kFloatPack;
 };
 
 // This thread's position in its block.
@@ -48,28 +48,29 @@ struct ThreadPosition {
 struct Task {
     int tile, batch, head;
     std::size_t statistics;  // offset of the sequence in logsumexp and delta
-    __device__ Task(int batches, int heads, int seq_len) {
-        const int sequences = batches * heads, sequence = blockIdx.x % sequences;
+    __device__ explicit Task(const AttentionShape& shape) {
+        const int heads = shape.heads, sequences = shape.batch * heads, sequence = blockIdx.x % sequences;
         tile = blockIdx.x / sequences, batch = sequence / heads, head = sequence % heads;
-        statistics = std::size_t(sequence) * seq_len;
+        statistics = std::size_t(sequence) * shape.seq_len;
     }
 };
 
 // Index of the first element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a position
 // in out.
-template <class Op>
-__device__ std::size_t element(const Op& op, const Task& task, int position, int parts, int part) {
-    return (((std::size_t(task.batch) * op.seq_len + position) * parts + part) * op.heads + task.head) * op.head_size;
+__device__ inline std::size_t element(const AttentionShape& shape, const Task& task, int position, int parts,
+                                      int part) {
+    const std::size_t token = std::size_t(task.batch) * shape.seq_len + position;
+    return ((token * parts + part) * shape.heads + task.head) * shape.head_size;
 }
 
 // Loads `Rows` positions from `first` on as float rows of a tile; (parts, part) as in element(). Positions >= seq_len
 // and channels beyond head_size become zero.
-template <class G, int Rows, class T, class Op>
-__device__ void load_tile(float* tile, std::span<const T> tensor, const Op& op, const Task& task, int first, int parts,
-                          int part) {
-    const T* const from = &tensor[element(op, task, first, parts, part)];
-    const std::size_t stride = parts * (std::size_t(op.heads) * op.head_size);
-    const int valid = std::min(Rows, op.seq_len - first), head_size = op.head_size;
+template <class G, int Rows, class T>
+__device__ void load_tile(float* tile, std::span<const T> tensor, const AttentionShape& shape, const Task& task,
+                          int first, int parts, int part) {
+    const T* const from = &tensor[element(shape, task, first, parts, part)];
+    const std::size_t stride = parts * (std::size_t(shape.heads) * shape.head_size);
+    const int valid = std::min(Rows, shape.seq_len - first), head_size = shape.head_size;
     constexpr int kSize = Pack<T, kGpuPackBytes>::size, kPacksPerRow = G::channels / kSize;
     for (int i = threadIdx.x; i < Rows * kPacksPerRow; i += G::threads) {
         const int row = i / kPacksPerRow, channel = i % kPacksPerRow * kSize;
@@ -111,9 +112,9 @@ __device__ void store_weights(float* weights, const Products<G>& products, Threa
 }
 
 // A lane's accumulators for its rows of a result: packs lane, lane + 8, ... of the channels from `first_channel` on.
-template <int Packs>
+template <int LanePacks>
 struct Sums {
-    float element[kRowsPerLane][Packs][kFloatPack] = {};
+    float element[kRowsPerLane][LanePacks][kFloatPack] = {};
 
     // += sum over columns of weights[row][column] * column's channels
     template <class G>
@@ -124,7 +125,7 @@ struct Sums {
             for (int r = 0; r < kRowsPerLane; ++r)
                 weight[r] = load<kGpuPackBytes>(weights + (thread.first_row + r) * G::weights_pitch + first);
             for (int column = 0; column < kFloatPack; ++column)
-                for (int p = 0; p < Packs; ++p) {
+                for (int p = 0; p < LanePacks; ++p) {
                     const int channel = first_channel + (thread.lane + p * kLanes) * kFloatPack;
                     const FloatPack values = load<kGpuPackBytes>(columns + (first + column) * G::pitch + channel);
                     for (int r = 0; r < kRowsPerLane; ++r)
@@ -137,7 +138,7 @@ struct Sums {
     template <class T>
     __device__ void store_row(T* to, int r, float scale, int head_size, ThreadPosition thread,
                               int first_channel = 0) const {
-        for (int p = 0; p < Packs; ++p) {
+        for (int p = 0; p < LanePacks; ++p) {
             const int channel = first_channel + (thread.lane + p * kLanes) * kFloatPack;
             if (channel >= head_size) continue;
             Pack<T, kFloatPack * sizeof(T)> pack;
@@ -155,19 +156,19 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
     float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + G::columns * G::pitch,
           *weights = values + G::columns * G::pitch;
     const ThreadPosition thread;
-    Task task(op.batch, op.heads, op.seq_len);
+    Task task(op.shape);
     task.tile = tiles - 1 - task.tile;
-    const int first_query = task.tile * G::rows, end_key = std::min(first_query + G::rows, op.seq_len);
-    load_tile<G, G::rows>(queries, op.qkv, op, task, first_query, 3, 0);
+    const int first_query = task.tile * G::rows, end_key = std::min(first_query + G::rows, op.shape.seq_len);
+    load_tile<G, G::rows>(queries, op.qkv, op.shape, task, first_query, 3, 0);
 
-    Sums<G::packs> out;
+    Sums<G::lane_packs> out;
     float maximum[kRowsPerLane], sum[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) maximum[r] = -INFINITY, sum[r] = 0.0f;
 
     for (int first_key = 0; first_key < end_key; first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
-        load_tile<G, G::columns>(keys, op.qkv, op, task, first_key, 3, 1);
-        load_tile<G, G::columns>(values, op.qkv, op, task, first_key, 3, 2);
+        load_tile<G, G::columns>(keys, op.qkv, op.shape, task, first_key, 3, 1);
+        load_tile<G, G::columns>(values, op.qkv, op.shape, task, first_key, 3, 2);
         __syncthreads();
 
         Products<G> score;
@@ -199,8 +200,8 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
     for (int r = 0; r < kRowsPerLane; ++r) {
         const int query = first_query + thread.first_row + r;
         const float total = warp_sum<kLanes>(sum[r]);
-        if (query >= op.seq_len) continue;
-        out.store_row(&op.out[element(op, task, query, 1, 0)], r, 1.0f / total, op.head_size, thread);
+        if (query >= op.shape.seq_len) continue;
+        out.store_row(&op.out[element(op.shape, task, query, 1, 0)], r, 1.0f / total, op.shape.head_size, thread);
         if (thread.lane == 0) op.logsumexp[task.statistics + query] = maximum[r] + logf(total);
     }
 }
@@ -214,15 +215,14 @@ __global__ void attention_delta_kernel(AttentionBackward<T> op, std::size_t rows
     const int lane = threadIdx.x % kLanes;
     float sum = 0.0f;
     if (row < rows)
-        for (int c = lane * Pack::size; c < op.head_size; c += kLanes * Pack::size) {
-            const Pack dout = load<kGpuPackBytes>(&op.dout[row * op.head_size + c]),
-                       out = load<kGpuPackBytes>(&op.out[row * op.head_size + c]);
+        for (int c = lane * Pack::size; c < op.shape.head_size; c += kLanes * Pack::size) {
+            const Pack dout = load<kGpuPackBytes>(&op.dout[row * op.shape.head_size + c]),
+                       out = load<kGpuPackBytes>(&op.out[row * op.shape.head_size + c]);
             for (int k = 0; k < Pack::size; ++k) sum += to_float(dout[k]) * to_float(out[k]);
         }
     sum = warp_sum<kLanes>(sum);
-    const std::size_t head = row % op.heads, token = row / op.heads;
-    if (row < rows && lane == 0)
-        op.delta[(token / op.seq_len * op.heads + head) * op.seq_len + token % op.seq_len] = sum;
+    const std::size_t heads = op.shape.heads, seq_len = op.shape.seq_len, head = row % heads, token = row / heads;
+    if (row < rows && lane == 0) op.delta[(token / seq_len * heads + head) * seq_len + token % seq_len] = sum;
 }
 
 // Shared memory: queries and dout of the block, keys and values of the step, weights.
@@ -232,22 +232,22 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
     float *queries = shared, *dout = queries + G::rows * G::pitch, *keys = dout + G::rows * G::pitch,
           *values = keys + G::columns * G::pitch, *weights = values + G::columns * G::pitch;
     const ThreadPosition thread;
-    Task task(op.batch, op.heads, op.seq_len);
+    Task task(op.shape);
     task.tile = tiles - 1 - task.tile;
-    const int first_query = task.tile * G::rows, end_key = std::min(first_query + G::rows, op.seq_len);
-    load_tile<G, G::rows>(queries, op.qkv, op, task, first_query, 3, 0);
-    load_tile<G, G::rows>(dout, op.dout, op, task, first_query, 1, 0);
+    const int first_query = task.tile * G::rows, end_key = std::min(first_query + G::rows, op.shape.seq_len);
+    load_tile<G, G::rows>(queries, op.qkv, op.shape, task, first_query, 3, 0);
+    load_tile<G, G::rows>(dout, op.dout, op.shape, task, first_query, 1, 0);
     float logsumexp[kRowsPerLane], delta[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) {
-        const std::size_t at = task.statistics + std::min(first_query + thread.first_row + r, op.seq_len - 1);
+        const std::size_t at = task.statistics + std::min(first_query + thread.first_row + r, op.shape.seq_len - 1);
         logsumexp[r] = op.logsumexp[at], delta[r] = op.delta[at];
     }
 
-    Sums<G::packs> dq;
+    Sums<G::lane_packs> dq;
     for (int first_key = 0; first_key < end_key; first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
-        load_tile<G, G::columns>(keys, op.qkv, op, task, first_key, 3, 1);
-        load_tile<G, G::columns>(values, op.qkv, op, task, first_key, 3, 2);
+        load_tile<G, G::columns>(keys, op.qkv, op.shape, task, first_key, 3, 1);
+        load_tile<G, G::columns>(values, op.qkv, op.shape, task, first_key, 3, 2);
         __syncthreads();
 
         Products<G> score, ds;
@@ -263,8 +263,8 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
         dq.template accumulate<G>(weights, keys, thread);
     }
     for (int r = 0; r < kRowsPerLane; ++r)
-        if (const int query = first_query + thread.first_row + r; query < op.seq_len)
-            dq.store_row(&op.dqkv[element(op, task, query, 3, 0)], r, scale, op.head_size, thread);
+        if (const int query = first_query + thread.first_row + r; query < op.shape.seq_len)
+            dq.store_row(&op.dqkv[element(op.shape, task, query, 3, 0)], r, scale, op.shape.head_size, thread);
 }
 
 // Shared memory: keys and values of the block, queries and dout of the step, weights of p and of ds. blockIdx.y selects
@@ -276,17 +276,17 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
           *dout = queries + G::columns * G::pitch, *p_weights = dout + G::columns * G::pitch,
           *ds_weights = p_weights + G::rows * G::weights_pitch;
     const ThreadPosition thread;
-    const Task task(op.batch, op.heads, op.seq_len);
+    const Task task(op.shape);
     const int first_key = task.tile * G::rows, first_channel = blockIdx.y * PacksPerBlock * kLanes * kFloatPack;
-    load_tile<G, G::rows>(keys, op.qkv, op, task, first_key, 3, 1);
-    load_tile<G, G::rows>(values, op.qkv, op, task, first_key, 3, 2);
+    load_tile<G, G::rows>(keys, op.qkv, op.shape, task, first_key, 3, 1);
+    load_tile<G, G::rows>(values, op.qkv, op.shape, task, first_key, 3, 2);
 
     Sums<PacksPerBlock> dk, dv;
     static_assert(G::rows == G::columns, "the first tile of queries is the one on the diagonal");
-    for (int first_query = first_key; first_query < op.seq_len; first_query += G::columns) {
+    for (int first_query = first_key; first_query < op.shape.seq_len; first_query += G::columns) {
         __syncthreads();  // the tiles of queries and dout are free again
-        load_tile<G, G::columns>(queries, op.qkv, op, task, first_query, 3, 0);
-        load_tile<G, G::columns>(dout, op.dout, op, task, first_query, 1, 0);
+        load_tile<G, G::columns>(queries, op.qkv, op.shape, task, first_query, 3, 0);
+        load_tile<G, G::columns>(dout, op.dout, op.shape, task, first_query, 1, 0);
         __syncthreads();
 
         Products<G> p, ds;
@@ -294,10 +294,10 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
         multiply<G>(ds, values, dout, thread);
         for (int k = 0; k < G::columns_per_lane; ++k) {
             const int query = first_query + thread.lane + k * kLanes;
-            const std::size_t at = task.statistics + std::min(query, op.seq_len - 1);
+            const std::size_t at = task.statistics + std::min(query, op.shape.seq_len - 1);
             const float logsumexp = op.logsumexp[at], delta = op.delta[at];
             for (int r = 0; r < kRowsPerLane; ++r) {
-                const bool attends = first_key + thread.first_row + r <= query && query < op.seq_len;
+                const bool attends = first_key + thread.first_row + r <= query && query < op.shape.seq_len;
                 p[r][k] = attends ? fast_exp(p[r][k] * scale - logsumexp) : 0.0f;
                 ds[r][k] = p[r][k] * (ds[r][k] - delta);
             }
@@ -309,9 +309,10 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
         dk.template accumulate<G>(ds_weights, queries, thread, first_channel);
     }
     for (int r = 0; r < kRowsPerLane; ++r)
-        if (const int key = first_key + thread.first_row + r; key < op.seq_len) {
-            dk.store_row(&op.dqkv[element(op, task, key, 3, 1)], r, scale, op.head_size, thread, first_channel);
-            dv.store_row(&op.dqkv[element(op, task, key, 3, 2)], r, 1.0f, op.head_size, thread, first_channel);
+        if (const int key = first_key + thread.first_row + r; key < op.shape.seq_len) {
+            const int size = op.shape.head_size;
+            dk.store_row(&op.dqkv[element(op.shape, task, key, 3, 1)], r, scale, size, thread, first_channel);
+            dv.store_row(&op.dqkv[element(op.shape, task, key, 3, 2)], r, 1.0f, size, thread, first_channel);
         }
 }
 
@@ -322,7 +323,7 @@ constexpr std::size_t shared_bytes(int row_tiles, int column_tiles, int weight_t
            sizeof(float);
 }
 
-// Calls launch.template operator()<Packs>() with the smallest of three numbers of packs that hold head_size. Each
+// Calls launch.template operator()<LanePacks>() with the smallest of three numbers of packs that hold head_size. Each
 // further instantiation would add 6 s of compile time.
 template <class Launch>
 void with_packs(int head_size, Launch&& launch) {
@@ -339,13 +340,13 @@ void with_packs(int head_size, Launch&& launch) {
 template <class T>
 void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     check_attention(op);
-    with_packs(op.head_size, [&]<int Packs>() {
-        using G = Geometry<Packs, (Packs > 4 ? 32 : 64), (Packs > 4 ? 16 : 32)>;
-        const int tiles = ceil_div(op.seq_len, G::rows);
-        simt::launch<attention_forward_kernel<T, G>>({.grid = attention_blocks(tiles, std::size_t(op.batch) * op.heads),
-                                                      .block = G::threads, .shared_bytes = shared_bytes<G>(1, 2, 1),
-                                                      .stream = stream},
-                                                     op, tiles, 1.0f / std::sqrt(float(op.head_size)));
+    with_packs(op.shape.head_size, [&]<int LanePacks>() {
+        using G = Geometry<LanePacks, (LanePacks > 4 ? 32 : 64), (LanePacks > 4 ? 16 : 32)>;
+        const int tiles = ceil_div(op.shape.seq_len, G::rows);
+        simt::launch<attention_forward_kernel<T, G>>(
+            {.grid = attention_blocks(tiles, op.shape.sequences()), .block = G::threads,
+             .shared_bytes = shared_bytes<G>(1, 2, 1), .stream = stream}, op, tiles,
+            1.0f / std::sqrt(float(op.shape.head_size)));
     });
 }
 
@@ -354,22 +355,22 @@ void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     check_attention(op);
-    const std::size_t sequences = std::size_t(op.batch) * op.heads, rows = sequences * op.seq_len;
-    const float scale = 1.0f / std::sqrt(float(op.head_size));
+    const std::size_t sequences = op.shape.sequences(), rows = op.shape.rows();
+    const float scale = 1.0f / std::sqrt(float(op.shape.head_size));
     constexpr int kThreads = 256, kRowsPerBlock = kThreads / kLanes;
     const unsigned delta_blocks = attention_blocks(ceil_div(rows, kRowsPerBlock), 1);
     simt::launch<attention_delta_kernel<T>>({.grid = delta_blocks, .block = kThreads, .stream = stream}, op, rows);
-    with_packs(op.head_size, [&]<int Packs>() {
-        using G = Geometry<Packs, (Packs > 4 ? 16 : 32), (Packs > 4 ? 16 : 32)>;
+    with_packs(op.shape.head_size, [&]<int LanePacks>() {
+        using G = Geometry<LanePacks, (LanePacks > 4 ? 16 : 32), (LanePacks > 4 ? 16 : 32)>;
         // for dk and dv: more packs would not fit in registers, so blocks divide the channels
-        constexpr int kPacksPerBlock = Packs > 4 ? 4 : Packs;
-        const int tiles = ceil_div(op.seq_len, G::rows);
+        constexpr int kPacksPerBlock = LanePacks > 4 ? 4 : LanePacks;
+        const int tiles = ceil_div(op.shape.seq_len, G::rows);
         const unsigned grid = attention_blocks(tiles, sequences);
         simt::launch<attention_dq_kernel<T, G>>(
             {.grid = grid, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 1),
              .stream = stream}, op, tiles, scale);
         simt::launch<attention_dkv_kernel<T, G, kPacksPerBlock>>(
-            {.grid = {grid, Packs / kPacksPerBlock}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2),
+            {.grid = {grid, LanePacks / kPacksPerBlock}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2),
              .stream = stream}, op, scale);
     });
 }

@@ -129,8 +129,8 @@ private:
                                             .capacity = shape_.window, .heads = config_.heads,
                                             .head_size = config_.head_size()}, stream());
             context_.attention.forward<Element>({.out = act_.block.attention, .logsumexp = act_.block.logsumexp,
-                                                 .qkv = act_.block.qkv, .batch = 1, .seq_len = rows,
-                                                 .heads = config_.heads, .head_size = config_.head_size()}, stream());
+                                                 .qkv = act_.block.qkv,
+                                                 .shape = {1, rows, config_.heads, config_.head_size()}}, stream());
         });
         head(length_ - 1, 1);
     }

@@ -41,7 +41,7 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
                   {"samples: cache, activations", uses.samples},
                   {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
                   {"matrix library", context.matmul.workspace_bytes()},
-                  {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
+                  {"attention library", attention_plan(setup, context).workspace_bytes},
                   {"libraries, on first use", context.device.library_bytes},
                   {"stacks of threads", context.device.stack_bytes}});
     // While weights are loaded, only the model exists, and only its weights are resident. Counts if this is more than
@@ -58,7 +58,7 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
     if (times)
         for (const std::size_t bytes :
              {model.parameters, model.master_weights, model.activations, context.matmul.workspace_bytes(),
-              context.attention.plan(attention_problem(setup)).workspace_bytes, context.device.library_bytes,
+              attention_plan(setup, context).workspace_bytes, context.device.library_bytes,
               BatchUpload::device_bytes(setup.shape), model.chooses, kernels::timing_bytes(tuned->cache_bytes)})
             at_timing = saturating_sum(at_timing, bytes);
     const std::size_t other = total_of(lines);

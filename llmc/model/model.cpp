@@ -289,15 +289,13 @@ private:
                                               .accumulate_parameters = gradients.accumulate()}, stream());
     }
     void attention(Tensor out, std::span<float> logsumexp, Input qkv) {
-        context_.attention.forward<Element>({.out = out, .logsumexp = logsumexp, .qkv = qkv, .batch = shape_.batch,
-                                             .seq_len = shape_.seq_len, .heads = setup_.config.heads,
-                                             .head_size = setup_.config.head_size()}, stream());
+        context_.attention.forward<Element>({.out = out, .logsumexp = logsumexp, .qkv = qkv,
+                                             .shape = attention_shape(setup_.config, shape_)}, stream());
     }
     void attention_backward(Tensor dqkv, Input dout, const BlockActivations<Element>& a) {
         context_.attention.backward<Element>({.dqkv = dqkv, .delta = act_.delta, .dout = dout, .qkv = a.qkv,
-                                              .out = a.attention, .logsumexp = a.logsumexp, .batch = shape_.batch,
-                                              .seq_len = shape_.seq_len, .heads = setup_.config.heads,
-                                              .head_size = setup_.config.head_size()}, stream());
+                                              .out = a.attention, .logsumexp = a.logsumexp,
+                                              .shape = attention_shape(setup_.config, shape_)}, stream());
     }
     void gelu(Tensor out, Input in) {
         const std::size_t size = shape_.rows() * std::size_t(setup_.config.hidden_channels());
@@ -327,9 +325,11 @@ private:
 
 }  // namespace
 
-kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
-    return {setup.dtype, {setup.shape.batch, setup.shape.seq_len, setup.config.heads, setup.config.head_size()},
-            setup.training};
+kernels::AttentionShape attention_shape(const ModelConfig& config, const MicroBatchShape& shape) {
+    return {shape.batch, shape.seq_len, config.heads, config.head_size()};
+}
+const kernels::AttentionPlan& attention_plan(const ModelSetup& setup, const Context& context) {
+    return context.attention.plan(setup.dtype, attention_shape(setup.config, setup.shape), setup.training);
 }
 
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device) {

@@ -29,8 +29,9 @@ struct MicroBatch {
     MicroBatchShape shape;
 };
 
-// The attention of this model.
-kernels::AttentionProblem attention_problem(const ModelSetup& setup);
+kernels::AttentionShape attention_shape(const ModelConfig& config, const MicroBatchShape& shape);
+// How this model's attention is computed.
+const kernels::AttentionPlan& attention_plan(const ModelSetup& setup, const Context& context);
 
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {

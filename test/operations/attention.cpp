@@ -9,11 +9,8 @@
 namespace operations::attention_operation {
 namespace {
 
-struct AttentionSizes {
-    int batch, heads, head_size, seq_len;
-    explicit AttentionSizes(const Shape& s) : batch(s[0]), heads(s[1]), head_size(s[2]), seq_len(s[3]) {}
-    std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
-    std::size_t elements() const { return rows() * head_size; }
+struct AttentionSizes : kernels::AttentionShape {
+    explicit AttentionSizes(const Shape& s) : AttentionShape{s[0], s[3], s[1], s[2]} {}
     double flops() const { return 2.0 * double(rows()) * seq_len * head_size; }
     // Index of the first element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a
     // position in out.
@@ -54,7 +51,7 @@ struct AttentionForward : Operation {
         bytes = 4.0 * s.elements() * sizeof(T);
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    kernels::AttentionForward<T> op() { return {out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}; }
+    kernels::AttentionForward<T> op() { return {out, logsumexp, qkv, s}; }
     void run(device::StreamRef stream) override { kernels::attention_forward<T>(op(), stream); }
     template <class V> void formula(V& v) const {  // one query at a time, two passes over its keys
         using N = typename V::Number;
@@ -106,7 +103,7 @@ struct AttentionBackward : Operation {
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
     kernels::AttentionBackward<T> op() {
-        return {dqkv, delta, dout, qkv, out, logsumexp, s.batch, s.seq_len, s.heads, s.head_size};
+        return {dqkv, delta, dout, qkv, out, logsumexp, s};
     }
     void run(device::StreamRef stream) override { kernels::attention_backward<T>(op(), stream); }
     template <class V> void formula(V& v) const {
@@ -144,10 +141,8 @@ struct AttentionBackward : Operation {
 // Whether a bf16-only method supports T and this shape.
 template <class T>
 bool can(kernels::AttentionMethod method, const Shape& s) {
-    if (sizeof(T) != sizeof(bf16)) return false;
-    const kernels::AttentionBuild build = kernels::attention_build();
-    if (method == kernels::AttentionMethod::flash) return build.flash_takes(s[2]);
-    return build.cudnn;
+    const auto plans = kernels::attention_candidates({}, kernels::attention_methods(), kernels::dtype_of<T>, s[2], true);
+    return std::ranges::find(plans, method, &kernels::AttentionPlan::method) != plans.end();
 }
 
 template <class T, kernels::AttentionMethod Method, class Base>
@@ -156,11 +151,10 @@ struct ByMethod : Base {
     explicit ByMethod(const Shape& shape) : Base(shape) { this->rounds_weights = true; }
     static bool applies(const Shape& shape) { return can<T>(Method, shape); }
     bool runs_here() override {
-        const kernels::AttentionShape shape{this->s.batch, this->s.seq_len, this->s.heads, this->s.head_size};
         if (Method != kernels::AttentionMethod::cudnn) return true;
         kernels::CudnnAttention cudnn;
-        return cudnn.refusal(shape, kernels::CudnnPass::forward).empty() &&
-               cudnn.refusal(shape, kernels::CudnnPass::backward_deterministic).empty();
+        return cudnn.refusal(this->s, kernels::CudnnPass::forward).empty() &&
+               cudnn.refusal(this->s, kernels::CudnnPass::backward_deterministic).empty();
     }
     void run(device::StreamRef stream) override {
         if constexpr (std::is_same_v<Base, AttentionForward<T>>) attention.template forward<T>(this->op(), stream);

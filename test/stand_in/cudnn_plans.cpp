@@ -51,11 +51,11 @@ void check(fe::error_t status) {
     if (status.is_bad()) throw std::runtime_error(status.get_message());
 }
 
-kernels::cudnn_graph::BuiltPlan plan_of(const kernels::CudnnPlanKey& key, const Gpu& gpu,
+kernels::cudnn_graph::BuiltPlan plan_of(CudnnPass pass, const AttentionShape& shape, const Gpu& gpu,
                                         std::shared_ptr<fe::DeviceProperties> properties) {
     fe::graph::Graph graph;
     graph.set_device_properties(properties).set_sm_version(gpu.sm_version);
-    kernels::cudnn_graph::describe(graph, key);
+    kernels::cudnn_graph::describe(graph, pass, shape);
     check(graph.validate());
     check(graph.build_operation_graph());
     kernels::cudnn_graph::BuiltPlan built;
@@ -63,7 +63,7 @@ kernels::cudnn_graph::BuiltPlan plan_of(const kernels::CudnnPlanKey& key, const 
     return built;
 }
 
-// Whether all plans are as attention_cudnn.cpp and choice.cpp expect.
+// Whether all plans are as attention_cudnn.cpp and attention.cpp expect.
 bool plans_all(const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties) {
     bool fine = true;
     for (const AttentionShape& shape : kShapes)
@@ -76,7 +76,7 @@ bool plans_all(const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties)
                         : pass == CudnnPass::backward_fast ? "backward, fast"
                                                            : "backward, deterministic");
             try {
-                const auto bytes = double(plan_of({pass, shape}, gpu, properties).workspace_bytes);
+                const auto bytes = double(plan_of(pass, shape, gpu, properties).workspace_bytes);
                 const double scores = 2.0 * shape.batch * shape.heads * shape.seq_len * shape.seq_len,
                              tensor = 2.0 * shape.batch * shape.seq_len * shape.heads * shape.head_size;
                 std::printf("workspace of %.3f MiB", bytes / (1 << 20));

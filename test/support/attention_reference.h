@@ -15,10 +15,8 @@ using kernels::AttentionForward;
 inline constexpr double kUnit = 0x1p-24;     // largest relative error of one rounding to float
 inline constexpr double kVanishes = 0x1p-125;  // a smaller exponential may be any number from 0 to this
 
-struct Extents {
-    int batch, heads, head_size, seq_len;
-    std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
-    std::size_t elements() const { return rows() * head_size; }
+struct Extents : kernels::AttentionShape {
+    Extents(int batch, int heads, int head_size, int seq_len) : AttentionShape{batch, seq_len, heads, head_size} {}
     // Index of the first element of q, k or v (part 0, 1, 2) of a position in qkv; with parts = 1, of a position in
     // out.
     std::size_t at(int b, int t, int h, int parts = 1, int part = 0) const {
@@ -154,8 +152,7 @@ struct Run {
         const auto input = on_device(qkv);
         const auto out = poisoned<T>(shape.elements());
         const auto logsumexp = poisoned<float>(shape.rows());
-        Method::forward(AttentionForward<T>{out.span(), logsumexp.span(), input.span(), shape.batch, shape.seq_len,
-                                            shape.heads, shape.head_size});
+        Method::forward(AttentionForward<T>{out.span(), logsumexp.span(), input.span(), shape});
         return {out.download(nullptr), logsumexp.download(nullptr)};
     }
     std::vector<T> backward(const Forward& kept) const {
@@ -163,8 +160,7 @@ struct Run {
         const auto logsumexp = on_device(kept.logsumexp), delta = poisoned<float>(shape.rows());
         const auto dqkv = poisoned<T>(3 * shape.elements());
         Method::backward(AttentionBackward<T>{dqkv.span(), delta.span(), gradient.span(), input.span(), out.span(),
-                                              logsumexp.span(), shape.batch, shape.seq_len, shape.heads,
-                                              shape.head_size});
+                                              logsumexp.span(), shape});
         return dqkv.download(nullptr);
     }
     // The exact outputs of the forward pass, rounded to T, so that the backward pass is checked separately.
@@ -224,24 +220,27 @@ template <class T, class Method> void check_refused(int head_size) {
     const std::size_t third = in.size() / 3;
     const auto forward = [](const Forward& op) { Method::forward(op); };
     const auto backward = [](const Backward& op) { Method::backward(op); };
-    const Forward op{out.span().first(third), of_rows_out.span(), in.span(), 1, 2, 2, head_size};
+    const Forward op{out.span().first(third), of_rows_out.span(), in.span(), {1, 2, 2, head_size}};
     CHECK_NOTHROW(forward(op));
     check_sizes(op, forward, pair("attention's out", &Forward::out),
                 pair("attention's logsumexp", &Forward::logsumexp), pair("attention's qkv", &Forward::qkv));
-    for (const auto& [number, said] : {pair(&Forward::batch, "batch is 0"), {&Forward::seq_len, "seq_len is 0"},
-                                       {&Forward::heads, "heads is 0"}, {&Forward::head_size, "head_size is 0"}}) {
+    using kernels::AttentionShape;
+    for (const auto& [number, said] : {pair(&AttentionShape::batch, "batch is 0"),
+                                       {&AttentionShape::seq_len, "seq_len is 0"},
+                                       {&AttentionShape::heads, "heads is 0"},
+                                       {&AttentionShape::head_size, "head_size is 0"}}) {
         Forward changed = op;
-        changed.*number = 0;
+        changed.shape.*number = 0;
         CHECK_THROWS_WITH(forward(changed), Contains(said));
     }
     const auto values = in.span().first(third);
-    const Backward back{out.span(), of_rows_out.span(), values, in.span(), values, of_rows.span(), 1, 2, 2, head_size};
+    const Backward back{out.span(), of_rows_out.span(), values, in.span(), values, of_rows.span(), {1, 2, 2, head_size}};
     CHECK_NOTHROW(backward(back));
     check_sizes(back, backward, pair("attention's dqkv", &Backward::dqkv), pair("attention's delta", &Backward::delta),
                 pair("attention's dout", &Backward::dout), pair("attention's qkv", &Backward::qkv),
                 pair("attention's out", &Backward::out), pair("attention's logsumexp", &Backward::logsumexp));
     Backward changed = back;
-    changed.head_size = 20;  // neither whole packs of bf16 nor a size of tensor cores
+    changed.shape.head_size = 20;  // neither whole packs of bf16 nor a size of tensor cores
     if (sizeof(T) == 2) CHECK_THROWS_WITH(backward(changed), Contains("head_size is 20"));
 }
 

@@ -75,7 +75,7 @@ bool is_of_muon(const std::filesystem::path& model) {
 std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
                                        const Options& options, const Context& context) {
     std::vector<std::string> notes;
-    const std::string& why_not_cudnn = context.attention.plan(attention_problem(plan.setup)).why_not_cudnn;
+    const std::string& why_not_cudnn = attention_plan(plan.setup, context).why_not_cudnn;
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
@@ -269,7 +269,8 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
             return since;
         });
     tuning.choose([&] {  // before the memory plan, which depends on what attention stores
-        context.attention.choose(attention_problem(plan.setup), context.stream);
+        context.attention.choose(plan.setup.dtype, attention_shape(plan.setup.config, plan.setup.shape),
+                                 plan.setup.training, context.stream);
         context.matmul.describe(plan.setup.dtype);
     });
     const MemoryPlan memory = together(ranks, [&] { return memory_of(plan, options, context); });

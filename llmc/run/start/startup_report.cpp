@@ -194,9 +194,8 @@ StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
                                        const Options& options, Context& context) {
     const std::string communication = context.communicator->describe(),
-                      matmul = context.matmul.describe(plan.setup.dtype),
-                      attention = context.attention.describe(attention_problem(plan.setup));
-    const bool deterministic = context.attention.plan(attention_problem(plan.setup)).deterministic;
+                      matmul = context.matmul.describe(plan.setup.dtype);
+    const kernels::AttentionPlan& attention = attention_plan(plan.setup, context);
     const auto item = [](bool always, const std::string& line, const Json& fields) {
         return StartupItem(always ? line + '\n' : "", fields, always ? "" : line + '\n');
     };
@@ -205,8 +204,8 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             item(context.communicator->size() > 1, "communication: " + communication,
                  {{"communication", communication}}),
             item(false, "matrix library: " + matmul, {{"matmul", matmul}}),
-            item(!device::memory_is_host_memory(), "attention: " + attention,  // CPUs have no choice
-                 {{"attention", attention}, {"deterministic", deterministic}}),
+            item(!device::memory_is_host_memory(), "attention: " + attention.text,  // CPUs have no choice
+                 {{"attention", attention.text}, {"deterministic", attention.deterministic}}),
             options_item(options),
             data_item(data, options),
             model_item(plan, options),

@@ -73,7 +73,7 @@ TEMPLATE_TEST_CASE("attention rejects invalid inputs", "[attention]", float, bf1
     check_refused<TestType, Plain>(256);
     const device::Array<float> array(3 * 4 * 260);
     for (const int head_size : {6, 260})
-        CHECK_THROWS_WITH(Plain::forward(AttentionForward<float>{array.span(), array.span(), array.span(), 1, 2, 2,
-                                                                 head_size}),
+        CHECK_THROWS_WITH(Plain::forward(AttentionForward<float>{array.span(), array.span(), array.span(),
+                                                                 {1, 2, 2, head_size}}),
                           Contains("head_size is " + std::to_string(head_size)));
 }

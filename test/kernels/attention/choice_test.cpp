@@ -12,36 +12,43 @@
 
 using namespace kernels;
 using Methods = std::vector<AttentionMethod>;
+using Names = std::vector<std::string>;
 
 namespace {
 
 using enum AttentionMethod;
 
-constexpr int kSizes[] = {64, 80};
-const AttentionBuild kEverything{.plain = "plain", .cudnn = true, .flash_head_sizes = kSizes};
-const AttentionBuild kWithoutCudnn{.plain = "plain", .cudnn = false, .flash_head_sizes = kSizes};
-const AttentionBuild kCpu{.plain = "tiled on the CPU", .cudnn = false, .flash_head_sizes = {}};
+const Methods kEverything{cudnn, flash, plain}, kWithoutCudnn{flash, plain}, kCpu{plain};
 
-std::string refusal(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size) {
-    return test::error_of([&] { attention_candidates(asked, build, dtype, head_size); }, Blame::input);
+Names candidates(const AttentionSettings& settings, const Methods& build, DType dtype, int head_size,
+                 bool backward = true) {
+    Names names;
+    for (const AttentionPlan& plan : attention_candidates(settings, build, dtype, head_size, backward)) {
+        CHECK((plan.backward == backward && plan.method != automatic));
+        names.push_back(plan.name());
+    }
+    return names;
+}
+std::string refusal(AttentionMethod asked, const Methods& build, DType dtype, int head_size) {
+    return test::error_of([&] { candidates({.method = asked}, build, dtype, head_size); }, Blame::input);
 }
 
 }  // namespace
 
 TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and head size allow",
           "[attention][attention_choice][one_order]") {
-    CHECK(attention_candidates(automatic, kEverything, DType::bf16, 64) == Methods{cudnn, flash, plain});
-    CHECK(attention_candidates(automatic, kEverything, DType::bf16, 72) == Methods{cudnn, plain});
-    CHECK(attention_candidates(automatic, kEverything, DType::fp32, 64) == Methods{plain});
-    CHECK(attention_candidates(automatic, kWithoutCudnn, DType::bf16, 80) == Methods{flash, plain});
-    CHECK(attention_candidates(automatic, kCpu, DType::bf16, 64) == Methods{plain});
+    CHECK(candidates({}, kEverything, DType::bf16, 64) == Names{"cudnn, deterministic", "flash", "plain"});
+    CHECK(candidates({}, kEverything, DType::bf16, 72) == Names{"cudnn, deterministic", "plain"});
+    CHECK(candidates({}, kEverything, DType::fp32, 64) == Names{"plain"});
+    CHECK(candidates({}, kWithoutCudnn, DType::bf16, 80) == Names{"flash", "plain"});
+    CHECK(candidates({}, kCpu, DType::bf16, 64) == Names{"plain"});
 }
 
 TEST_CASE("attention requested by name is used or refused, never replaced",
           "[attention][attention_choice][one_order]") {
-    CHECK(attention_candidates(cudnn, kEverything, DType::bf16, 64) == Methods{cudnn});
-    CHECK(attention_candidates(flash, kEverything, DType::bf16, 80) == Methods{flash});
-    CHECK(attention_candidates(plain, kEverything, DType::fp32, 24) == Methods{plain});
+    CHECK(candidates({.method = cudnn}, kEverything, DType::bf16, 64) == Names{"cudnn, deterministic"});
+    CHECK(candidates({.method = flash}, kEverything, DType::bf16, 80) == Names{"flash"});
+    CHECK(candidates({.method = plain}, kEverything, DType::fp32, 24) == Names{"plain"});
     CHECK(refusal(cudnn, kWithoutCudnn, DType::bf16, 64) ==
           "--attention is \"cudnn\"; expected auto, flash or plain: this build has no cuDNN; "
           "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
@@ -51,7 +58,7 @@ TEST_CASE("attention requested by name is used or refused, never replaced",
           "--attention is \"flash\"; expected auto or plain: flash computes in bf16 only; set --dtype bf16");
     CHECK(refusal(flash, kEverything, DType::bf16, 48) ==
           "--attention is \"flash\"; expected auto or plain: the model's heads have 48 channels, flash supports 64, "
-          "80; omit the flag, or choose another number of heads");
+          "80, 96, 128; omit the flag, or choose another number of heads");
     for (AttentionMethod asked : {cudnn, flash, plain})
         CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64),
                    test::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
@@ -60,31 +67,27 @@ TEST_CASE("attention requested by name is used or refused, never replaced",
 
 TEST_CASE("cuDNN has a deterministic and a nondeterministic backward pass",
           "[attention][attention_choice][one_order]") {
-    using Forms = std::vector<AttentionForm>;
-    const Methods all{cudnn, flash, plain};
-    CHECK(attention_forms(all, true, false) == Forms{{cudnn, false}, {cudnn, true}, {flash, true}, {plain, true}});
-    CHECK(attention_forms(all, true, true) == Forms{{cudnn, true}, {flash, true}, {plain, true}});
-    CHECK(attention_forms(all, false, false) == Forms{{cudnn, true}, {flash, true}, {plain, true}});
-    CHECK(attention_forms({cudnn}, true, false) == Forms{{cudnn, false}, {cudnn, true}});
-    std::set<std::string> names;
-    for (const AttentionForm& form : attention_forms(all, true, false)) names.insert(form.name());
-    CHECK(names == std::set<std::string>{"cudnn", "cudnn, deterministic", "flash", "plain"});
+    const AttentionSettings any{.deterministic = false};
+    CHECK(candidates(any, kEverything, DType::bf16, 64) == Names{"cudnn", "cudnn, deterministic", "flash", "plain"});
+    CHECK(candidates(any, kEverything, DType::bf16, 64, false) == Names{"cudnn, deterministic", "flash", "plain"});
+    CHECK(candidates({.method = cudnn, .deterministic = false}, kEverything, DType::bf16, 64) ==
+          Names{"cudnn", "cudnn, deterministic"});
 }
 
 TEST_CASE("auto selects the fastest method, and then the stored one", "[attention][attention_choice][one_order]") {
-    const AttentionBuild build = attention_build();
-    const AttentionProblem problem{DType::bf16, {1, 64, 1, 64}, true};
+    const AttentionShape shape{1, 64, 1, 64};
+    const auto text_of = [&](const Attention& of) { return of.plan(DType::bf16, shape, true).text; };
     TunedAlgorithms tuned;
     Attention attention({.tuned = &tuned}), same({.tuned = &tuned});
-    attention.choose(problem, nullptr);
+    attention.choose(DType::bf16, shape, true, nullptr);
     CHECK(count(tuned.known) == 0);  // timing is off
     tuned.timing = true;
-    attention.choose({DType::fp32, problem.shape, true}, nullptr);
+    attention.choose(DType::fp32, shape, true, nullptr);
     CHECK(count(tuned.known) == 0);  // plain attention only
-    attention.choose(problem, nullptr);
-    if (!build.choice()) {
+    attention.choose(DType::bf16, shape, true, nullptr);
+    if (attention_methods().size() == 1) {
         CHECK(count(tuned.known) == 0);
-        CHECK(attention.describe(problem) == "tiled on the CPU");
+        CHECK(text_of(attention) == "tiled on the CPU");
         return;
     }
     REQUIRE(count(tuned.timed()) == 1);
@@ -93,24 +96,24 @@ TEST_CASE("auto selects the fastest method, and then the stored one", "[attentio
     CHECK(choice.seconds > 0);
     CHECK_THAT(choice.why, test::Contains("flash ") && test::Contains("; plain ") &&
                                (test::EndsWith(" ms") || test::Contains("; not cudnn")));
-    CHECK_THAT(attention.describe(problem), test::EndsWith(", selected by auto (" + choice.why + ")"));
+    CHECK_THAT(text_of(attention), test::EndsWith(", selected by auto (" + choice.why + ")"));
 
     for (const char* taken : {"flash", "plain"}) {  // for any times
         tuned.known.at(attention.library()).at(key).taken = taken;
         Attention kept({.tuned = &tuned});
-        kept.choose(problem, nullptr);
-        CHECK(kept.plan(problem).method == (std::string_view(taken) == "flash" ? flash : plain));
-        CHECK(kept.plan({DType::bf16, {2, 64, 1, 64}, true}).times.empty());  // another shape
+        kept.choose(DType::bf16, shape, true, nullptr);
+        CHECK(kept.plan(DType::bf16, shape, true).method == (std::string_view(taken) == "flash" ? flash : plain));
+        CHECK_THAT(kept.plan(DType::bf16, {2, 64, 1, 64}, true).text, !test::Contains(" ms"));  // another shape
         CHECK(tuned.known.at(attention.library()).at(key).taken == taken);
     }
     tuned.known.at(attention.library()).at(key).taken = "sparse";
     tuned.timing = false;
-    CHECK(same.plan(problem).times.empty());
+    CHECK_THAT(text_of(same), !test::Contains(" ms"));
     CHECK(count(tuned.known) == 0);  // unusable
     tuned.timing = true;
     Attention by_name({.method = plain, .tuned = &tuned});
-    by_name.choose(problem, nullptr);
-    CHECK(count(tuned.known) == 0);  // one form
+    by_name.choose(DType::bf16, shape, true, nullptr);
+    CHECK(count(tuned.known) == 0);  // one candidate
 }
 
 TEST_CASE("every method of attention has one name", "[attention][attention_choice][one_order]") {
@@ -123,20 +126,22 @@ TEST_CASE("every method of attention has one name", "[attention][attention_choic
 }
 
 TEST_CASE("the description names the selected method", "[attention][attention_choice][one_order]") {
-    const AttentionBuild build = attention_build();
+    const auto text_of = [](const Attention& attention, DType dtype) {
+        return attention.plan(dtype, {2, 64, 2, 64}, true).text;
+    };
     const Attention attention;
-    const std::string fp32 = attention.describe({DType::fp32, {2, 64, 2, 64}, true});
-    CHECK(attention.plan({DType::fp32, {2, 64, 2, 64}, true}).workspace_bytes == 0);
-    if (!build.choice()) {
+    const std::string fp32 = text_of(attention, DType::fp32);
+    CHECK(attention.plan(DType::fp32, {2, 64, 2, 64}, true).workspace_bytes == 0);
+    if (attention_methods().size() == 1) {
         CHECK(fp32 == "tiled on the CPU");
-        CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "tiled on the CPU");
+        CHECK(text_of(attention, DType::bf16) == "tiled on the CPU");
         return;
     }
     CHECK(fp32 == "plain, selected by auto");
-    CHECK(Attention({.method = plain}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "plain");
-    CHECK(Attention({.method = flash}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync)");
-    if (!build.cudnn)
-        CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync), selected by auto");
+    CHECK(text_of(Attention({.method = plain}), DType::bf16) == "plain");
+    CHECK(text_of(Attention({.method = flash}), DType::bf16) == "flash (mma.sync)");
+    if (attention_methods().front() != cudnn)
+        CHECK(text_of(attention, DType::bf16) == "flash (mma.sync), selected by auto");
 }
 
 TEST_CASE("cuDNN gets the layout of attention's tensors", "[attention][attention_choice][one_order]") {
@@ -174,14 +179,4 @@ TEST_CASE("cuDNN gets the layout of attention's tensors", "[attention][attention
     const std::int64_t last = large.first + 511 * large.strides[0] + 63 * large.strides[1] + 4095 * large.strides[2] +
                               127;
     CHECK(last == std::int64_t(512) * 4096 * 3 * 64 * 128 - 1);
-}
-
-TEST_CASE("a plan of cuDNN serves one pass and one shape", "[attention][attention_choice][one_order]") {
-    constexpr CudnnPass forward = CudnnPass::forward, fast = CudnnPass::backward_fast;
-    const std::set<CudnnPlanKey> keys{{forward, {1, 2, 3, 8}}, {CudnnPass::backward_deterministic, {1, 2, 3, 8}},
-                                      {fast, {1, 2, 3, 8}},    {forward, {2, 2, 3, 8}},
-                                      {forward, {1, 3, 3, 8}}, {forward, {1, 2, 4, 8}}, {forward, {1, 2, 3, 16}}};
-    CHECK(keys.size() == 7);
-    CHECK(keys.contains({fast, {1, 2, 3, 8}}));
-    CHECK(!keys.contains({fast, {2, 2, 3, 8}}));
 }

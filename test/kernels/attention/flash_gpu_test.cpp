@@ -2,7 +2,6 @@
 // roundings to bf16 cause in otherwise exact arithmetic
 #include "kernels/attention/flash.h"
 
-#include "kernels/attention/implementations.h"
 #include "kernels/device/memory.h"
 #include "test/support/attention_reference.h"
 #include "test/support/scratch_folder.h"
@@ -92,7 +91,7 @@ TEST_CASE("flash attention is as close to fp64 as its roundings allow, at every 
 // Three tiles are the minimum with which a buffer is reused.
 TEST_CASE("flash attention is as close to fp64 as its roundings allow, at every head size", "[attention]") {
     const int head_size = GENERATE(64, 80, 96, 128), seq_len = GENERATE(1, 65, 129);
-    REQUIRE(kernels::attention_build().flash_takes(head_size));
+    REQUIRE(kernels::flash_takes(head_size));
     check(FlashRun({1, 2, head_size, seq_len}, 400 + head_size + seq_len));
 }
 
@@ -124,10 +123,10 @@ TEST_CASE("flash attention of earlier positions does not depend on later ones", 
 
 TEST_CASE("flash attention rejects invalid inputs", "[attention]") {
     for (int head_size : {-64, 0, 8, 32, 48, 72, 112, 127, 256})
-        CHECK_FALSE(kernels::attention_build().flash_takes(head_size));
+        CHECK_FALSE(kernels::flash_takes(head_size));
     check_refused<bf16, Flash>(64);
     const device::Array<bf16> array(3 * 4 * 64);
     const device::Array<float> rows(4);
-    CHECK_THROWS_WITH(Flash::forward({array.span(), rows.span(), array.span(), 1, 2, 2, 48}),
+    CHECK_THROWS_WITH(Flash::forward({array.span(), rows.span(), array.span(), {1, 2, 2, 48}}),
                       Contains("head_size is 48"));
 }

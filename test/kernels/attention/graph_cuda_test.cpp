@@ -15,9 +15,6 @@ using kernels::Attention;
 using kernels::AttentionMethod;
 using kernels::AttentionShape;
 
-std::size_t rows_of(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * s.seq_len; }
-std::size_t elements_of(const AttentionShape& s) { return rows_of(s) * s.head_size; }
-
 struct Passes {
     AttentionShape shape;
     device::Array<bf16> qkv, dout, out, dqkv;
@@ -26,16 +23,14 @@ struct Passes {
         : shape(s),
           qkv(on_device(host_qkv)),
           dout(on_device(host_dout)),
-          out(poisoned<bf16>(elements_of(s))),
-          dqkv(poisoned<bf16>(3 * elements_of(s))),
-          logsumexp(poisoned<float>(rows_of(s))),
-          delta(poisoned<float>(rows_of(s))) {}
+          out(poisoned<bf16>(s.elements())),
+          dqkv(poisoned<bf16>(3 * s.elements())),
+          logsumexp(poisoned<float>(s.rows())),
+          delta(poisoned<float>(s.rows())) {}
     void both_passes(Attention& attention, device::StreamRef stream = nullptr) {
-        attention.forward<bf16>(
-            {out.span(), logsumexp.span(), qkv.span(), shape.batch, shape.seq_len, shape.heads, shape.head_size},
-            stream);
+        attention.forward<bf16>({out.span(), logsumexp.span(), qkv.span(), shape}, stream);
         attention.backward<bf16>({dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(),
-                                  shape.batch, shape.seq_len, shape.heads, shape.head_size}, stream);
+                                  shape}, stream);
     }
 };
 
@@ -48,10 +43,9 @@ TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention]
         skip(error.what());
     }
     const AttentionShape shape{2, 128, 2, 64};
-    const auto qkv = normal<bf16>(3 * elements_of(shape), 41), dout = normal<bf16>(elements_of(shape), 42);
-    for (AttentionMethod method : {AttentionMethod::plain, AttentionMethod::flash, AttentionMethod::cudnn}) {
+    const auto qkv = normal<bf16>(3 * shape.elements(), 41), dout = normal<bf16>(shape.elements(), 42);
+    for (AttentionMethod method : kernels::attention_methods()) {
         CAPTURE(int(method));
-        if (method == AttentionMethod::cudnn && !kernels::attention_build().cudnn) continue;
         Attention attention({.method = method});
         Passes direct(shape, qkv, dout), captured(shape, qkv, dout);
         direct.both_passes(attention);  // plans, and takes the workspace

@@ -8,16 +8,16 @@ using namespace kernels;
 TEST_CASE("if cuDNN cannot run, auto skips it and says why; requested by name it is refused",
           "[attention][attention_choice][one_order]") {
     if (device::count() > 0) test::skip("this machine has a GPU, on which cuDNN runs");
-    const AttentionProblem problem{DType::bf16, {2, 64, 2, 64}, true};
+    const AttentionShape shape{2, 64, 2, 64};
     const Attention attention;
-    CHECK(attention.plan(problem).method == AttentionMethod::flash);
-    CHECK_THAT(attention.plan(problem).why_not_cudnn,
+    const AttentionPlan& plan = attention.plan(DType::bf16, shape, true);
+    CHECK(plan.method == AttentionMethod::flash);
+    CHECK_THAT(plan.why_not_cudnn,
                test::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
                    test::Contains("CUDNN_STATUS_"));
-    CHECK_THAT(attention.describe(problem),
-               test::StartsWith("flash (mma.sync), selected by auto; not cuDNN: cudnnCreate"));
+    CHECK_THAT(plan.text, test::StartsWith("flash (mma.sync), selected by auto; not cuDNN: cudnnCreate"));
     CHECK_THROWS_WITH(
-        Attention({.method = AttentionMethod::cudnn}).plan(problem),
+        Attention({.method = AttentionMethod::cudnn}).plan(DType::bf16, shape, true),
         test::StartsWith(
             "--attention is \"cudnn\"; expected a method that supports this model and GPU; cuDNN's reason: "
             "cudnnCreate") &&
