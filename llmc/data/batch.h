@@ -56,6 +56,7 @@ class RowNumbers {
 public:
     explicit RowNumbers(const std::vector<std::int64_t>& rows_of_shard);
     std::int64_t total() const { return first_.back(); }
+    std::int64_t first(std::int64_t shard) const { return first_[std::size_t(shard)]; }
     struct Place {
         std::int64_t shard, row;
         std::int64_t left;  // rows from this one to the end of the shard

@@ -35,8 +35,20 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
     rows_per_step_ = tokens_per_step / seq_len;
     targets_ = shards_.tokens() - shards_.size();  // the first token of a shard is not a target
 
+    std::vector<std::int64_t> weights;
+    std::int64_t shard = 0;
+    for (const Corpus& corpus : shards_.corpora()) {
+        const std::int64_t first = rows_.first(shard), count = rows_.first(shard += corpus.shards) - first;
+        corpora_.push_back({first, count});
+        weights.push_back(corpus.weight);
+        require(count > 0 || corpus.weight == 0, "the number of sequences of " + in_quotes(corpus.pattern), 0,
+                "at least 1", "use a smaller --seq-len, or more data");
+    }
+    if (shards_.is_weighted()) mix_.emplace(weights);
     const std::int64_t rows = rows_.total();
-    if (settings_.pad) {
+    if (settings_.pad && mix_) {
+        rows_per_epoch_ = rows;
+    } else if (settings_.pad) {
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
         rows_per_epoch_ = round_up(rows, rows_per_step_);
@@ -61,6 +73,14 @@ LoaderPosition DataLoader::moved(LoaderPosition at, std::int64_t rows) const {
     return {.epoch = at.epoch + row / rows_per_epoch_, .row = row % rows_per_epoch_};
 }
 
+std::int64_t DataLoader::row_of_mix(std::int64_t position) const {
+    const auto [corpus, number] = (*mix_)(position);
+    const auto [first, count] = corpora_[std::size_t(corpus)];
+    const std::int64_t epoch = number / count, row = number % count;
+    return first +
+           (settings_.shuffle_seed ? Permutation(count, *settings_.shuffle_seed, std::uint64_t(epoch))(row) : row);
+}
+
 LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
     const auto [micro_batch, seq_len, rank, world] = settings_.shape;
     batch.from = at;
@@ -68,13 +88,14 @@ LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
     LoaderPosition next = moved(at, std::int64_t(rank) * micro_batch);
     std::int64_t count;
     for (std::int64_t row = 0; row < micro_batch; row += count, next = moved(next, count)) {
-        if (settings_.shuffle_seed && (!shuffled || next.row == 0))
+        if (settings_.shuffle_seed && !mix_ && (!shuffled || next.row == 0))
             shuffled.emplace(rows_.total(), *settings_.shuffle_seed, std::uint64_t(next.epoch));
         RowNumbers::Place place{.shard = 0, .row = 0, .left = rows_per_epoch_ - next.row};
         const bool has_tokens = next.row < rows_.total();
-        if (has_tokens) place = rows_.find(shuffled ? (*shuffled)(next.row) : next.row);
+        if (mix_) place = rows_.find(row_of_mix(next.epoch * rows_per_epoch_ + next.row));
+        else if (has_tokens) place = rows_.find(shuffled ? (*shuffled)(next.row) : next.row);
         // Consecutive rows are read in one call.
-        count = shuffled && has_tokens ? 1 : std::min(micro_batch - row, place.left);
+        count = (shuffled || mix_) && has_tokens ? 1 : std::min(micro_batch - row, place.left);
         const Shard& shard = shards_[place.shard];
         const std::int64_t first = place.row * seq_len;
         const std::int64_t valid = has_tokens ? std::min(count * seq_len, shard.tokens() - 1 - first) : 0;
@@ -122,6 +143,11 @@ std::int64_t DataLoader::rows_in(std::int64_t epochs) const {
     return epochs * rows_per_epoch_;
 }
 
+double DataLoader::epochs_of_corpus(std::int64_t corpus, std::int64_t steps) const {
+    const std::int64_t rows = corpora_[std::size_t(corpus)].count;
+    return double(mix_->rows_of(corpus, steps * rows_per_step_)) / double(rows);
+}
+
 std::int64_t DataLoader::steps_in(std::int64_t epochs) const { return rows_in(epochs) / rows_per_step_; }
 
 std::int64_t DataLoader::dropped_per_epoch() const {
@@ -129,7 +155,7 @@ std::int64_t DataLoader::dropped_per_epoch() const {
 }
 
 std::int64_t DataLoader::dropped_after(std::int64_t epochs) const {
-    return rows_in(epochs) % rows_per_step_ * settings_.shape.seq_len;
+    return mix_ ? 0 : rows_in(epochs) % rows_per_step_ * settings_.shape.seq_len;  // a mix has no end
 }
 
 }  // namespace llmc

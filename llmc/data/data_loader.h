@@ -5,6 +5,9 @@
 //              padding, its last positions have no targets.
 // Order        Sequential: shard after shard, in file order. Shuffled: one permutation of all rows per epoch, the same
 //              for all ranks, drawn from (seed, epoch). The epochs together form one endless order.
+// Weights      Patterns with weights are corpora, drawn in the fixed order of data_mix.h: row r of the run is the next
+//              row of the corpus that this order names, from as many epochs of that corpus, each shuffled by itself, as
+//              are needed. An epoch of the whole is as many rows as all corpora have; with padding, too.
 // Steps        A step takes the next S rows of the order, S = tokens per step / seq_len. It may start in one epoch and
 //              end in the next, so every row occurs exactly once per epoch. With padding, no step spans two epochs:
 //              the last step of an epoch is filled up with rows without targets, which come last.
@@ -21,6 +24,7 @@
 
 #include "llmc/base/background_task.h"
 #include "llmc/data/batch.h"
+#include "llmc/data/data_mix.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/data/shuffle.h"
 
@@ -55,6 +59,8 @@ public:
 
     std::int64_t targets() const { return targets_; }          // per epoch, trained on or not
     std::int64_t dropped_per_epoch() const;                    // targets at the ends of shards that are in no row
+    // How often the first steps read the rows of a corpus, by its number in shards.corpora(), which have weights.
+    double epochs_of_corpus(std::int64_t corpus, std::int64_t steps) const;
     std::int64_t steps_in(std::int64_t epochs) const;          // full steps; with padding, all steps
     std::int64_t dropped_after(std::int64_t epochs) const;     // targets in the last rows, too few for a step
 
@@ -62,10 +68,16 @@ private:
     LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns the position of the next batch
     LoaderPosition moved(LoaderPosition at, std::int64_t rows) const;
     std::int64_t rows_in(std::int64_t epochs) const;
+    std::int64_t row_of_mix(std::int64_t position) const;  // its number in rows_
 
+    struct CorpusRows {
+        std::int64_t first, count;  // in rows_
+    };
     const ShardSet& shards_;
     DataLoaderSettings settings_;
     RowNumbers rows_;
+    std::optional<DataMix> mix_;       // empty: no weights
+    std::vector<CorpusRows> corpora_;  // of the mix
     std::int64_t rows_per_step_ = 0, targets_ = 0;
     std::int64_t rows_per_epoch_ = 0;  // with padding: rounded up to full steps
     LoaderPosition next_;              // position()

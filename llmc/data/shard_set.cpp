@@ -4,11 +4,14 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <set>
 #include <string_view>
 
 #include "kernels/base/error.h"
+#include "llmc/base/value_text.h"
 
 namespace llmc {
 namespace {
@@ -42,6 +45,20 @@ std::vector<std::string> matches(const std::string& pattern) {
     return {result.found.gl_pathv, result.found.gl_pathv + result.found.gl_pathc};
 }
 
+// A file may have a name that looks like a weight.
+Corpus corpus_of(const std::string& text) {
+    constexpr double kScale = 1e6, kMost = 1e9;
+    const auto colon = text.rfind(':');
+    const auto weight = colon == text.npos ? std::nullopt : number_of<double>(text.substr(colon + 1));
+    std::error_code ignored;
+    if (!weight || std::filesystem::exists(text, ignored)) return {.pattern = text};
+    const double whole = std::round(*weight * kScale);
+    require(whole >= 1 && *weight <= kMost && std::abs(*weight * kScale - whole) < 1e-3,
+            "the weight of " + in_quotes(text), text.substr(colon + 1),
+            "a number from 0.000001 to 1000000000 with at most six digits after the point");
+    return {.pattern = text.substr(0, colon), .weight = std::int64_t(whole)};
+}
+
 std::string describe(const Shard& shard) {
     const auto [size, end_of_text] = shard.vocabulary();
     return std::to_string(size) + " with end of text " + std::to_string(end_of_text) + " in " + shard.path();
@@ -52,7 +69,13 @@ std::string describe(const Shard& shard) {
 ShardSet::ShardSet(const std::vector<std::string>& patterns) {
     std::vector<std::string> paths;
     std::set<std::string> of_others;
-    for (const std::string& pattern : patterns) {
+    std::int64_t common = 0;
+    for (const std::string& text : patterns) {
+        corpora_.push_back(corpus_of(text));
+        const auto& [pattern, weight, shards] = corpora_.back();
+        common = std::gcd(common, weight);
+        require((weight > 0) == is_weighted(), "the pattern " + in_quotes(weight > 0 ? patterns.front() : text),
+                "without a weight", "a weight for every pattern, or for none", "append one, such as :0.5");
         auto found = matches(pattern);
         std::sort(found.begin(), found.end());  // compares bytes, unlike glob, which depends on the locale
         found.erase(std::unique(found.begin(), found.end()), found.end());
@@ -63,7 +86,9 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
             require(of_others.insert(path).second, "the shard " + in_quotes(path), "matched by two patterns",
                     "each shard once", "remove a pattern, the last is " + in_quotes(pattern));
         paths.insert(paths.end(), found.begin(), found.end());
+        corpora_.back().shards = std::ssize(found);
     }
+    for (Corpus& corpus : corpora_) corpus.weight /= std::max(common, std::int64_t(1));
     require(!paths.empty(), "the number of shard patterns", 0, "at least 1");
 
     for (std::string& path : paths) {
@@ -74,7 +99,8 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
 }
 
 std::string ShardSet::unmatched(const std::vector<std::string>& patterns) {
-    const auto first = std::ranges::find_if(patterns, [](const auto& pattern) { return matches(pattern).empty(); });
+    const auto first = std::ranges::find_if(
+        patterns, [](const auto& pattern) { return matches(corpus_of(pattern).pattern).empty(); });
     return first == patterns.end() ? "" : *first;
 }
 

@@ -21,6 +21,8 @@ constexpr Row kRows[] = {
     // Data and model
     {"dataset data data_dir data_path dataset_name dataset_path train_file train_data_path train_bin input_bin input",
      "--train-data", "a glob of shards that dev/tokenize or dev/data/prepare writes; --val-data for validation"},
+    {"data_weights weights mixture data_mix dataset_weights mixture_weights blend", "--train-data",
+     "with a weight after each pattern: 'web_*.bin:0.7' 'books_*.bin:0.3'"},
     {"val_file validation_file eval_data valid_data val_bin input_val_bin", "--val-data", "a glob of shards"},
     {"init_from model model_name model_path model_name_or_path model_type model_size pretrained flavor ckpt", "--init",
      "a size such as d12, or a folder with a model; --resume auto resumes a run"},

@@ -35,6 +35,8 @@ RunData open_shards(const Options& o) {
     };
     data.train = open(o.train_data);
     data.val = open(o.val_data);
+    require(!data.val || !data.val->is_weighted(), "--val-data", "given with weights", "patterns alone",
+            "validations read rows of all shards");
     if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
         fail("the vocabulary of " + (*data.val)[0].path(), describe(data.val->vocabulary()),
              "that of " + (*data.train)[0].path() + ", " + describe(data.train->vocabulary()),
@@ -87,6 +89,11 @@ std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
                              ", end of text " + std::to_string(end_of_text) + ", fingerprint " +
                              fingerprint_of_blocks(shard.path()),
                          shard.path()});
+    }
+    for (std::int64_t i = 0; shards && shards->is_weighted() && i < std::ssize(shards->corpora()); ++i) {
+        const Corpus& corpus = shards->corpora()[std::size_t(i)];
+        facts.push_back({kind + " corpus " + std::to_string(i) + " with",
+                         "weight " + std::to_string(corpus.weight) + " and " + counted(corpus.shards, "shard")});
     }
     return facts;
 }

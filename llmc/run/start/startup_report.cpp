@@ -59,10 +59,31 @@ std::string describe_dropped(const DataLoader& loader, const Options& options) {
     return lines;
 }
 
-StartupItem data_item(const RunData& data, const Options& options) {
+// Lines of the corpora that are drawn by weight; `steps`: of the run, 0: unknown.
+std::string describe_corpora(const RunData& data, std::int64_t steps) {
+    std::string lines;
+    std::int64_t sum = 0, shard = 0;
+    for (const Corpus& corpus : data.train->corpora()) sum += corpus.weight;
+    for (std::int64_t i = 0; sum > 0 && i < std::ssize(data.train->corpora()); ++i) {
+        const Corpus& corpus = data.train->corpora()[std::size_t(i)];
+        std::int64_t tokens = 0;
+        for (const std::int64_t end = shard + corpus.shards; shard < end; ++shard)
+            tokens += (*data.train)[shard].tokens();
+        char share[32], epochs[32] = "";
+        std::snprintf(share, sizeof share, "  %.4g %% ", 100 * double(corpus.weight) / double(sum));
+        if (steps > 0 && data.loader)
+            std::snprintf(epochs, sizeof epochs, ", %.3g epochs", data.loader->epochs_of_corpus(i, steps));
+        lines += share + corpus.pattern + ": " + counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") +
+                 epochs + '\n';
+    }
+    return lines;
+}
+
+StartupItem data_item(const RunData& data, const Options& options, std::int64_t steps) {
     std::string lines;
     Json fields = Json::object();
     if (data.train) lines += describe_shards("training data", *data.train);
+    if (data.train) lines += describe_corpora(data, steps);
     if (data.loader) lines += describe_dropped(*data.loader, options);
     if (data.val) lines += describe_shards("validation data", *data.val);
     if (data.validation) {
@@ -207,7 +228,7 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             item(!device::memory_is_host_memory(), "attention: " + attention.text,  // CPUs have no choice
                  {{"attention", attention.text}, {"deterministic", attention.deterministic}}),
             options_item(options),
-            data_item(data, options),
+            data_item(data, options, plan.total_steps),
             model_item(plan, options),
             training_item(plan),
             onebit_exchange_item(plan, *context.communicator),
@@ -270,7 +291,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                        "20 tokens per parameter, compute-optimal") +
                 length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
-    if (!data.loader) return text;
+    if (!data.loader || data.train->is_weighted()) return text;  // whose corpora have epochs of their own
     char passes[64];
     std::snprintf(passes, sizeof passes, "%.3g",
                   double(plan.total_steps) * double(plan.step_tokens) / double(data.loader->targets()));

@@ -116,6 +116,43 @@ TEST_CASE("sequential: an epoch continues in the next shard when no full row wit
            std::vector<Row>(2, {14, 15, 16, 17, 18, 19, 20, 21, 22})));
 }
 
+TEST_CASE("rows of weighted corpora: each by its share, in epochs of its own, on any ranks, from any position",
+          "[data_loader]") {
+    const ScratchFolder folder;
+    counting_shards(folder, {500, 333, 7, 411});  // rows of 8: 62 + 41 + 0 + 51
+    const auto with = [&](const char* name, const char* weight) { return (folder / name).string() + weight; };
+    const ShardSet shards({with("s_{0,2}.bin", ":1"), with("s_1.bin", ":2.5"), with("s_3.bin", ":0.5")});
+    const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true);
+    DataLoaderSettings o = settings(1, 8, 0, 1);
+    if (shuffle) o.shuffle_seed = 7;
+    o.pad = pad;
+    const auto reference = global_rows(shards, o, {1, 24, 1}, 22 * 24);
+    for (const Layout layout : {Layout{1, 1, 24}, {4, 2, 3}, {3, 8, 1}, {2, 3, 4}})
+        CHECK((global_rows(shards, o, layout, 22 * 24) == reference));
+    const std::int64_t rows = pad ? 63 + 1 + 42 + 52 : 62 + 41 + 51;
+    const auto resumed = global_rows(shards, o, {2, 6, 2}, 10 * 24, {.epoch = 5 * 24 / rows, .row = 5 * 24 % rows});
+    CHECK((resumed == std::vector<Row>(reference.begin() + 5 * 24, reference.begin() + 15 * 24)));
+
+    const std::int64_t of_second = pad ? 42 : 41;
+    std::vector<Row> second, sorted;
+    std::int64_t counts[3] = {};
+    for (const Row& row : reference) {
+        const bool is_second = row[0] >= 500 && row[0] < 833;
+        ++counts[is_second ? 1 : row[0] < 840 ? 0 : 2];
+        if (is_second) second.push_back(row);
+    }
+    CHECK((counts[0] == 132 && counts[1] == 330 && counts[2] == 66));  // 2 : 5 : 1
+    CHECK(DataLoader(shards, o).epochs_of_corpus(1, 528) == 330.0 / double(of_second));
+    for (auto epoch = second.begin(); second.end() - epoch >= of_second; epoch += of_second) {
+        sorted.assign(epoch, epoch + of_second);
+        CHECK(std::is_sorted(sorted.begin(), sorted.end()) == !shuffle);
+        CHECK(std::set<Row>(sorted.begin(), sorted.end()).size() == std::size_t(of_second));
+    }
+    CHECK(std::equal(second.begin(), second.begin() + of_second, second.begin() + of_second) == !shuffle);
+    CHECK_THROWS_WITH(DataLoader(ShardSet({with("s_0.bin", ":1"), with("s_2.bin", ":1")}), settings(1, 8, 0, 1)),
+                      Contains("s_2.bin\" is 0; expected at least 1"));
+}
+
 TEST_CASE("the rows of a step depend only on the data, the order and its tokens, not on the ranks", "[data_loader]") {
     const ScratchFolder folder;
     // Rows of 8: 62 + 41 + 0 + 51 + 0; padded 63 + 42 + 1 + 52 + 0.

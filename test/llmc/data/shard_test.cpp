@@ -146,6 +146,22 @@ TEST_CASE("shards are sorted by the bytes of their names in any locale, each onc
     const ShardSet in_order({folder / "a_*.bin", folder / "Z.bin", folder / "B*.bin"});  // of the patterns
     CHECK((in_order.size() == 5 && in_order[3].path() == folder / "Z.bin"));
     CHECK_THROWS_WITH(ShardSet({folder / "a_*.bin", folder / "a_1.bin"}), Contains("matched by two patterns"));
+
+    const auto with = [&](const char* a, const char* b) {
+        return ShardSet({(folder / "a_*.bin").string() + a, (folder / "Z.bin").string() + b});
+    };
+    const ShardSet weighted = with(":0.75", ":.5");
+    REQUIRE((weighted.is_weighted() && !in_order.is_weighted() && weighted.size() == 4));
+    const auto& corpora = weighted.corpora();
+    CHECK((corpora[0].weight == 3 && corpora[0].shards == 3 && corpora[0].pattern == folder / "a_*.bin"));
+    CHECK((corpora[1].weight == 2 && corpora[1].shards == 1));
+    CHECK(ShardSet::unmatched({(folder / "Z.bin").string() + ":1", "none:2"}) == "none:2");
+    CHECK_THROWS_WITH(with(":1", ""), Contains("Z.bin\" is without a weight; expected a weight for every pattern"));
+    CHECK_THROWS_WITH(with("", ":1"), Contains("a_*.bin\" is without a weight"));
+    for (const char* weight : {":0", ":-1", ":1e-7", ":0.1234567", ":1e10", ":nan"})
+        CHECK_THROWS_WITH(with(":1", weight), Contains("; expected a number from 0.000001"));
+    ShardBytes(counting(4)).write(folder / "x.bin:2");
+    CHECK((!ShardSet(folder / "x.bin:2").is_weighted() && ShardSet(folder / "x.bin:2").size() == 1));
     CHECK(ShardSet(folder / "{B,a}_[0-9].bin").size() == 3);
     ShardBytes(counting(3)).write(folder / "odd[1].bin");
     CHECK(ShardSet(folder / "odd[1].bin").size() == 1);

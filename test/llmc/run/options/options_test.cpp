@@ -272,6 +272,8 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
         {{"--lora"}, "the flag \"--lora\" is unknown; there is none, because all weights are trained"},
         {{"--batch-ramp"}, "the flag \"--batch-ramp\" is unknown; there is none, because all steps have"},
         {{"--push-to-hub"}, "the flag \"--push-to-hub\" is unknown; expected hf upload; after the run, without"},
+        {{"--data_weights", "7,3"},
+         "the flag \"--data_weights\" is unknown; expected --train-data; with a weight after"},
         {{"--no-shuffle"}, "the flag \"--no-shuffle\" is unknown; expected --shuffle=off"},
     }));
     CAPTURE(message);
