@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "llmc/run/options/options.h"
 #include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 namespace test {
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 
