@@ -1,11 +1,13 @@
 // timed_run_test.cpp - runs whose length is a time (--max-minutes alone): the learning rate follows the share of the
 // time that is used, also if the machine becomes slower, and a resumed run continues with it. The clock is a library
 // that is loaded before the program: it stands still, except that it adds a constant for every step and validation
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "llmc/run/control/schedule.h"
 #include "test/support/run_support.h"
@@ -104,6 +106,26 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
     const std::string saved = folder.log("out", "checkpoint").back()["folder"];
     const auto seconds = nlohmann::json::parse(read_bytes(saved + "/trainer_state.json"))["seconds"];
     CHECK((seconds["used"] >= 15 && seconds["validation"] == 0.5 && seconds["checkpoint"] > 0));
+}
+
+TEST_CASE("a run of --max-minutes does not count the time in which it is stopped", "[run][timed]") {
+    const TrainingFolder folder;
+    Process process = folder.start(folder.flags({"--max-minutes", "0.05", "-v", "0", "-o", folder.path("out")}));
+    REQUIRE(comes_true([&] { return fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty(); }));
+    process.signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(7));
+    process.signal(SIGCONT);
+    CHECK(process.exit_code(std::chrono::seconds(30)) == 0);
+    const auto warning = folder.log("out", "warning");
+    REQUIRE(warning.size() == 1);
+    CHECK(warning[0]["kind"] == "stopped");
+    CHECK(folder.log("out", "end")[0]["seconds"].get<double>() < 6);
+    double before = 0, jump = 0;
+    for (const auto& step : folder.log("out", "step")) {
+        const double now = step.at("progress");
+        jump = std::max(jump, now - std::exchange(before, now));
+    }
+    CHECK(jump < 0.5);
 }
 
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",

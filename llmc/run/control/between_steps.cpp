@@ -10,7 +10,8 @@
 namespace llmc {
 
 BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed)
-    : loop_(loop), control_(settings, loop.ranks), has_output_dir_(settings.saves), timed_(settings.timed) {
+    : loop_(loop), control_(settings, loop.ranks), has_output_dir_(settings.saves), timed_(settings.timed),
+      stopped_before_(loop.interrupt.stopped_seconds()) {
     if (resumed) control_.restore(*resumed);
     control_.agree(requests());
 }
@@ -25,7 +26,7 @@ std::exception_ptr BetweenSteps::failure() const {
 
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
-            .failed = failure() != nullptr};
+            .failed = failure() != nullptr, .stopped = stopped_here()};
 }
 
 BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
@@ -34,7 +35,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     control_.reach(step);
     if (!loop_.checkpoints.is_writing()) {
         loop_.checkpoints.end(/*last=*/false);
-        if (save_began_ > 0) control_.checkpoint_took(seconds_now() - std::exchange(save_began_, 0));
+        if (save_began_ > 0) control_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
     }
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
@@ -57,9 +58,9 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
         }
     }
     if (control_.samples_due()) {
-        const double began = seconds_now();
+        const double began = control_.seconds();
         const int signal = loop_.evaluator.sample(step);
-        if (signal == 0) control_.samples_took(seconds_now() - began);
+        if (signal == 0) control_.samples_took(seconds_since(began));
         control_.end_samples(signal);
     }
     if (control_.ends()) return Next::end;
@@ -69,16 +70,24 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
 
 void BetweenSteps::validate_if_due() {
     if (!control_.validation_due()) return;
-    const double began = seconds_now();
+    const double began = control_.seconds();
     const int signal = loop_.evaluator.validate(step_);
-    if (signal == 0) control_.validation_took(seconds_now() - began);
+    if (signal == 0) control_.validation_took(seconds_since(began));
     if (loop_.evaluator.unreadable()) control_.fail();
     else control_.end_validation(signal);
-    if (signal == 0 && !loop_.evaluator.unreadable()) control_.judge(loop_.report.health().state());
+    if (signal == 0 && !loop_.evaluator.unreadable()) control_.after_validation(loop_.report.health().state());
+}
+
+// Collective; `began` of RunControl::seconds().
+double BetweenSteps::seconds_since(double began) {
+    control_.leave_out_stops(stopped_here());
+    return control_.seconds() - began;
 }
 
 bool BetweenSteps::all_can_update() {
     control_.agree(requests());
+    if (const double stopped = control_.stopped() - std::exchange(stop_reported_, control_.stopped()); stopped > 0)
+        loop_.report.stopped(step_, stopped);
     return !control_.failed();
 }
 
@@ -88,7 +97,7 @@ std::optional<Report::Progress> BetweenSteps::progress() const {
 }
 
 void BetweenSteps::save() {
-    const double began = seconds_now();
+    const double began = control_.seconds();
     const StepLog::InARow in_a_row = loop_.step_log.in_a_row();
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .validated = !control_.validation_pending(),
@@ -96,7 +105,7 @@ void BetweenSteps::save() {
                              .data = next_position_, .noise = loop_.step_log.noise().averages(),
                              .seconds = control_.run_seconds()});
     // A checkpoint that was still being written is complete: begin() has waited for it.
-    if (save_began_ > 0) control_.checkpoint_took(seconds_now() - save_began_);
+    if (save_began_ > 0) control_.checkpoint_took(control_.seconds() - save_began_);
     save_began_ = began;
     control_.checkpoint_begun();
 }

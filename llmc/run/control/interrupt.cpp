@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <ctime>
 #include <string_view>
+#include <utility>
 
 #include "kernels/base/start_thread.h"
 
@@ -18,6 +20,13 @@ using namespace std::chrono_literals;
 // Signals of one request arrive within this time: microseconds on one machine, milliseconds over a network. A user who
 // presses Ctrl-C a second time on purpose is slower. Both are estimates, not measured.
 constexpr auto kOneRequest = 1s;
+
+// Not affected by corrections of the time of day; does not count a suspended machine, like the clock of the run.
+double coarse_seconds() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+    return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
 
 bool is_ignored(int signal) {
     struct sigaction action {};
@@ -32,8 +41,8 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-    // sigwaitinfo() would return an ignored signal that is blocked, so ignored signals are in neither set.
+Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr), last_beat_(coarse_seconds()) {
+    // sigtimedwait() would return an ignored signal that is blocked, so ignored signals are in neither set.
     sigemptyset(&awaited_);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU})
         if (!is_ignored(signal)) sigaddset(&awaited_, signal);
@@ -46,7 +55,7 @@ Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullpt
 
 Interrupt::~Interrupt() {
     ending_ = true;
-    pthread_kill(thread_.native_handle(), SIGCONT);  // ends sigwaitinfo(); only this thread receives it
+    pthread_kill(thread_.native_handle(), SIGCONT);  // ends sigtimedwait(); only this thread receives it
     thread_.join();
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
@@ -59,11 +68,26 @@ void Interrupt::save_begins() {
 void Interrupt::watch() {
     while (true) {
         siginfo_t info{};
-        const int signal = sigwaitinfo(&awaited_, &info);
-        if (signal < 0 && errno == EINTR) continue;
+        constexpr timespec kBeat{.tv_sec = 1, .tv_nsec = 0};
+        const int signal = sigtimedwait(&awaited_, &info, &kBeat), fault = errno;
+        beat();
+        if (signal < 0 && (fault == EINTR || fault == EAGAIN)) continue;
         if (signal < 0 || ending_) return;
         handle(signal, launched_ && info.si_pid == getppid());
     }
+}
+
+void Interrupt::beat() {
+    const std::lock_guard lock(beats_);
+    const double now = coarse_seconds(), gap = now - std::exchange(last_beat_, now);
+    if (gap >= kStop) stopped_ += gap;
+}
+
+// The caller may continue before the thread does.
+double Interrupt::stopped_seconds() const {
+    const std::lock_guard lock(beats_);
+    const double gap = coarse_seconds() - last_beat_;
+    return stopped_ + (gap >= kStop ? gap : 0);
 }
 
 void Interrupt::handle(int signal, bool from_launcher) {

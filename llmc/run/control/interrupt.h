@@ -14,10 +14,14 @@
 // SIGKILL, a second apart (version 4: --mca odls_base_sigkill_timeout) or a quarter of a second (version 5). So SIGCONT
 // from the launcher counts as an interruption.
 // mpirun forwards SIGUSR1 and SIGUSR2 at once.
+//
+// The thread also wakes up every second. If it could not for kStop, the whole process was stopped (SIGSTOP, Ctrl-Z, a
+// frozen container, a paused virtual machine), whatever its other threads were doing.
 #pragma once
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -41,9 +45,14 @@ public:
     // ranks of a run one after the other.
     void save_begins();
 
+    // Of this process, since construction: stops of kStop or more, to within a second.
+    double stopped_seconds() const;
+    static constexpr double kStop = 5;  // seconds; on an overloaded machine threads wake up later, but not that late
+
 private:
     using Clock = std::chrono::steady_clock;
     void watch();
+    void beat();
     void handle(int signal, bool from_launcher);
 
     const bool launched_;  // by Open MPI's mpirun
@@ -53,6 +62,8 @@ private:
     std::atomic<bool> save_requested_ = false;
     std::atomic<Clock::time_point> save_began_ = Clock::time_point{};  // initially the epoch of the clock
     std::atomic<bool> ending_ = false;
+    mutable std::mutex beats_;
+    double last_beat_, stopped_ = 0;  // guarded by beats_
     std::thread thread_;
 };
 

@@ -8,6 +8,7 @@
 namespace llmc {
 namespace {
 
+constexpr double kMicroseconds = 1e6;   // stops are sent in whole ones
 constexpr double kWholeShare = 0x1p52;  // shares are sent as whole numbers up to this
 
 bool minutes_passed(double minutes, double since) { return minutes > 0 && seconds_now() - since >= minutes * 60; }
@@ -31,17 +32,19 @@ void RunControl::restore(const TrainerState& state) {
     checkpoint_.restore(state.step, false);
     if (!settings_.branches) saved_ = state.step;
     last_ = state.seconds;
-    stopped_ = has_stopped(state.health);
+    ends_early_ = ends_early(state.health);
 }
 
 void RunControl::agree(const RankRequests& mine) {
-    enum { kSignal, kShare, kFailed, kHurries, kSaveByTime, kSave };
+    enum { kSignal, kShare, kFailed, kHurries, kSaveByTime, kSave, kStopped };
     std::int64_t requests[] = {mine.signal, std::int64_t(share_after(0) * kWholeShare), mine.failed,
                                settings_.timed && share_after(last_.validation + last_.samples) >= 1,
-                               minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save};
+                               minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save,
+                               std::int64_t((mine.stopped - stopped_here_) * kMicroseconds)};
     // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on cores
     // of their own, 160 us for 8 ranks on 2 cores that other programs use too.
     communicator_.host_reduce(requests, HostReduction::max);
+    if (left_out(requests[kStopped], mine.stopped)) return agree(mine);  // the shares counted the stop
     signal_ = int(requests[kSignal]);
     share_ = double(requests[kShare]) / kWholeShare;
     out_of_time_ = share_ >= 1;
@@ -51,9 +54,21 @@ void RunControl::agree(const RankRequests& mine) {
     save_requested_ = requests[kSave] != 0;
 }
 
+void RunControl::leave_out_stops(double mine) {
+    left_out(communicator_.host_reduce(std::int64_t((mine - stopped_here_) * kMicroseconds), HostReduction::max), mine);
+}
+
+bool RunControl::left_out(std::int64_t microseconds, double mine) {
+    stopped_here_ = mine;
+    if (microseconds == 0) return false;
+    stopped_ += double(microseconds) / kMicroseconds;
+    began_ += double(microseconds) / kMicroseconds;
+    return true;
+}
+
 void RunControl::reach(std::int64_t step) {
     step_ = step;
-    ends_ = failed_ || signal_ != 0 || out_of_time_ || stopped_ || (!settings_.timed && step == settings_.total_steps);
+    ends_ = failed_ || signal_ != 0 || out_of_time_ || ends_early_ || (!settings_.timed && step == settings_.total_steps);
     for (Periodic* const each : {&validation_, &hellaswag_, &samples_, &checkpoint_}) each->reach(step);
     save_due_ = save_by_time_ || save_requested_ || checkpoint_.due(ends_);
 }
@@ -73,9 +88,9 @@ void RunControl::end(Periodic& periodic, int signal) {
     else ends_ = true;
 }
 
-void RunControl::judge(const HealthState& health) {
+void RunControl::after_validation(const HealthState& health) {
     if (settings_.keep_best && health.best_validation_after == step_) save_due_ = true;
-    if (has_stopped(health)) ends_ = stopped_ = true;
+    if (ends_early(health)) ends_ = ends_early_ = true;
 }
 
 void RunControl::validation_took(double seconds) {
@@ -109,7 +124,7 @@ double RunControl::seconds_left() const {
 const char* RunControl::reason() const {
     return failed_ ? "error" : signal_ != 0 ? "interrupted"
            : out_of_time_ ? "out of time (--max-minutes)"
-           : stopped_ ? "no lower validation loss (--stop-after)" : "all steps completed";
+           : ends_early_ ? "no lower validation loss (--stop-after)" : "all steps completed";
 }
 
 }  // namespace llmc

@@ -11,6 +11,7 @@ struct RankRequests {
     int signal = 0;        // received, ends the run; 0: none
     bool save = false;     // a checkpoint now (SIGUSR2)
     bool failed = false;   // this rank cannot continue
+    double stopped = 0;    // seconds, since the construction of RunControl (Interrupt::stopped_seconds())
 };
 
 class RunControl {
@@ -25,7 +26,7 @@ public:
         bool saves = false;     // there is a folder for checkpoints
         bool branches = false;  // the run resumes from a checkpoint in another folder
     };
-    // Minutes count from here. The communicator must outlive it.
+    // Minutes count from here, without the time in which a rank is stopped. The communicator must outlive it.
     RunControl(const Settings& settings, Communicator& communicator);
     // Before the first reach() of a resumed run. The checkpoint it resumes from is not written again, unless the run
     // branches into another folder.
@@ -34,6 +35,9 @@ public:
     // Collective, once per step: combines the requests of all ranks. failed() and share() have the result on return,
     // all else from the next reach() on.
     void agree(const RankRequests& mine);
+    // Collective: seconds() do not count what the rank that was stopped longest since the last call was; agree() does
+    // it, too. `mine`: as in RankRequests.
+    void leave_out_stops(double mine);
     // `step` steps have been made. A second call with the same step keeps what has been done.
     void reach(std::int64_t step);
 
@@ -56,7 +60,7 @@ public:
     void fail() { ends_ = failed_ = true; }
     void run_out_of_time() { ends_ = out_of_time_ = true; }
     // Each validation, once it is reported.
-    void judge(const HealthState& health);
+    void after_validation(const HealthState& health);
     // The task is done, or `signal` (not 0) ended it early: then it stays pending, and the run ends.
     void end_validation(int signal) { end(validation_, signal); }
     void end_hellaswag(int signal) { end(hellaswag_, signal); }
@@ -75,7 +79,8 @@ public:
     // The share of the time that was used at the last agree(), from 0 to 1, the same on all ranks: of max_minutes since
     // construction, or RunSeconds::share() of a timed run. 1: the run ends.
     double share() const { return share_; }
-    double seconds() const;    // since construction
+    double seconds() const;    // since construction, without stops
+    double stopped() const { return stopped_; }  // seconds left out so far, the same on all ranks
     RunSeconds run_seconds() const;  // for the checkpoint
     double seconds_left() const;     // of a timed run, with its end
     bool is_time_up_here() const { return share_after(0) >= 1; }  // by the clock of this rank, not of all
@@ -85,9 +90,10 @@ public:
 
 private:
     double share_after(double more) const;  // seconds from now, by the clock of this rank
-    bool has_stopped(const HealthState& health) const {
+    bool ends_early(const HealthState& health) const {
         return settings_.stop_after > 0 && health.validations_since_best >= settings_.stop_after;
     }
+    bool left_out(std::int64_t microseconds, double mine);
     bool intact() const { return !failed_ && signal_ == 0; }
     void end(Periodic& periodic, int signal);
 
@@ -97,9 +103,10 @@ private:
     double began_, last_save_;             // seconds_now()
     RunSeconds last_{};                    // `used`: before construction
     double share_ = 0;
+    double stopped_ = 0, stopped_here_ = 0;  // seconds: agreed in all; of this rank, at the last agreement
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     int signal_ = 0;
-    bool ends_ = false, failed_ = false, out_of_time_ = false, stopped_ = false, hurries_ = false;
+    bool ends_ = false, failed_ = false, out_of_time_ = false, ends_early_ = false, hurries_ = false;
     bool save_requested_ = false, save_by_time_ = false, save_due_ = false;
 };
 

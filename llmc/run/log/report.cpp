@@ -258,6 +258,11 @@ void Report::warn(std::int64_t step, const std::optional<RunHealth::Warning>& wa
     write({{"event", "warning"}, {"step", step}, {"kind", warning->kind}, {"text", warning->text}});
 }
 
+void Report::stopped(std::int64_t step, double seconds) {
+    warn(step, RunHealth::Warning{"stopped", "the run was stopped for " + clock_text(seconds) +
+                                                 " (Ctrl-Z, SIGSTOP), which --max-minutes does not count"});
+}
+
 std::string Report::advice_after_divergence() const {
     std::string folder;
     try {

@@ -180,6 +180,25 @@ TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
     for (const std::string& one : seen) CHECK(one == "c.a0 c15 cf0 .0 ");
 }
 
+TEST_CASE("a stop of any rank is no time of the run, the same on all ranks", "[run_control]") {
+    constexpr double kStop = 3e7;  // seconds, of 6e7
+    std::vector<double> shares(3);
+    run_ranks(3, [&](Communicator& ranks) {
+        const auto rank = std::size_t(ranks.rank());
+        RunControl control({.max_minutes = 1e6, .timed = true}, ranks);
+        control.restore({.step = 5, .seconds = {.used = 1.5e7}});
+        const double began = control.seconds();
+        control.leave_out_stops(rank == 1 ? kStop : 0);
+        control.agree({.stopped = rank == 1 ? kStop : 0});
+        CHECK((control.stopped() == kStop && control.seconds() < began - kStop + 1e6));
+        control.agree({.stopped = rank == 1 ? kStop : rank == 2 ? 1e6 : 0});  // another rank, later
+        CHECK(control.stopped() == kStop + 1e6);
+        shares[rank] = control.share();
+    });
+    // No rank was really stopped, so that time is subtracted which did not pass.
+    for (const double share : shares) CHECK((share == shares[0] && share <= (1.5e7 - kStop - 1e6) / 6e7 + 1e-6));
+}
+
 TEST_CASE("a run whose length is a time has the same share on all ranks, and ends early enough", "[run_control]") {
     constexpr RunControl::Settings kTimed{.val_every = 9, .max_minutes = 1e6, .timed = true};  // 6e7 s
     std::vector<double> first(3), second(3), late(3);
