@@ -66,6 +66,16 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
     return lines;
 }
 
+std::string savings_of(const MemoryUses& uses) {
+    const ModelSetup& setup = uses.setup;
+    std::string flags;
+    if (setup.training && setup.recompute != Recompute::block) flags += "--recompute block, ";
+    if (setup.dtype != kernels::DType::bf16) flags += "--dtype bf16, ";
+    if (setup.training && setup.sharding.ranks > 1 && setup.sharding.stage < 2 && !uses.optimizer.onebit)
+        flags += "-z " + std::to_string(setup.sharding.stage + 1) + ", ";
+    return flags;
+}
+
 }  // namespace
 
 std::size_t MemoryPlan::total() const { return total_of(lines); }
@@ -95,8 +105,8 @@ MemoryPlan plan_memory(const MemoryUses& uses, const ParameterTable& table, cons
         MemoryUses other = uses;
         other.setup.shape.batch = micro_batch;
         return MemoryPlan{.lines = count_bytes(other, table, context), .available = context.device.memory_free,
-                          .ranks = context.communicator->size(), .micro_batch = micro_batch,
-                          .largest_micro_batch = micro_batch};
+                          .ranks = uses.setup.sharding.ranks, .micro_batch = micro_batch,
+                          .largest_micro_batch = micro_batch, .savings = savings_of(uses)};
     };
     MemoryPlan plan = plan_for(requested);
     if (plan.fits()) return plan;
@@ -118,8 +128,8 @@ void require_room(const MemoryPlan& plan) {
          most > 0
              ? "the largest that fits is " + std::to_string(most) +
                    "; keep --total-batch-tokens for the same update, or set --ignore-memory-plan"
-             : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller "
-               "model, or set --ignore-memory-plan");
+             : "not even one sequence fits: try " + plan.savings + "a shorter --seq-len or a smaller model, or set "
+               "--ignore-memory-plan");
 }
 
 }  // namespace llmc

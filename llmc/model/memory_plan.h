@@ -20,6 +20,7 @@ struct MemoryPlan {
     int ranks = 1;
     int micro_batch = 0;          // in sequences
     int largest_micro_batch = 0;  // the largest that fits; 0: none
+    std::string savings{};        // the flags that save memory and are not set
 
     std::size_t total() const;
     bool fits() const { return available == 0 || total() <= available; }

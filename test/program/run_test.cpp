@@ -180,18 +180,29 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     const std::string output = folder.train({"-x", "10", "-d", "256", "--dry-run", "-o", folder.path("out")});
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
                              "training data: 1 shard, 6,001 tokens, vocabulary 257", "--max-steps=10", "\ndefaults: ",
-                             " --beta1=0.9", "  --micro-batch 4 -> 16: the largest that ",
-                             "  --lr 0.01 -> 0.003: of README's example",
-                             "  --total-batch-tokens 256 -> 1024: README's example, the nearest published size\n",
-                             "  --max-steps 10 -> 679: 20 tokens per parameter", "  --warmup-steps 0 -> 34: ",
+                             " --beta1=0.9", "  --micro-batch 4: the largest that ",
+                             "  --lr 0.01 -> 0.00075: of README's example, for smaller steps by",
+                             "  --total-batch-tokens 256 -> 64: less than that of README's example, for at least",
+                             "  --max-steps 10 -> 375: 4 passes over the text, which is 1/116 of 20 tokens per",
+                             "  --warmup-steps 0 -> 19: ",
                              "  this run makes 0.427 passes over 6,000 tokens\n"})
         CHECK_THAT(output, Contains(part));
     CHECK(!fs::exists(folder.path("out")));
+    // Of machines that are not here, with Muon and a cool-down.
+    CHECK_THAT(folder.train({"-x", "10", "-d", "1024", "--dry-run", "--ranks", "8", "--memory", "80G", "--optimizer",
+                             "muon", "-k", "wsd"}),
+               Contains("memory by rank\n  from rank 0: ") && Contains("81920.0 MiB available") &&
+                   Contains("--zero-stage 0 -> 1: ") && Contains(": Muon: 3 times that of README's example") &&
+                   Contains("--cooldown-shape linear -> 1-sqrt: ") && Contains("micro-batches per step: 2\n"));
+    const std::string tight =
+        folder.refuse({"-e", "gpt3:c12288", "--dry-run", "--memory", "1.5G", "--recompute", "block"});
+    CHECK_THAT(tight, Contains("try --dtype bf16, a shorter") && Contains("1536.0 MiB"));
     const Texts to_full_disk = Texts{"bash", "-c", "\"$@\" >/dev/full", "bash", program("train_gpt2")} +
                                folder.flags({"-x", "10", "--dry-run"});
     CHECK_THAT(folder.command(to_full_disk).exits(1),
                Contains("error: cannot write standard output: No space left on device"));
-    CHECK_THAT(folder.train({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run"}),
+    CHECK_THAT(folder.train({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run", "-o", folder.path("out")}),
+               Contains(" MiB: the model cannot be saved; choose another --output-dir\n") &&
                Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
     // Without data their number is not known.
     CHECK_THAT(folder.train({"-i", "none_*.bin", "-j", "none.bin", "--dry-run", "-x", "10", "-u", "2"}),
@@ -266,6 +277,8 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"--device", "99"}, {"--device is 99"}},
         {{"-e", "custom:l=2,h=2,c=32,t=32,v=300"}, {"vocabulary", "300", "257", "--allow-larger-vocabulary"}},
         {{"-e", "custom:l=2,h=2,c=32,t=32,v=200", "--allow-larger-vocabulary"}, {"vocabulary", "200", "257"}},
+        {{"--ranks", "8"}, {"--ranks is set without --dry-run"}},
+        {{"--memory", "80", "--dry-run"}, {"--memory is \"80\"; expected a number with a unit, such as 80G"}},
         {{"--merges", "vocab.bpe"}, {"--merges", "50257"}},
         {{"--eval-only", "--max-minutes", "1"}, {"--max-minutes is 1; expected 0 with --eval-only"}},
     };

@@ -68,7 +68,8 @@ bool RunControl::left_out(std::int64_t microseconds, double mine) {
 
 void RunControl::reach(std::int64_t step) {
     step_ = step;
-    ends_ = failed_ || signal_ != 0 || out_of_time_ || ends_early_ || (!settings_.timed && step == settings_.total_steps);
+    ends_ = failed_ || signal_ != 0 || out_of_time_ || ends_early_ ||
+            (!settings_.timed && step == settings_.total_steps);
     for (Periodic* const each : {&validation_, &hellaswag_, &samples_, &checkpoint_}) each->reach(step);
     save_due_ = save_by_time_ || save_requested_ || checkpoint_.due(ends_);
 }

@@ -53,6 +53,9 @@ void check_resume(const CommandLine& line) {
 void check_together(const CommandLine& line) {
     const Options& o = line.options;
     check_onebit(o);
+    require(o.dry_run || (o.ranks == 0 && o.memory.empty()), o.ranks > 0 ? "--ranks" : "--memory",
+            "set without --dry-run", "--dry-run, which plans for other machines", "add it, or start ranks with mpirun");
+    memory_bytes(o);
     require_defaults(o, "--onebit-", "--optimizer", o.optimizer, OptimizerKind::onebit_adam, kOptimizers);
     require_defaults(o, "--muon-", "--optimizer", o.optimizer, OptimizerKind::muon, kOptimizers);
     require_defaults(o, "--cooldown-", "--lr-schedule", o.lr_schedule, LrSchedule::wsd, kLrSchedules);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -275,11 +276,16 @@ std::vector<Option> option_table(Options& o) {
           Whole{1, kMany});
     entry("verbose", o.verbose, "print versions, options, data and memory plan before the first step in detail");
     entry("dry-run", o.dry_run, "print all options, the data, the memory plan and suggestions, then exit");
+    entry("ranks", o.ranks, "with --dry-run: plan for this number of ranks; 0: for those that were started",
+          Whole{0, 1 << 20});
+    entry("memory", o.memory,
+          "with --dry-run: plan for ranks with this memory each, such as 80G (GiB); empty: that of this machine");
     return table;
 }
 
 bool is_of_one_start(std::string_view name) {
-    return name == "output-dir" || name == "resume" || name == "allow-new-data" || name == "dry-run";
+    return name == "output-dir" || name == "resume" || name == "allow-new-data" || name == "dry-run" ||
+           name == "ranks" || name == "memory";
 }
 
 std::string long_name(std::string_view flag) {
@@ -335,6 +341,17 @@ void set_values(const Option& option, const std::string& name, const std::vector
 
 std::int64_t freeze_after(const Options& o) {
     return number_or_auto("--onebit-freeze-step", o.onebit_freeze_step, kMany);
+}
+
+std::size_t memory_bytes(const Options& o) {
+    if (o.memory.empty()) return 0;
+    constexpr std::string_view kUnits = "MGT";
+    const auto unit = o.memory.find_first_not_of("0123456789.");
+    const std::string rest = unit == std::string::npos ? "" : o.memory.substr(unit + 1);
+    const auto power = unit == std::string::npos ? kUnits.npos : kUnits.find(o.memory[unit]);
+    require(power != kUnits.npos && (rest.empty() || rest == "B" || rest == "iB"), "--memory", in_quotes(o.memory),
+            "a number with a unit, such as 80G, 512M or 1.5T");
+    return std::size_t(std::ldexp(parse_number("--memory", o.memory.substr(0, unit), 0.01, 1e6), 20 + 10 * int(power)));
 }
 
 std::string for_shell(const std::string& text) {

@@ -117,6 +117,8 @@ struct Options {
     // Other
     std::int64_t log_every = 1;             // steps, on the terminal
     bool log_gpu = false, verbose = false, dry_run = false;
+    std::int64_t ranks = 0;                 // of the dry run; 0: those that were started
+    std::string memory;                     // of its ranks, see memory_bytes(); empty: that of this machine
 
     // The length of the run is max_minutes, not a number of steps.
     bool is_timed() const { return max_minutes > 0 && !has_steps() && epochs == 0; }
@@ -161,6 +163,8 @@ std::string for_shell(const std::string& text);
 std::vector<std::string> flags_of(const Options& options, bool changed);
 // The value of --onebit-freeze-step: updates, or 0 for auto. Throws Error for anything else.
 std::int64_t freeze_after(const Options& options);
+// The value of --memory in bytes; 0: not set. Throws Error for anything else.
+std::size_t memory_bytes(const Options& options);
 nlohmann::json to_json(const Options& options);
 // For --config: a JSON object with all options, one a line, in the order of --help.
 std::string config_text(const Options& options);

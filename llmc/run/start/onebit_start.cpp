@@ -108,10 +108,10 @@ std::string note_on_onebit_freeze(const RunPlan& plan) {
            "after the freeze would be too small: use more than " + std::to_string(2 * onebit->lr_warmup_steps);
 }
 
-StartupItem onebit_exchange_item(const RunPlan& plan, const Communicator& communicator) {
+StartupItem onebit_exchange_item(const RunPlan& plan) {
     if (!plan.optimizer.onebit) return {};
     const OnebitSettings& onebit = *plan.optimizer.onebit;
-    const int ranks = communicator.size();
+    const int ranks = plan.setup.sharding.ranks;
     if (const std::string why = why_not_compressed(plan, ranks); !why.empty())
         return StartupItem(kExchange + ("none, because " + why) + '\n');
     const int workers = ranks / onebit.ranks_per_node;

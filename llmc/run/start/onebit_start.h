@@ -18,7 +18,7 @@ void check_onebit_resumption(const RunPlan& plan, const Options& options, const 
 std::string note_on_onebit_freeze(const RunPlan& plan);
 
 // Why nothing will be compressed, or how much a rank sends.
-StartupItem onebit_exchange_item(const RunPlan& plan, const Communicator& communicator);
+StartupItem onebit_exchange_item(const RunPlan& plan);
 // The measured cost of compression, and the link bandwidth below which it is faster; empty if nothing will
 // be compressed. Every rank calls it.
 StartupItem onebit_compression_item(const RunPlan& plan, Context& context);

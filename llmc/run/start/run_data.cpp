@@ -108,7 +108,7 @@ std::vector<Fact> hellaswag_facts(const HellaSwagFile* file) {
 RunData open_run_data(const Options& o, const Communicator& ranks) {
     RunData data = open_shards(o);
     data.batch = {.micro_batch = int(o.micro_batch), .seq_len = int(o.seq_len), .rank = ranks.rank(),
-                  .world = ranks.size()};
+                  .world = o.ranks > 0 ? int(o.ranks) : ranks.size()};
     data.step_tokens = tokens_of_step(o, data.batch);
     data.micro_batches = int(data.step_tokens / data.batch.global_positions());
     if (!o.hellaswag.empty()) data.hellaswag = open_hellaswag(o, data);

@@ -156,7 +156,7 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
 
 RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& start, const Resumption* resumption,
                   std::span<const int> nodes, const Context& context) {
-    const int rank = context.communicator->rank(), ranks = context.communicator->size();
+    const int rank = context.communicator->rank(), ranks = data.batch.world;
     const Vocabulary vocabulary = data.vocabulary();
     RunPlan plan{.table = ParameterTable(start.config)};
     choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);

@@ -37,12 +37,49 @@ namespace {
 
 MemoryPlan memory_of(const RunPlan& plan, const Options& options, const Context& context) {
     const bool copies = device::memory_is_host_memory() && plan.setup.training && !options.output_dir.empty();
-    const bool samples = plan.sampler && context.communicator->rank() == 0;
+    const bool samples = plan.sampler && plan.setup.sharding.rank == 0;
     return plan_memory(
         {.setup = plan.setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduce_in_bf16,
          .checkpoint_copies =
              copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) : 0,
          .samples = samples ? plan.sampler->bytes(plan.setup.config, plan.setup.dtype) : 0}, plan.table, context);
+}
+
+// "memory by rank", for --ranks.
+std::string memory_by_rank(RunPlan plan, const Options& options, const Context& context) {
+    if (options.ranks == 0) return "";
+    std::string text = "memory by rank\n", before;
+    for (int& rank = plan.setup.sharding.rank = 0; rank < plan.setup.sharding.ranks; ++rank) {
+        const std::string size = mebibytes(memory_of(plan, options, context).total());
+        if (size != before) text += "  from rank " + std::to_string(rank) + ": " + size + '\n';
+        before = size;
+    }
+    return text + (device::is_gpu() ? "" : "  as this build, for CPUs, would take it: on a GPU without copies for a "
+                                           "checkpoint, and with about 1 GiB\n  for NVIDIA's libraries\n") +
+           "  tokens a second are not estimated: measure them on one such machine\n";
+}
+
+// "" if the disk of --output-dir has room for the checkpoints that are on it at once, or its room is not known.
+std::string note_on_disk(RunPlan plan, const Options& o) {
+    if (!plan.control.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
+    std::filesystem::path folder = std::filesystem::absolute(o.output_dir);
+    std::error_code fault;
+    while (!std::filesystem::exists(folder, fault) && folder.has_relative_path()) folder = folder.parent_path();
+    const auto room = std::filesystem::space(folder, fault);
+    if (fault) return "";
+    double bytes = 0;  // of one checkpoint
+    for (int& rank = plan.setup.sharding.rank; rank < plan.setup.sharding.ranks; ++rank)
+        bytes += double(CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer));
+    const std::int64_t every = o.checkpoint_every, steps = plan.total_steps - plan.first_step,
+                       saved = every > 0 && steps > 0 ? (steps - 1) / every + 1 : 1,
+                       kept = o.keep_checkpoints > 0 ? std::min(saved, o.keep_checkpoints + 1) : saved;
+    if (bytes * double(kept) <= double(room.available)) return "";
+    return "the disk of --output-dir has " + mebibytes(room.available) + ", and a checkpoint takes " +
+           mebibytes(std::size_t(bytes)) +
+           (bytes > double(room.available)
+                ? ": the model cannot be saved; choose another --output-dir"
+                : "; " + std::to_string(kept) + " of them are there at once: " +
+                      (o.keep_checkpoints > 0 ? "decrease" : "set") + " --keep-checkpoints, or use another disk");
 }
 
 // How to resume this run, which knows its other options. With several ranks, mpirun's own flags are not known.
@@ -84,6 +121,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         if (!shards && !patterns.empty())
             notes.push_back("no shard matches " + in_quotes(ShardSet::unmatched(patterns)) +
                             ": the plan is for a vocabulary of " + std::to_string(plan.setup.config.vocabulary));
+    if (const std::string disk = note_on_disk(plan, options); !disk.empty()) notes.push_back(disk);
     if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
@@ -243,6 +281,8 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
 Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
+    require(options.ranks == 0 || ranks.size() == 1, "--ranks", options.ranks, "one process, without mpirun");
+    if (const std::size_t memory = memory_bytes(options)) context.device.memory_free = memory;
     Tuning tuning(options, context);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
@@ -279,7 +319,8 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
     const std::string text = terminal_text(items, options);
     if (first_rank && options.dry_run)
-        print_stdout(text + advice_text(plan, data, most_at_once(plan, options, context), options));
+        print_stdout(text + memory_by_rank(plan, options, context) +
+                     advice_text(plan, data, most_at_once(plan, options, context), options));
     else if (first_rank) std::cout << text << std::flush;
     try {
         together(ranks, [&] { require_room(memory); });

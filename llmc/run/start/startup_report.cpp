@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -176,6 +177,9 @@ constexpr PublishedRun kRuns[] = {{"README's example", 0.84e6, 3e-3, 1024},
 constexpr double kWarmupTokens = 375e6;     // of GPT-3; of a short run at most kWarmupPart
 constexpr double kWarmupPart = 0.05;
 constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.15556
+constexpr double kMostPasses = 4;  // that count nearly as new tokens: Muennighoff et al. 2023, arXiv 2305.16264
+constexpr double kLeastSteps = 500;  // fewer steps of a larger batch train less; an estimate
+constexpr double kMuonRate = 3;      // times AdamW's --lr (RUNS.md, "Muon")
 
 const PublishedRun& nearest(double parameters) {
     const auto distance = [&](const PublishedRun& run) { return std::fabs(std::log(run.parameters / parameters)); };
@@ -197,6 +201,14 @@ double noise_of_log(const std::string& output_dir) {
     }
     return std::isfinite(tokens) && tokens > 0 ? tokens : 0;
 }
+
+std::string number_text(const char* pattern, double number) {
+    char text[64];
+    std::snprintf(text, sizeof text, pattern, number);
+    return text;
+}
+
+double two_digits(double number) { return std::strtod(number_text("%.2g", number).c_str(), nullptr); }
 
 // "  --lr 0.01 -> 0.0006: GPT-3 125M"; without the arrow if they are the same.
 template <class Number>
@@ -231,7 +243,7 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             data_item(data, options, plan.total_steps),
             model_item(plan, options),
             training_item(plan),
-            onebit_exchange_item(plan, *context.communicator),
+            onebit_exchange_item(plan),
             {memory.summary(), {{"planned_bytes", memory.total()}}, memory.text()}};
 }
 
@@ -262,10 +274,13 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (!plan.setup.training) return "";
     const double parameters = double(plan.table.parameters() - plan.table.padding());
     const PublishedRun& run = nearest(parameters);
+    const double text_tokens = data.loader ? double(data.loader->targets()) : INFINITY;
+    const double wanted = kTokensPerParameter * parameters, tokens = std::min(wanted, kMostPasses * text_tokens);
     const std::int64_t unit = plan.step_tokens / plan.micro_batches;  // one micro-batch of every rank
-    const double noise = noise_of_log(o.output_dir), best = noise > 0 ? std::min(noise, 1e9) : run.step_tokens;
+    const double noise = noise_of_log(o.output_dir), 
+                 best = noise > 0 ? std::min(noise, 1e9) : std::min(run.step_tokens, tokens / kLeastSteps);
     const std::int64_t step_tokens = std::max<std::int64_t>(std::llround(best / double(unit)), 1) * unit;
-    const double tokens = kTokensPerParameter * parameters;
+    const double smaller = noise > 0 || best >= run.step_tokens ? 1 : double(step_tokens) / run.step_tokens;
     const std::int64_t steps = std::llround(std::ceil(tokens / double(step_tokens)));
     const std::int64_t warmup = std::llround(std::min(kWarmupTokens, kWarmupPart * tokens) / double(step_tokens));
     const std::string name = run.name;
@@ -275,27 +290,42 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (largest_micro_batch > 0)
         text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
                            "the largest that divides a step and fits the memory");
-    const bool as_published = o.optimizer != OptimizerKind::muon && is_model_name(o.init);  // AdamW, random weights
+    const bool as_published = is_model_name(o.init);  // random weights
+    const bool muon = plan.optimizer.muon.has_value();
     if (noise > 0 || as_published)
         text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
-                           noise > 0 ? "the noise scale in this run's log" : name + ", the nearest published size");
-    if (as_published) text += suggestion("--lr", o.lr, run.lr, "of " + name + ", at its tokens per step");
+                           noise > 0 ? "the noise scale in this run's log"
+                           : smaller < 1 ? "less than that of " + name + ", for at least 500 steps"
+                                         : name + ", the nearest published size");
+    if (as_published)
+        text += suggestion("--lr", o.lr, two_digits(run.lr * std::sqrt(smaller) * (muon ? kMuonRate : 1)),
+                           (muon ? "Muon: 3 times that of " : "of ") + name +
+                               (smaller < 1 ? ", for smaller steps by their square root" : ", at its tokens per step"));
+    if (o.lr_schedule == LrSchedule::wsd) {
+        text += suggestion("--cooldown-fraction", o.cooldown_fraction, 0.2, "of Haegele et al. 2024, arXiv 2405.18392");
+        if (o.cooldown_shape == CooldownShape::linear) text += "  --cooldown-shape linear -> 1-sqrt: as well\n";
+    }
+    if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !plan.optimizer.onebit)
+        text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
     if (plan.control.timed) return text;
+    const std::string length_reason =
+        tokens < wanted ? number_text("%.3g", kMostPasses) + " passes over the text, which is 1/" +
+                              number_text("%.3g", wanted / text_tokens) + " of 20 tokens per parameter"
+                        : "20 tokens per parameter, compute-optimal";
     const auto length = [&](const char* in_steps, const char* in_tokens, bool as_tokens, std::int64_t now,
-                            std::int64_t better, const char* why) {
+                            std::int64_t better, const std::string& why) {
         return as_tokens ? suggestion(in_tokens, now * plan.step_tokens, better * step_tokens, why)
                          : suggestion(in_steps, now, better, why);
     };
     if (as_published)
         text += length("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
-                       "20 tokens per parameter, compute-optimal") +
+                       length_reason) +
                 length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (!data.loader || data.train->is_weighted()) return text;  // whose corpora have epochs of their own
-    char passes[64];
-    std::snprintf(passes, sizeof passes, "%.3g",
-                  double(plan.total_steps) * double(plan.step_tokens) / double(data.loader->targets()));
-    return text + "  this run makes " + passes + " passes over " + with_commas(data.loader->targets(), "token") + '\n';
+    return text + "  this run makes " +
+           number_text("%.3g", double(plan.total_steps) * double(plan.step_tokens) / text_tokens) +
+           " passes over " + with_commas(data.loader->targets(), "token") + '\n';
 }
 
 }  // namespace llmc

@@ -145,7 +145,7 @@ TEST_CASE("a lower validation loss makes a checkpoint due; too many without one 
     const auto after = [](RunControl& run, std::int64_t step, const HealthState& health) {
         run.reach(step);
         run.end_validation(0);
-        run.judge(health);
+        run.after_validation(health);
         return due(run);
     };
     CHECK(after(control, 1, {.best_validation_after = 1}) == "c.");
