@@ -112,6 +112,7 @@ void BetweenSteps::save() {
 
 int BetweenSteps::finish() {
     loop_.step_log.flush();
+    loop_.step_log.end(step_);
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would
     // take it, and --keep-checkpoints would delete a better one for it.

@@ -97,8 +97,8 @@ public:
     void step(const Step& step);
     // Before the first step of an optimizer phase (Optimizer::phase()), after `step` steps.
     void phase_begins(std::int64_t step, const std::string& phase);
-    // Compares the phase with the one before it: medians of milliseconds per step.
-    void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms);
+    // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
+    void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                     std::optional<double> bits_per_byte);
     void hellaswag(std::int64_t step, const HellaSwagScore& score);

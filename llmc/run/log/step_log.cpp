@@ -57,12 +57,15 @@ void StepLog::follow_phase(const Report::Step& step) {
     // Of a phase that may be followed by another keep the last steps; of the phase after it keep the first ones.
     if (ms_before_.empty() && phase_ms_.size() == kPhaseSteps) phase_ms_.erase(phase_ms_.begin());
     if (phase_ms_.size() < kPhaseSteps) phase_ms_.push_back(step.speed.ms);
-    if (ms_before_.size() != kPhaseSteps || phase_ms_.size() != kPhaseSteps) return;
+    if (!ms_before_.empty() && phase_ms_.size() == kPhaseSteps) compare_phases(step.step + 1);
+}
+
+void StepLog::compare_phases(std::int64_t steps) {
     const auto median = [](std::vector<double>& values) {
         std::ranges::nth_element(values, values.begin() + std::ptrdiff_t(values.size() / 2));
         return values[values.size() / 2];
     };
-    report_.phase_speed(step.step + 1, step.phase, median(ms_before_), median(phase_ms_));
+    report_.phase_speed(steps, phase_, median(ms_before_), median(phase_ms_), phase_ms_.size());
     ms_before_.clear();
 }
 

@@ -66,6 +66,10 @@ public:
 
     // The number of steps that phase_speed() compares.
     static constexpr std::size_t kPhaseSteps = 20;
+    // At the end of the run, after `steps` steps: compares fewer steps, unless this has been done.
+    void end(std::int64_t steps) {
+        if (!ms_before_.empty() && !phase_ms_.empty()) compare_phases(steps);
+    }
 
 private:
     struct Pending {
@@ -75,6 +79,7 @@ private:
     void report_pending(int steps_back);
     void count_skips(const Report::Step& step);
     void follow_phase(const Report::Step& step);
+    void compare_phases(std::int64_t steps);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
     Settings settings_;

@@ -121,6 +121,11 @@ StartupItem onebit_exchange_item(const RunPlan& plan) {
     const auto elements = double(plan.table.elements());
     const double bits = sent(elements / onebit.ranks_per_node, workers, 1),
                  full = sent(elements, ranks, plan.reduce_in_bf16 ? 16 : 32);
+    const std::string beside =
+        plan.ranks_here > 1 && onebit.ranks_per_node == 1
+            ? std::string(kExchange) + counted(plan.ranks_here, "rank") +
+                  " are on this machine, between which compression seldom pays" + (plan.ranks_here < ranks ? "; see --onebit-hierarchical\n" : "\n")
+            : "";
     const std::string since =
         plan.frozen_after > 0
             ? "resumed: the second moment was frozen after " + counted(plan.frozen_after, "update") + "; "
@@ -128,7 +133,7 @@ StartupItem onebit_exchange_item(const RunPlan& plan) {
                                   : "once the second moment has settled ";
     return StartupItem(kExchange + since + "a rank sends " + megabytes(bits) + " of momentum per step" +
                        (onebit.ranks_per_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
-                       megabytes(full) + '\n' + excluded_text(plan));
+                       megabytes(full) + '\n' + beside + excluded_text(plan));
 }
 
 StartupItem onebit_compression_item(const RunPlan& plan, Context& context) {

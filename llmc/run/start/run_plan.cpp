@@ -1,6 +1,7 @@
 // run_plan.cpp - from options, data and checkpoint to the values of a run
 #include "llmc/run/start/run_plan.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
@@ -174,6 +175,7 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
                      .training_data = data.train_facts};
     if (data.val) plan.identity.validation_data = data.val_facts;
     if (data.hellaswag) plan.identity.hellaswag = data.hellaswag_facts;
+    if (!nodes.empty()) plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
     if (!o.eval_only) plan_training(plan, o, data, nodes);
     if (resumption) plan_resumption(plan, o, vocabulary, *resumption);
     if (o.sample_every > 0)

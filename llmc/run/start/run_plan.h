@@ -27,6 +27,7 @@ struct RunPlan {
     std::int64_t step_tokens = 0, total_steps = 0;  // positions of one step over all ranks; steps, 0: unknown
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
     RunSeconds seconds_before{};                    // and the time that it used
+    int ranks_here = 1;                             // on this machine, with 1-bit Adam
     std::int64_t frozen_after = 0;                  // updates after which its 1-bit Adam froze; 0: not yet
     int micro_batches = 0;                          // of this rank in one step
     RunIdentity identity{};
@@ -47,7 +48,7 @@ struct RunPlan {
 
 // Throws Error for options that do not match each other, the data or the device. Whether the memory plan fits is
 // checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `resumption`:
-// the checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for --onebit-hierarchical only.
+// the checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for 1-bit Adam only.
 RunPlan make_plan(const Options& options, const RunData& data, const StartingPoint& start,
                   const Resumption* resumption, std::span<const int> nodes, const Context& context);
 

@@ -286,7 +286,8 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     Tuning tuning(options, context);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
-    const std::vector<int> nodes = options.onebit_hierarchical ? nodes_of(ranks) : std::vector<int>();
+    const std::vector<int> nodes =
+        options.optimizer == OptimizerKind::onebit_adam ? nodes_of(ranks) : std::vector<int>();
     if (options.seq_len == 0) options.seq_len = together(ranks, [&] { return length_for(model); });
     if (options.micro_batch == 0) options.micro_batch = largest_micro_batch(options, model, resumption, nodes, context);
     RunData data = together(ranks, [&] { return open_run_data(options, ranks); });
