@@ -2,7 +2,7 @@
 #
 #   with_progress REPORT LOG COMMAND...   runs COMMAND with its output in LOG, and REPORT every 10 seconds
 #                                         (PROGRESS_SECONDS)
-#   build_with_progress LOG MAKE...       the same for a build: "built 34 of 93 files"
+#   build_with_progress LOG MAKE...       the same for a build: "built 34 of 93 files, 12 per minute, about 5 min left"
 # shellcheck shell=bash
 
 # COMMAND stays in the foreground, so that Ctrl-C ends it. Returns its exit code.
@@ -33,8 +33,12 @@ build_with_progress() {
     begun=$(mktemp)
     files=$("$@" --dry-run 2>/dev/null | grep -cE -- ' -c .* -o [^ ]+\.o( |$)') || true
     print_built() {
-        [ "$files" -eq 0 ] ||
-            echo "built $(find build -name '*.o' -newer "$begun" 2>/dev/null | wc -l) of $files files"
+        [ "$files" -eq 0 ] && return
+        local built
+        built=$(find build -name '*.o' -newer "$begun" 2>/dev/null | wc -l)
+        echo "built $built of $files files$([ "$built" -eq 0 ] || [ "$built" -ge "$files" ] ||
+            echo ", $(((built * 60 + seconds / 2) / seconds)) per minute," \
+                "about $((((files - built) * seconds / built + 59) / 60)) min left")"
     }
     with_progress print_built "$log" "$@" || status=$?
     rm -f "$begun"

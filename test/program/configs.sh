@@ -91,7 +91,7 @@ seq 1200 | sed 's/$/ fish swim in a lake/' >fish.txt
 "$build/tokenize" -o data/fish --name fish --document-start . fish.txt >out
 finetune() {
     "$PROGRAM" --config "$root/configs/finetune.json" -e model -i 'data/fish/fish_train_*.bin' \
-        -j 'data/fish/fish_val_*.bin' -o runs/fish -t 64 -d 1024 -l 1e-3 "$@" 2>&1
+        -j 'data/fish/fish_val_*.bin' -o runs/fish -d 1024 -l 1e-3 "$@" 2>&1
 }
 said=$(finetune) || fail "finetuning: exit code $?: $said"
 says "finetuning" "$said" "starts from the newest checkpoint, model/step_00000060"

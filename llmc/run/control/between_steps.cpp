@@ -11,6 +11,7 @@ namespace llmc {
 
 BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed)
     : loop_(loop), control_(settings, loop.ranks), has_output_dir_(settings.saves), timed_(settings.timed),
+      limited_(settings.max_minutes > 0),
       stopped_before_(loop.interrupt.stopped_seconds()) {
     if (resumed) control_.restore(*resumed);
     control_.agree(requests());
@@ -92,8 +93,8 @@ bool BetweenSteps::all_can_update() {
 }
 
 std::optional<Report::Progress> BetweenSteps::progress() const {
-    if (!timed_) return {};
-    return Report::Progress{.share = control_.share(), .seconds_left = control_.seconds_left()};
+    if (!limited_) return {};
+    return Report::Progress{.share = control_.share(), .seconds_left = control_.seconds_left(), .is_length = timed_};
 }
 
 void BetweenSteps::save() {

@@ -31,7 +31,7 @@ public:
     // After the micro-batches of a step and before its update; the one host collective of a step. False: a rank cannot
     // read its data or write its log, or the model has diverged, and all ranks end the run without this update.
     bool all_can_update();
-    // Of a run whose length is a time, after all_can_update(); empty: its length is a number of steps.
+    // Of a run with --max-minutes, after all_can_update(); empty: without.
     std::optional<Report::Progress> progress() const;
     // Once the run ends: saves the last step, unless the model has diverged, waits for the checkpoint and reports the
     // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed, or if a run that was not
@@ -53,7 +53,7 @@ private:
 
     Loop loop_;
     RunControl control_;
-    bool has_output_dir_, timed_;
+    bool has_output_dir_, timed_, limited_;
     const double stopped_before_;    // Interrupt::stopped_seconds() at construction
     double stop_reported_ = 0;       // of RunControl::stopped()
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is

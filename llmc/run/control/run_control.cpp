@@ -119,7 +119,8 @@ RunSeconds RunControl::run_seconds() const {
 }
 
 double RunControl::seconds_left() const {
-    return std::max(settings_.max_minutes * 60 - last_.used - seconds(), 0.0);
+    const double before = settings_.timed ? last_.used : 0;
+    return std::max(settings_.max_minutes * 60 - before - seconds(), 0.0);
 }
 
 const char* RunControl::reason() const {

@@ -82,7 +82,7 @@ public:
     double seconds() const;    // since construction, without stops
     double stopped() const { return stopped_; }  // seconds left out so far, the same on all ranks
     RunSeconds run_seconds() const;  // for the checkpoint
-    double seconds_left() const;     // of a timed run, with its end
+    double seconds_left() const;     // of max_minutes, with the end of the run
     bool is_time_up_here() const { return share_after(0) >= 1; }  // by the clock of this rank, not of all
     // Why the run ended, for the log: "all steps completed", "out of time (--max-minutes)", "interrupted", "error",
     // "no lower validation loss (--stop-after)".

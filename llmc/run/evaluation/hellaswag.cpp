@@ -48,7 +48,7 @@ HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, Ba
     Communicator& ranks = *context.communicator;
     model.wait_for_parameters();  // also on ranks without a batch
     SignalPoll poll(ranks, received_signal);
-    ProgressLine progress(ranks.rank() == 0);
+    ProgressLine progress(ranks.rank() == 0, /*seconds_elsewhere=*/30);
     std::vector<double> mine;  // nats of the rows of this rank's batches
     for (std::int64_t first = 0; first < batches.size(); first += ranks.size()) {
         progress.show_share("HellaSwag", double(first) / double(batches.size()));

@@ -33,7 +33,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     loss_sum.zero(context.stream);
     std::exception_ptr mine;
     SignalPoll poll(*context.communicator, received_signal);
-    ProgressLine progress(context.communicator->rank() == 0);
+    ProgressLine progress(context.communicator->rank() == 0, /*seconds_elsewhere=*/30);
     for (std::int64_t i = 0; i < batches.size(); ++i) {
         progress.show_share("validation", double(i) / double(batches.size()));
         const auto answer = poll.before_batch(i, mine != nullptr);

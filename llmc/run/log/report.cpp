@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/clock.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
@@ -196,6 +197,7 @@ std::string Report::header() const {
 
 void Report::print_row(const std::string& row) {
     constexpr int kRowsBelowAHeader = 30;
+    printed_ = seconds_now();
     print((rows_ == 0 ? header() + '\n' : "") + row);
     rows_ = (rows_ + 1) % kRowsBelowAHeader;
 }
@@ -205,9 +207,9 @@ void Report::print_last_row() {
 }
 
 bool Report::shows(std::int64_t step) {
-    const bool first = !stepped_;
-    stepped_ = true;
-    return first || step == total_steps_ || step % lines_.log_every == 0;
+    constexpr double kMostSilence = 30;  // seconds
+    const bool first = !std::exchange(stepped_, true), silent = seconds_now() - printed_ >= kMostSilence;
+    return first || silent || step == total_steps_ || step % lines_.log_every == 0;
 }
 
 void Report::step(const Step& s) {
@@ -230,7 +232,7 @@ void Report::step(const Step& s) {
                {"tokens", s.positions},
                {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
-    if (s.progress) event["progress"] = s.progress->share;
+    if (s.progress && s.progress->is_length) event["progress"] = s.progress->share;
     if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
     if (*s.phase) {
         event["stage"] = s.phase;

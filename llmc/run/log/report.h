@@ -75,10 +75,11 @@ public:
         double sequences_per_token;                           // valid tokens
         std::vector<std::pair<std::string, double>> modules;  // noise scale in valid tokens, by module; NaN: unknown
     };
-    // Of a run whose length is a time.
+    // Of a run with --max-minutes.
     struct Progress {
         double share;         // of the time that is used
         double seconds_left;  // with the end of the run
+        bool is_length = true;  // of the run, which has no number of steps
     };
     struct Step {
         std::int64_t step = 0;           // from 0; reported as one more
@@ -142,6 +143,7 @@ private:
     int rows_ = 0;                  // since the last header
     std::string last_row_;          // of the last step; empty: printed
     bool stepped_ = false;
+    double printed_ = 0;            // seconds_now() of the last row
     std::int64_t saved_step_ = -1;  // of the last checkpoint
     std::unique_ptr<LineFile> log_;
     std::unique_ptr<GpuMonitor> gpu_;

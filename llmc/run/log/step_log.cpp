@@ -2,6 +2,7 @@
 #include "llmc/run/log/step_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "kernels/base/error.h"
@@ -29,8 +30,10 @@ void StepLog::report_pending(int steps_back) {
     const double now = seconds_now();
     step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
                                   step.scalars.valid_targets);
-    step.seconds_left = step.progress ? step.progress->seconds_left
-                                      : throughput_.seconds_left(settings_.total_steps - step.step - 1);
+    if (!step.progress || !step.progress->is_length)
+        step.seconds_left = throughput_.seconds_left(settings_.total_steps - step.step - 1);
+    if (step.progress)
+        step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
     last_seconds_ = now;
     pending_.reset();
     if (settings_.measures_noise) {

@@ -272,7 +272,8 @@ std::vector<Option> option_table(Options& o) {
           "start even if the memory plan exceeds the available memory");
     group("Other");
     entry("log-every", o.log_every,
-          "print every N-th step on the terminal, and the first and the last; log.jsonl has every step",
+          "print every N-th step on the terminal, the first, the last, and one at least every 30 s; log.jsonl has "
+          "every step",
           Whole{1, kMany});
     entry("verbose", o.verbose, "print versions, options, data and memory plan before the first step in detail");
     entry("dry-run", o.dry_run, "print all options, the data, the memory plan and suggestions, then exit");

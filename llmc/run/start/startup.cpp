@@ -125,6 +125,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
+    if (options.max_minutes > 0 && options.epochs > 0 && !options.has_steps())
+        notes.push_back("the learning rate follows --epochs " + std::to_string(options.epochs) + ": if --max-minutes " +
+                        text_of_number(options.max_minutes) + " ends the run earlier, it does not decay to its end; "
+                        "--epochs auto makes the time the length of the run");
     if (plan.optimizer.muon && start.checkpoint && plan.first_step == 0 && !is_of_muon(start.path))
         notes.push_back("a model that AdamW has trained may become worse with --optimizer muon");
     if (plan.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
