@@ -79,7 +79,7 @@ class Shards(Prepares):
                             (('finweb',), 'did you mean fineweb?'), ((), 'the number of data sets is 0'),
                             (('fineweb', 'hellaswag'), 'the number of data sets is 2'),
                             ((LINES, '--shards', '0'), '--shards is "0"'),
-                            ((LINES, '--shard-tokens', '1e8'), '--shard-tokens is "1e8"'),
+                            ((LINES, '--shard-tokens', '1e0.5'), '--shard-tokens is "1e0.5"'),
                             (('hellaswag', '--shards', '2'), '--shards is set for hellaswag'),
                             ((LINES, '--from', folder, '--download-only'),
                              '--from is set together with --download-only'),
