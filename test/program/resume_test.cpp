@@ -405,7 +405,8 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
     const TrainingFolder folder;
     const Texts flags{"-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints", "1"};
     run(folder, 1, "whole", flags).exits(0);
-    const Texts command = Texts{program("train_gpt2")} + twelve_steps(folder, "killed") + Texts{"-y", "auto"} + flags;
+    const Texts command = Texts{program("train_gpt2")} +
+                          last_of_each(twelve_steps(folder, "killed") + Texts{"-y", "auto"} + flags);
     std::mt19937 engine(3);
     int killed = 0, exit_code = -1;
     for (int start = 0; start < 100 && exit_code != 0; ++start) {

@@ -56,7 +56,7 @@ extern "C" int MPI_Finalize() {
 Process start_with(const TrainingFolder& folder, const std::string& library, int ranks, const Texts& more) {
     return Process((ranks > 1 ? launcher(ranks) : Texts()) +
                        Texts{"env", "LD_PRELOAD=" + library, "FAULT=" + folder.path("fault"), program("train_gpt2")} +
-                       folder.flags({"-v", "0", "--tune=off", "-o", folder.path("out")}) + more,
+                       folder.flags(Texts{"-v", "0", "--tune=off", "-o", folder.path("out")} + more),
                    folder.path("output.txt"));
 }
 
