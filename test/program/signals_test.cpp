@@ -61,7 +61,8 @@ Process start_script(const TrainingFolder& folder, const Texts& flags, const std
                      const std::string& after = "") {
     const std::string command =
         before + (after.empty() ? "exec " : "") + program("../../scripts/run_one_node.sh") + " \"$@\" " + after;
-    return Process(Texts{"env", "PROGRAM=" + program("train_gpt2"), "RANKS=2", "bash", "-c", command, "bash"} + flags,
+    return Process(Texts{"env", "PROGRAM=" + program("train_gpt2"), "RANKS=2", "bash", "-c", command, "bash"} +
+                       last_of_each(flags),
                    folder.path("output.txt"));
 }
 

@@ -54,7 +54,7 @@ struct TimedRun {
     std::string clock = folder.library(kClock);
     Result run(const Texts& environment, const Texts& more) const {
         return folder.command(Texts{"env", "LD_PRELOAD=" + clock} + environment + Texts{program("train_gpt2")} +
-                              folder.flags({"--tune=off", "--val-tokens", "64"}) + more);
+                              folder.flags(Texts{"--tune=off", "--val-tokens", "64"} + more));
     }
 };
 
