@@ -70,24 +70,19 @@ void Interrupt::watch() {
         siginfo_t info{};
         constexpr timespec kBeat{.tv_sec = 1, .tv_nsec = 0};
         const int signal = sigtimedwait(&awaited_, &info, &kBeat), fault = errno;
-        beat();
+        stopped_seconds();
         if (signal < 0 && (fault == EINTR || fault == EAGAIN)) continue;
         if (signal < 0 || ending_) return;
         handle(signal, launched_ && info.si_pid == getppid());
     }
 }
 
-void Interrupt::beat() {
+// Every caller counts as awake: after a stop, a thread that computes may continue before the one that waits.
+double Interrupt::stopped_seconds() {
     const std::lock_guard lock(beats_);
     const double now = coarse_seconds(), gap = now - std::exchange(last_beat_, now);
     if (gap >= kStop) stopped_ += gap;
-}
-
-// The caller may continue before the thread does.
-double Interrupt::stopped_seconds() const {
-    const std::lock_guard lock(beats_);
-    const double gap = coarse_seconds() - last_beat_;
-    return stopped_ + (gap >= kStop ? gap : 0);
+    return stopped_;
 }
 
 void Interrupt::handle(int signal, bool from_launcher) {

@@ -46,13 +46,12 @@ public:
     void save_begins();
 
     // Of this process, since construction: stops of kStop or more, to within a second.
-    double stopped_seconds() const;
+    double stopped_seconds();
     static constexpr double kStop = 5;  // seconds; on an overloaded machine threads wake up later, but not that late
 
 private:
     using Clock = std::chrono::steady_clock;
     void watch();
-    void beat();
     void handle(int signal, bool from_launcher);
 
     const bool launched_;  // by Open MPI's mpirun
@@ -62,7 +61,7 @@ private:
     std::atomic<bool> save_requested_ = false;
     std::atomic<Clock::time_point> save_began_ = Clock::time_point{};  // initially the epoch of the clock
     std::atomic<bool> ending_ = false;
-    mutable std::mutex beats_;
+    std::mutex beats_;
     double last_beat_, stopped_ = 0;  // guarded by beats_
     std::thread thread_;
 };

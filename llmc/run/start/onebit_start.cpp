@@ -124,7 +124,8 @@ StartupItem onebit_exchange_item(const RunPlan& plan) {
     const std::string beside =
         plan.ranks_here > 1 && onebit.ranks_per_node == 1
             ? std::string(kExchange) + counted(plan.ranks_here, "rank") +
-                  " are on this machine, between which compression seldom pays" + (plan.ranks_here < ranks ? "; see --onebit-hierarchical\n" : "\n")
+                  " are on this machine, between which compression seldom pays" +
+                  (plan.ranks_here < ranks ? "; see --onebit-hierarchical\n" : "\n")
             : "";
     const std::string since =
         plan.frozen_after > 0
