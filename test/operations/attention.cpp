@@ -141,8 +141,9 @@ struct AttentionBackward : Operation {
 // Whether a bf16-only method supports T and this shape.
 template <class T>
 bool can(kernels::AttentionMethod method, const Shape& s) {
-    const auto plans = kernels::attention_candidates({}, kernels::attention_methods(), kernels::dtype_of<T>, s[2], true);
-    return std::ranges::find(plans, method, &kernels::AttentionPlan::method) != plans.end();
+    using namespace kernels;
+    const auto plans = attention_candidates({}, attention_methods(), dtype_of<T>, s[2], true);
+    return std::ranges::find(plans, method, &AttentionPlan::method) != plans.end();
 }
 
 template <class T, kernels::AttentionMethod Method, class Base>

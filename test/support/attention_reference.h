@@ -234,7 +234,8 @@ template <class T, class Method> void check_refused(int head_size) {
         CHECK_THROWS_WITH(forward(changed), Contains(said));
     }
     const auto values = in.span().first(third);
-    const Backward back{out.span(), of_rows_out.span(), values, in.span(), values, of_rows.span(), {1, 2, 2, head_size}};
+    const Backward back{out.span(), of_rows_out.span(), values, in.span(), values, of_rows.span(),
+                        {1, 2, 2, head_size}};
     CHECK_NOTHROW(backward(back));
     check_sizes(back, backward, pair("attention's dqkv", &Backward::dqkv), pair("attention's delta", &Backward::delta),
                 pair("attention's dout", &Backward::dout), pair("attention's qkv", &Backward::qkv),
