@@ -63,8 +63,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     optimizer.round_parameters(*model);
-    StepLog step_log({.total_steps = plan.total_steps, .seq_len = shape.seq_len,
-                      .measures_noise = plan.measures_noise()},
+    StepLog step_log({.steps = plan.steps, .measures_noise = plan.measures_noise()},
                      Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops),
                      ModuleNoise(gradients.sums().module_names(), options.noise_scale_beta), optimizer, *report, ranks);
     if (resumption) {
@@ -78,19 +77,19 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
                                {.ranks = ranks, .interrupt = interrupt, .report = *report, .evaluator = *evaluator,
                                 .checkpoints = checkpoints, .step_log = step_log, .batches = batches},
                                resumption ? &resumption->state : nullptr);
-    const float token_weight = float(1.0 / double(plan.step_tokens));  // weight of each token in the gradient
     try {
         for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
             const device::Range step_range("step");
             const auto step_began = step_log.begin();
-            Report::Step record{.step = step, .positions = plan.step_tokens,
-                                .tokens_so_far = (step + 1) * plan.step_tokens};
+            const StepSize size = plan.steps.at(step);
+            Report::Step record{.step = step, .positions = size.positions, .tokens_so_far = size.positions_after()};
             // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
-            for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
+            const float token_weight = float(1.0 / double(size.positions));
+            for (int micro_batch = 0; micro_batch < size.micro_batches; ++micro_batch) {
                 const device::Range micro_batch_range("micro-batch");
                 const Batch& batch = batches.next(micro_batch);
                 if (micro_batch == 0) record.epoch = batch.from.epoch;
-                gradients.begin({.index = micro_batch, .count = plan.micro_batches,
+                gradients.begin({.index = micro_batch, .count = size.micro_batches,
                                  .valid_targets = batch.valid_targets});
                 model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
                                         token_weight, gradients);
@@ -98,8 +97,8 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             if (!between_steps.all_can_update()) break;
             record.progress = between_steps.progress();
             const auto learning_rate =
-                float(plan.schedule.learning_rate(step, record.progress ? record.progress->share : 0));
-            optimizer.run(*model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
+                float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
+            optimizer.run(*model, {.learning_rate = learning_rate, .positions = size.positions});
             step_log.enqueued(record, step_began);
         }
         return exit_code_after(between_steps.finish());

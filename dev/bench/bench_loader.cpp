@@ -37,7 +37,7 @@ struct TemporaryShard {
 
 double tokens_per_second(const llmc::ShardSet& shards, const llmc::DataLoaderSettings& settings) {
     llmc::DataLoader loader(shards, settings);
-    const std::int64_t positions = settings.shape.positions();
+    const std::int64_t positions = settings.steps.batch().positions();
     // maps every page before the measurement
     for (std::int64_t read = 0; read < shards.tokens(); read += positions) loader.next();
     constexpr int kBatches = 100;
@@ -64,7 +64,7 @@ void run(const cxxopts::ParseResult& given) {
         for (const bool prefetch : {false, true})
             for (const auto& [micro_batch, seq_len] : {std::pair{4, 64}, std::pair{16, 1024}, std::pair{64, 1024}}) {
                 llmc::DataLoaderSettings settings;
-                settings.shape = {.micro_batch = micro_batch, .seq_len = seq_len};
+                settings.steps = {{.micro_batch = micro_batch, .seq_len = seq_len}, 0};
                 settings.prefetch = prefetch;
                 if (shuffled) settings.shuffle_seed = 42;
                 std::printf("%-12s %-10s %5d x %4d %12.2f\n", shuffled ? "shuffled" : "sequential",

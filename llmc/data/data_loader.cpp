@@ -14,8 +14,7 @@ namespace llmc {
 namespace {
 
 RowNumbers number_rows(const ShardSet& shards, const DataLoaderSettings& settings) {
-    check(settings.shape);
-    const std::int64_t seq_len = settings.shape.seq_len;
+    const std::int64_t seq_len = settings.steps.batch().seq_len;
     std::vector<std::int64_t> rows;
     for (const Shard& shard : shards.shards())
         rows.push_back((shard.tokens() - 1 + (settings.pad ? seq_len - 1 : 0)) / seq_len);
@@ -26,13 +25,9 @@ RowNumbers number_rows(const ShardSet& shards, const DataLoaderSettings& setting
 
 DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& settings)
     : shards_(shards), settings_(settings), rows_(number_rows(shards, settings)) {
-    const BatchShape& shape = settings_.shape;
+    const BatchShape& shape = settings_.steps.batch();
     const std::int64_t seq_len = shape.seq_len;
-    require(settings_.micro_batches >= 1, "micro-batches per step", settings_.micro_batches, "at least 1");
-    std::int64_t tokens_per_step;
-    require(!__builtin_mul_overflow(shape.global_positions(), std::int64_t(settings_.micro_batches), &tokens_per_step),
-            "micro-batches per step", settings_.micro_batches, "few enough that the tokens of a step fit in 64 bits");
-    rows_per_step_ = tokens_per_step / seq_len;
+    const std::int64_t tokens_per_step = settings_.steps.at(0).positions, rows_per_step = tokens_per_step / seq_len;
     targets_ = shards_.tokens() - shards_.size();  // the first token of a shard is not a target
 
     std::vector<std::int64_t> weights;
@@ -51,10 +46,10 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
     } else if (settings_.pad) {
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
-        rows_per_epoch_ = round_up(rows, rows_per_step_);
+        rows_per_epoch_ = round_up(rows, rows_per_step);
     } else {
-        if (rows < rows_per_step_)
-            throw Error("one step needs " + with_commas(rows_per_step_, "sequence") + " of " +
+        if (rows < rows_per_step)
+            throw Error("one step needs " + with_commas(rows_per_step, "sequence") + " of " +
                         counted(seq_len, "token") + "; the training data, " + with_commas(shards_.tokens(), "token") +
                         ", has " + with_commas(rows) + "; use a smaller --micro-batch or --total-batch-tokens, more "
                         "data (in one shard at least " + with_commas(tokens_per_step + 1, "token") +
@@ -82,7 +77,7 @@ std::int64_t DataLoader::row_of_mix(std::int64_t position) const {
 }
 
 LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
-    const auto [micro_batch, seq_len, rank, world] = settings_.shape;
+    const auto [micro_batch, seq_len, rank, world] = settings_.steps.batch();
     batch.from = at;
     std::optional<Permutation> shuffled;
     LoaderPosition next = moved(at, std::int64_t(rank) * micro_batch);
@@ -105,8 +100,8 @@ LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
     }
     if (settings_.mask_document_start) ignore_document_starts(batch, shards_.vocabulary().end_of_text);
     if (settings_.mask_document_start || settings_.pad) count_valid_targets(batch);
-    else batch.valid_targets = settings_.shape.positions();
-    return moved(at, settings_.shape.global_rows());
+    else batch.valid_targets = settings_.steps.batch().positions();
+    return moved(at, settings_.steps.batch().global_rows());
 }
 
 const Batch& DataLoader::next() {
@@ -137,25 +132,20 @@ void DataLoader::seek(const LoaderPosition& position) {
     next_ = position;
 }
 
-std::int64_t DataLoader::rows_in(std::int64_t epochs) const {
-    require(epochs >= 0 && epochs <= std::numeric_limits<std::int64_t>::max() / rows_per_epoch_, "number of epochs",
-            epochs, "at least 0, with a row number that fits in 64 bits");
-    return epochs * rows_per_epoch_;
+std::int64_t DataLoader::positions_in(std::int64_t epochs) const {
+    const std::int64_t of_epoch = rows_per_epoch_ * settings_.steps.batch().seq_len;
+    require(epochs >= 0 && epochs <= std::numeric_limits<std::int64_t>::max() / of_epoch, "number of epochs", epochs,
+            "at least 0, with a number of tokens that fits in 64 bits");
+    return epochs * of_epoch;
 }
 
-double DataLoader::epochs_of_corpus(std::int64_t corpus, std::int64_t steps) const {
+double DataLoader::epochs_of_corpus(std::int64_t corpus, std::int64_t positions) const {
     const std::int64_t rows = corpora_[std::size_t(corpus)].count;
-    return double(mix_->rows_of(corpus, steps * rows_per_step_)) / double(rows);
+    return double(mix_->rows_of(corpus, positions / settings_.steps.batch().seq_len)) / double(rows);
 }
-
-std::int64_t DataLoader::steps_in(std::int64_t epochs) const { return rows_in(epochs) / rows_per_step_; }
 
 std::int64_t DataLoader::dropped_per_epoch() const {
-    return settings_.pad ? 0 : targets_ - rows_.total() * settings_.shape.seq_len;
-}
-
-std::int64_t DataLoader::dropped_after(std::int64_t epochs) const {
-    return mix_ ? 0 : rows_in(epochs) % rows_per_step_ * settings_.shape.seq_len;  // a mix has no end
+    return settings_.pad ? 0 : targets_ - rows_.total() * settings_.steps.batch().seq_len;
 }
 
 }  // namespace llmc

@@ -27,12 +27,12 @@
 #include "llmc/data/data_mix.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/data/shuffle.h"
+#include "llmc/data/step_plan.h"
 
 namespace llmc {
 
 struct DataLoaderSettings {
-    BatchShape shape;
-    int micro_batches = 1;                     // accumulated per step on each rank
+    StepPlan steps;                            // with the shape of batches
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
     bool mask_document_start = false;          // ignore_document_starts()
     bool pad = false;                          // pad the ends of shards and epochs instead of dropping them
@@ -59,15 +59,13 @@ public:
 
     std::int64_t targets() const { return targets_; }          // per epoch, trained on or not
     std::int64_t dropped_per_epoch() const;                    // targets at the ends of shards that are in no row
-    // How often the first steps read the rows of a corpus, by its number in shards.corpora(), which have weights.
-    double epochs_of_corpus(std::int64_t corpus, std::int64_t steps) const;
-    std::int64_t steps_in(std::int64_t epochs) const;          // full steps; with padding, all steps
-    std::int64_t dropped_after(std::int64_t epochs) const;     // targets in the last rows, too few for a step
+    // How often the first positions read the rows of a corpus, by its number in shards.corpora(), which have weights.
+    double epochs_of_corpus(std::int64_t corpus, std::int64_t positions) const;
+    std::int64_t positions_in(std::int64_t epochs) const;      // with padding, in whole steps
 
 private:
     LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns the position of the next batch
     LoaderPosition moved(LoaderPosition at, std::int64_t rows) const;
-    std::int64_t rows_in(std::int64_t epochs) const;
     std::int64_t row_of_mix(std::int64_t position) const;  // its number in rows_
 
     struct CorpusRows {
@@ -78,7 +76,7 @@ private:
     RowNumbers rows_;
     std::optional<DataMix> mix_;       // empty: no weights
     std::vector<CorpusRows> corpora_;  // of the mix
-    std::int64_t rows_per_step_ = 0, targets_ = 0;
+    std::int64_t targets_ = 0;
     std::int64_t rows_per_epoch_ = 0;  // with padding: rounded up to full steps
     LoaderPosition next_;              // position()
 

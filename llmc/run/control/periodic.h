@@ -1,6 +1,7 @@
 // periodic.h - a task of a run that is due every N steps, and once more when the run ends
 #pragma once
 #include <cstdint>
+#include <optional>
 
 namespace llmc {
 
@@ -10,8 +11,9 @@ class Periodic {
 public:
     enum class First { before_steps, after_a_step };
 
-    // Due after every `every`-th step and after the last of `steps`; every = 0: disabled.
-    Periodic(std::int64_t every, std::int64_t steps, First first) : every_(every), steps_(steps), first_(first) {}
+    // Due after every `every`-th step and after the last of `steps`, if that is known; every = 0: disabled.
+    Periodic(std::int64_t every, std::optional<std::int64_t> steps, First first)
+        : every_(every), steps_(steps), first_(first) {}
 
     // `step` steps have been made. A second call with the same step changes nothing.
     void reach(std::int64_t step) {
@@ -30,7 +32,8 @@ public:
     bool pending() const { return pending_; }
 
 private:
-    std::int64_t every_, steps_;
+    std::int64_t every_;
+    std::optional<std::int64_t> steps_;
     First first_;
     std::int64_t step_ = -1;
     bool pending_ = false, may_run_ = false;

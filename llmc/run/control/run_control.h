@@ -1,5 +1,7 @@
 // run_control.h - whether a run ends after a step, and which tasks are due before the next one; the same on all ranks
 #pragma once
+#include <optional>
+
 #include "llmc/comm/communicator.h"
 #include "llmc/run/checkpoint/trainer_state.h"
 #include "llmc/run/control/periodic.h"
@@ -17,10 +19,10 @@ struct RankRequests {
 class RunControl {
 public:
     struct Settings {
-        std::int64_t total_steps = 0;
+        std::optional<std::int64_t> total_steps{};
         std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: disabled
         double max_minutes = 0, checkpoint_minutes = 0;                                           // 0: no limit
-        bool timed = false;     // max_minutes are the length of the whole run, and total_steps is 0
+        bool timed = false;     // max_minutes are the length of the whole run, without total_steps
         std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
         bool keep_best = false;       // the lowest validation loss makes a checkpoint due
         bool saves = false;     // there is a folder for checkpoints

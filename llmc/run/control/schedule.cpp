@@ -31,11 +31,10 @@ double Schedule::after_warmup(double at, double first, double last) const {
     return low + 0.5 * (1 + std::cos(std::numbers::pi * position(at, first, last))) * (peak - low);
 }
 
-double Schedule::learning_rate(std::int64_t step, double share) const {
-    const double warmed = double(step + 1) / double(warmup_steps);
-    if (total_steps > 0)
-        return step < warmup_steps ? peak * warmed : after_warmup(double(step), double(warmup_steps),
-                                                                  double(total_steps));
+double Schedule::learning_rate(const StepSize& step, double share) const {
+    const double warmup = double(warmup_steps), warmed = step.ends / warmup;
+    if (total_steps)
+        return step.begins < warmup ? peak * warmed : after_warmup(step.begins, warmup, double(*total_steps));
     if (warmup_steps > 0) return std::min(warmed, 1.0) * after_warmup(share, 0, 1);
     return share < kWarmupShare ? peak * share / kWarmupShare : after_warmup(share, kWarmupShare, 1);
 }

@@ -10,12 +10,14 @@
 //             2404.06395; 1 - sqrt: Haegele et al. 2024, arXiv 2405.18392)
 //   later     low (constant: peak)
 //
-// In a run whose length is a time (total_steps = 0), the share of it that is used, from 0 to 1, takes the place of step
-// and total. The warm-up is the first 5 % of the time: peak share / 0.05. With warmup > 0 it is of steps, and the rate
-// is that of a schedule without warm-up times (step + 1) / warmup.
+// In a run whose length is a time (without total_steps), the share of it that is used, from 0 to 1, takes the place of
+// step and total. The warm-up is the first 5 % of the time: peak share / 0.05. With warmup > 0 it is of steps, and the
+// rate is that of a schedule without warm-up times (step + 1) / warmup.
 #pragma once
 #include <cstdint>
+#include <optional>
 
+#include "llmc/data/step_plan.h"
 #include "llmc/run/options/options.h"
 
 namespace llmc {
@@ -23,12 +25,13 @@ namespace llmc {
 struct Schedule {
     LrSchedule kind = LrSchedule::cosine;
     double peak = 6e-4, final_fraction = 0.1;
-    std::int64_t warmup_steps = 0, total_steps = 0;
+    std::int64_t warmup_steps = 0;
+    std::optional<std::int64_t> total_steps{};  // empty: the length is a time
     double cooldown = 0.2;  // of wsd: share of total
     CooldownShape shape = CooldownShape::linear;
 
-    // step from 0; `share` of the time, for total_steps = 0
-    double learning_rate(std::int64_t step, double share = 0) const;
+    // `share` of the time, without total_steps
+    double learning_rate(const StepSize& step, double share = 0) const;
 
 private:
     double after_warmup(double at, double first, double last) const;  // the warm-up ends at `first`

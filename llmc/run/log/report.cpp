@@ -136,7 +136,7 @@ void require_free_log(const std::string& output_dir) {
             "resume that run with --resume auto, choose another folder, or move that run away");
 }
 
-Report::Report(const std::string& output_dir, std::int64_t total_steps, bool prints, bool appends,
+Report::Report(const std::string& output_dir, std::optional<std::int64_t> total_steps, bool prints, bool appends,
                const ReportLines& lines)
     : output_dir_(output_dir),
       total_steps_(total_steps),
@@ -182,12 +182,12 @@ void Report::print(const std::string& line) const {
 
 std::string Report::place(std::int64_t step) const {
     if (only_evaluates()) return "evaluation";
-    return "step " + std::to_string(step) + (lines_.max_minutes > 0 ? "" : '/' + std::to_string(total_steps_));
+    return "step " + std::to_string(step) + (total_steps_ ? '/' + std::to_string(*total_steps_) : "");
 }
 
 std::string Report::at(std::int64_t step) const {
     constexpr std::int64_t kWide = 999'999;  // of a run whose number of steps is unknown
-    return format("%-*s", int(place(lines_.max_minutes > 0 ? kWide : total_steps_).size()), place(step).c_str());
+    return format("%-*s", int(place(total_steps_.value_or(kWide)).size()), place(step).c_str());
 }
 
 std::string Report::header() const {
@@ -276,7 +276,7 @@ std::string Report::advice_after_divergence() const {
     const std::string anew = "start again with a lower --lr or more --warmup-steps";
     if (folder.empty()) return anew;
     // The checkpoint may be of a shorter run, which this one extended.
-    const std::string length = total_steps_ > 0 ? " --max-steps " + std::to_string(total_steps_) : "";
+    const std::string length = total_steps_ ? " --max-steps " + std::to_string(*total_steps_) : "";
     return "resume with a lower --lr from a checkpoint before the loss began to rise, such as --resume " + folder +
            length + " (with another --output-dir if newer ones exist), or " + anew;
 }
@@ -356,7 +356,7 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds) 
                complete = stopped || (timed ? reason.starts_with("out of time") : steps == total_steps_);
     const std::string more = stopped ? " --stop-after 0"
                              : timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
-                                   : " -x " + std::to_string(2 * total_steps_);
+                                   : " -x " + std::to_string(2 * total_steps_.value_or(0));
     std::error_code none;
     const std::filesystem::path best = std::filesystem::path(output_dir_) / kBestName;
     const HealthState& state = health_.state();

@@ -52,11 +52,11 @@ struct ReportLines {
 class Report {
 public:
     // Creates the folder and log.jsonl in it; without a folder there is no log. Throws Error if that fails or the
-    // folder holds the log of another run. total_steps is for the progress. Only one rank of a run prints and logs
-    // (`prints`). `appends`: to the existing log, as this run resumes the one that wrote it; an incomplete last line is
-    // removed.
-    Report(const std::string& output_dir, std::int64_t total_steps, bool prints = true, bool appends = false,
-           const ReportLines& lines = {});
+    // folder holds the log of another run. Without total_steps the run ends by time, or only evaluates. Only one rank
+    // of a run prints and logs (`prints`). `appends`: to the existing log, as this run resumes the one that wrote it;
+    // an incomplete last line is removed.
+    Report(const std::string& output_dir, std::optional<std::int64_t> total_steps, bool prints = true,
+           bool appends = false, const ReportLines& lines = {});
 
     // The run-time Error of the first event that could not be written; later events are not tried. The run continues
     // until all ranks know, and then saves its model.
@@ -122,7 +122,7 @@ public:
     void end(std::int64_t steps, const std::string& reason, double seconds);
 
 private:
-    bool only_evaluates() const { return total_steps_ == 0 && lines_.max_minutes == 0; }
+    bool only_evaluates() const { return !total_steps_ && lines_.max_minutes == 0; }
     std::string place(std::int64_t step) const;  // "step 12/500", "step 12" or "evaluation"
     std::string at(std::int64_t step) const;     // the same, padded to the width of the last step's
     void print(const std::string& line) const;
@@ -134,7 +134,7 @@ private:
     void warn(std::int64_t step, const std::optional<RunHealth::Warning>& warning);
 
     std::string output_dir_;
-    std::int64_t total_steps_;
+    std::optional<std::int64_t> total_steps_;
     bool prints_;
     bool appended_ = false;
     ReportLines lines_;

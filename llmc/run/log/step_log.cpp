@@ -30,8 +30,8 @@ void StepLog::report_pending(int steps_back) {
     const double now = seconds_now();
     step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
                                   step.scalars.valid_targets);
-    if (!step.progress || !step.progress->is_length)
-        step.seconds_left = throughput_.seconds_left(settings_.total_steps - step.step - 1);
+    if (settings_.steps.total)
+        step.seconds_left = throughput_.seconds_left(settings_.steps.positions_left(step.step + 1));
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
     last_seconds_ = now;
@@ -96,7 +96,7 @@ void StepLog::count_skips(const Report::Step& step) {
 }
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
-    const double sequences = double(step.positions) / double(settings_.seq_len);
+    const double sequences = double(step.positions) / double(settings_.steps.batch().seq_len);
     Report::Noise noise{.whole = noise_.whole().report(),
                         .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
     if (!noise_.by_module()) return noise;

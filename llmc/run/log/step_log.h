@@ -7,6 +7,7 @@
 
 #include "llmc/base/clock.h"
 #include "llmc/comm/communicator.h"
+#include "llmc/data/step_plan.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/log/module_noise.h"
 #include "llmc/run/log/report.h"
@@ -16,8 +17,7 @@ namespace llmc {
 class StepLog {
 public:
     struct Settings {
-        std::int64_t total_steps;
-        int seq_len;
+        StepPlan steps;
         bool measures_noise;  // of every step that was not skipped
     };
     // Optimizer, report and communicator must outlive it.

@@ -20,7 +20,7 @@ std::optional<double> peak_flops(const device::Info& device, kernels::DType dtyp
 Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std::int64_t valid_targets) {
     // The first step also plans kernels and touches memory for the first time, so its time is not typical.
     if (steps_++ > 0) {
-        mean_seconds_ = 0.95 * mean_seconds_ + 0.05 * seconds;
+        seconds_per_position_ = 0.95 * seconds_per_position_ + 0.05 * seconds / double(positions);
         weight_ = 0.95 * weight_ + 0.05;
     }
     Reading reading{.ms = seconds * 1e3, .tokens_per_s = double(positions) / seconds,
@@ -29,9 +29,9 @@ Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std
     return reading;
 }
 
-std::optional<double> Throughput::seconds_left(std::int64_t steps_left) const {
+std::optional<double> Throughput::seconds_left(std::int64_t positions_left) const {
     if (weight_ == 0) return {};
-    return mean_seconds_ / weight_ * double(steps_left);
+    return seconds_per_position_ / weight_ * double(positions_left);
 }
 
 std::string utc_text() {

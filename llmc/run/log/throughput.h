@@ -27,12 +27,12 @@ public:
     Reading read(double seconds, std::int64_t positions, std::int64_t valid_targets);
 
     // From a running mean over about the last 20 steps; empty before the second step.
-    std::optional<double> seconds_left(std::int64_t steps_left) const;
+    std::optional<double> seconds_left(std::int64_t positions_left) const;
 
 private:
     double flops_per_token_;
     std::optional<double> peak_;
-    double mean_seconds_ = 0, weight_ = 0;
+    double seconds_per_position_ = 0, weight_ = 0;
     int steps_ = 0;
 };
 

@@ -125,13 +125,6 @@ struct Options {
     // The length of the run is a number of steps or tokens.
     bool has_steps() const { return max_steps > 0 || max_tokens > 0; }
     bool has_warmup() const { return warmup_steps > 0 || warmup_tokens > 0; }
-    // Those of tokens are rounded up to whole steps; 0: not set.
-    std::int64_t steps(std::int64_t step_tokens) const {
-        return max_tokens > 0 ? ceil_div(max_tokens, step_tokens) : max_steps;
-    }
-    std::int64_t steps_of_warmup(std::int64_t step_tokens) const {
-        return warmup_tokens > 0 ? ceil_div(warmup_tokens, step_tokens) : warmup_steps;
-    }
     // Over the training data, if the length is neither a number of steps nor a time.
     std::int64_t passes() const { return epochs > 0 ? epochs : 1; }
 };

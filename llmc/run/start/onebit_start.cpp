@@ -28,8 +28,8 @@ std::string why_not_compressed(const RunPlan& plan, int ranks) {
     if (onebit.frozen_only) return "--onebit-bits 32 compresses nothing, also after the freeze";
     if (ranks == 1) return "one rank has nothing to send";
     if (ranks == onebit.ranks_per_node) return "all ranks are on one machine (--onebit-hierarchical)";
-    if (plan.frozen_after > 0 || plan.total_steps == 0 || earliest_freeze(onebit) < plan.total_steps) return "";
-    const std::string ends = "the run ends after " + counted(plan.total_steps, "step") + ", ";
+    if (plan.frozen_after > 0 || !plan.steps.total || earliest_freeze(onebit) < *plan.steps.total) return "";
+    const std::string ends = "the run ends after " + counted(*plan.steps.total, "step") + ", ";
     if (onebit.freeze_after > 0)
         return ends + "before " + counted(onebit.freeze_after, "update") + " (--onebit-freeze-step)";
     return ends + "and --onebit-freeze-step auto freezes after " + counted(earliest_freeze(onebit), "update") +

@@ -2,8 +2,6 @@
 #include "llmc/run/start/run_data.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
@@ -55,28 +53,6 @@ HellaSwagBatches open_hellaswag(const Options& o, const RunData& data) {
     return {std::move(file), int(o.micro_batch), int(o.seq_len)};
 }
 
-// Whole micro-batches on every rank.
-std::int64_t tokens_of_step(const Options& o, const BatchShape& batch) {
-    const std::int64_t at_once = batch.global_positions();
-    const std::int64_t tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : at_once;
-    const std::int64_t below = tokens / at_once * at_once;
-    std::string meant;  // 64k as 65536
-    for (const auto& [decimal, binary] : {std::pair{1e3, 10}, {1e6, 20}, {1e9, 30}})
-        if (const double power = std::ldexp(double(tokens) / decimal, binary); std::fmod(power, double(at_once)) == 0)
-            meant = "; with 1024 for 1000 it is " + text_of_number(std::int64_t(power));
-    if (tokens % at_once != 0)
-        fail("--total-batch-tokens", tokens,
-             "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(o.micro_batch) + " * " +
-                 std::to_string(o.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
-             (tokens < at_once
-                  ? "the nearest is " + std::to_string(at_once)
-                  : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once)) +
-                 meant);
-    require(tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", tokens,
-            "at most 2147483647 micro-batches of " + counted(at_once, "token"));
-    return tokens;
-}
-
 }  // namespace
 
 std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
@@ -105,21 +81,17 @@ std::vector<Fact> hellaswag_facts(const HellaSwagFile* file) {
              file->path()}};
 }
 
-RunData open_run_data(const Options& o, const Communicator& ranks) {
+RunData open_run_data(const Options& o, const StepPlan& steps) {
     RunData data = open_shards(o);
-    data.batch = {.micro_batch = int(o.micro_batch), .seq_len = int(o.seq_len), .rank = ranks.rank(),
-                  .world = o.ranks > 0 ? int(o.ranks) : ranks.size()};
-    data.step_tokens = tokens_of_step(o, data.batch);
-    data.micro_batches = int(data.step_tokens / data.batch.global_positions());
     if (!o.hellaswag.empty()) data.hellaswag = open_hellaswag(o, data);
     data.hellaswag_facts = hellaswag_facts(data.hellaswag ? &data.hellaswag->file() : nullptr);
     if (!o.eval_only && data.train)
         data.loader = std::make_unique<DataLoader>(
             *data.train,
-            DataLoaderSettings{.shape = data.batch, .micro_batches = data.micro_batches,
-                              .shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
-                              .mask_document_start = o.mask_document_start, .pad = o.pad_last});
-    if (data.val) data.validation.emplace(*data.val, o.val_tokens, data.batch, o.mask_document_start, o.val_spread);
+            DataLoaderSettings{.steps = steps,
+                               .shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
+                               .mask_document_start = o.mask_document_start, .pad = o.pad_last});
+    if (data.val) data.validation.emplace(*data.val, o.val_tokens, steps.batch(), o.mask_document_start, o.val_spread);
     return data;
 }
 

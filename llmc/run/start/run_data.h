@@ -21,9 +21,6 @@ struct RunData {
     // none.
     std::unique_ptr<const ShardSet> train, val;
     std::vector<Fact> train_facts, val_facts, hellaswag_facts;
-    BatchShape batch;
-    std::int64_t step_tokens = 0;          // positions of one step over all ranks
-    int micro_batches = 0;                 // of this rank in one step
     std::unique_ptr<DataLoader> loader{};  // null with --eval-only, or without train
     std::optional<ValidationBatches> validation{};
     std::optional<HellaSwagBatches> hellaswag{};
@@ -35,7 +32,7 @@ struct RunData {
 };
 
 // Throws Error for files that cannot be read or do not match each other or the options.
-RunData open_run_data(const Options& options, const Communicator& ranks);
+RunData open_run_data(const Options& options, const StepPlan& steps);
 
 // What must be the same on all ranks (comm/agreement.h compares). The shards of one `kind` of data, "training" or
 // "validation"; null: none. A shard is identified by its number of tokens, its vocabulary and a fingerprint of 16

@@ -62,52 +62,62 @@ void choose_tokenizer_files(RunPlan& plan, const Options& o, Vocabulary vocabula
     if (o.sample_every == 0) plan.tokenizer_note.clear();  // it says that checkpoints have none
 }
 
-Schedule schedule_of(const Options& o, std::int64_t step_tokens, std::int64_t total_steps) {
+std::int64_t warmup_of(const Options& o, const StepPlan& steps) {
+    return o.warmup_tokens > 0 ? steps.steps_until(o.warmup_tokens) : o.warmup_steps;
+}
+
+Schedule schedule_of(const Options& o, const StepPlan& steps) {
     return {.kind = o.lr_schedule, .peak = o.lr,
-            .final_fraction = o.final_lr_fraction, .warmup_steps = o.steps_of_warmup(step_tokens),
-            .total_steps = total_steps, .cooldown = o.cooldown_fraction,
+            .final_fraction = o.final_lr_fraction, .warmup_steps = warmup_of(o, steps),
+            .total_steps = steps.total, .cooldown = o.cooldown_fraction,
             .shape = o.cooldown_shape};
 }
 
-std::int64_t steps_of(const Options& o, std::int64_t step_tokens, const DataLoader* loader) {
-    return o.has_steps() ? o.steps(step_tokens) : o.is_timed() || !loader ? 0 : loader->steps_in(o.passes());
+// `steps` with the number of them that the options request.
+StepPlan with_total(StepPlan steps, const Options& o, const DataLoader* loader) {
+    if (o.max_tokens > 0) steps.total = steps.steps_until(o.max_tokens);
+    else if (o.max_steps > 0) steps.total = o.max_steps;
+    else if (!o.is_timed() && loader) steps.total = steps.steps_within(loader->positions_in(o.passes()));
+    else steps.total.reset();
+    return steps;
 }
 
-std::string length_of(const Schedule& schedule, const Options& o) {
-    return o.is_timed() ? minutes_text(o.max_minutes) : counted(schedule.total_steps, "step");
+std::string length_of(const StepPlan& steps, const Options& o) {
+    return o.is_timed() ? minutes_text(o.max_minutes) : counted(steps.total.value_or(0), "step");
 }
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
 // another amount of data are not known.
 std::string change_of_rate(const RunPlan& plan, const Options& before, const Options& now_options,
                            const DataLoader* loader, bool new_data) {
-    if (plan.first_step == plan.total_steps || (new_data && !before.has_steps())) return "";
-    const Schedule then = schedule_of(before, plan.step_tokens, steps_of(before, plan.step_tokens, loader));
+    if (plan.is_complete() || (new_data && !before.has_steps())) return "";
+    const StepPlan then = with_total(plan.steps, before, loader);
     const auto rate = [&](const Schedule& schedule, const Options& o) {
         const double share = o.is_timed() ? plan.seconds_before.share(o.max_minutes * 60) : 0;
-        return schedule.learning_rate(plan.first_step, share);
+        return schedule.learning_rate(plan.steps.at(plan.first_step), share);
     };
-    const double old = rate(then, before), now = rate(plan.schedule, now_options);
+    const double old = rate(schedule_of(before, then), before), now = rate(plan.schedule, now_options);
     if (old == now) return "";
     char text[128];
     std::snprintf(text, sizeof text, "learning rate at step %lld: %.3g -> %.3g",
                   static_cast<long long>(plan.first_step + 1), old, now);
-    const std::string length = length_of(plan.schedule, now_options);
+    const std::string length = length_of(plan.steps, now_options);
     return text + (length == length_of(then, before) ? "" : "; the schedule is now of " + length);
 }
 
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
 void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::span<const int> nodes) {
-    plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), data.batch.world, plan.micro_batches);
-    plan.total_steps = steps_of(o, plan.step_tokens, data.loader.get());
-    plan.schedule = schedule_of(o, plan.step_tokens, plan.total_steps);
+    plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
+                                        plan.steps.at(0).micro_batches);
+    plan.steps = with_total(plan.steps, o, data.loader.get());
+    plan.schedule = schedule_of(o, plan.steps);
     // As for --max-steps: the learning rate would never reach its peak.
     const std::int64_t warmup = plan.schedule.warmup_steps;
-    require(plan.total_steps == 0 || warmup <= plan.total_steps,
+    require(!plan.steps.total || warmup <= *plan.steps.total,
             o.warmup_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
             o.warmup_tokens > 0 ? std::to_string(o.warmup_tokens) + ", " + counted(warmup, "step")
                                 : std::to_string(warmup),
-            "at most the " + counted(plan.total_steps, "step") + " of " +
+            "at most the " + counted(plan.steps.total.value_or(0), "step") + " of " +
                 (o.max_tokens > 0  ? "--max-tokens " + std::to_string(o.max_tokens)
                  : o.max_steps > 0 ? "--max-steps"
                                    : "--epochs " + std::to_string(o.passes())));
@@ -123,7 +133,7 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
             break;
     }
     plan.setup.sharding.whole_matrices = owns_whole_matrices(plan.optimizer);
-    plan.control = {.total_steps = plan.total_steps, .val_every = data.val ? o.val_every : 0,
+    plan.control = {.total_steps = plan.steps.total, .val_every = data.val ? o.val_every : 0,
                     .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
                     .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
                     .max_minutes = o.max_minutes, .checkpoint_minutes = o.checkpoint_minutes,
@@ -147,17 +157,18 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
     plan.seconds_before = resumption.state.seconds;
     plan.control.branches = !appends_to_log(o, &resumption);
     if (plan.optimizer.onebit) plan.frozen_after = onebit_frozen_after(resumption);
-    require(plan.total_steps == 0 || plan.first_step <= plan.total_steps, "the number of steps of the whole run",
-            plan.total_steps, "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
+    require(!plan.steps.total || plan.first_step <= *plan.steps.total, "the number of steps of the whole run",
+            plan.steps.total.value_or(0),
+            "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
             "increase " + std::string(o.max_tokens > 0 ? "--max-tokens"
                                       : o.max_steps > 0 ? "--max-steps" : "--epochs"));
 }
 
 }  // namespace
 
-RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& start, const Resumption* resumption,
-                  std::span<const int> nodes, const Context& context) {
-    const int rank = context.communicator->rank(), ranks = data.batch.world;
+RunPlan make_plan(const Options& o, const StepPlan& steps, const RunData& data, const StartingPoint& start,
+                  const Resumption* resumption, std::span<const int> nodes, const Context& context) {
+    const int rank = context.communicator->rank(), ranks = steps.batch().world;
     const Vocabulary vocabulary = data.vocabulary();
     RunPlan plan{.table = ParameterTable(start.config)};
     choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);
@@ -169,9 +180,8 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
     plan.reduce_in_bf16 = o.reduce_dtype == kernels::DType::bf16;
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
-    plan.step_tokens = data.step_tokens;
-    plan.micro_batches = data.micro_batches;
-    plan.identity = {.step_tokens = plan.step_tokens, .ranks = ranks, .options = JsonValue(to_json(o)),
+    plan.steps = steps;
+    plan.identity = {.step_tokens = steps.at(0).positions, .ranks = ranks, .options = JsonValue(to_json(o)),
                      .training_data = data.train_facts};
     if (data.val) plan.identity.validation_data = data.val_facts;
     if (data.hellaswag) plan.identity.hellaswag = data.hellaswag_facts;

@@ -24,12 +24,11 @@ struct RunPlan {
     int end_of_text = -1;
     ParameterTable table;
     ModelSetup setup{};
-    std::int64_t step_tokens = 0, total_steps = 0;  // positions of one step over all ranks; steps, 0: unknown
+    StepPlan steps{};
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
     RunSeconds seconds_before{};                    // and the time that it used
     int ranks_here = 1;                             // on this machine, with 1-bit Adam
     std::int64_t frozen_after = 0;                  // updates after which its 1-bit Adam froze; 0: not yet
-    int micro_batches = 0;                          // of this rank in one step
     RunIdentity identity{};
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
@@ -39,6 +38,7 @@ struct RunPlan {
     RunControl::Settings control{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
+    bool is_complete() const { return steps.ends_at(first_step); }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
         return {.sharding = setup.sharding, .small_batches = noise.small_batches, .reduce_in_bf16 = reduce_in_bf16,
@@ -47,9 +47,9 @@ struct RunPlan {
 };
 
 // Throws Error for options that do not match each other, the data or the device. Whether the memory plan fits is
-// checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `resumption`:
-// the checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for 1-bit Adam only.
-RunPlan make_plan(const Options& options, const RunData& data, const StartingPoint& start,
+// checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `steps`:
+// their size. `resumption`: the checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for 1-bit Adam only.
+RunPlan make_plan(const Options& options, const StepPlan& steps, const RunData& data, const StartingPoint& start,
                   const Resumption* resumption, std::span<const int> nodes, const Context& context);
 
 // What differs from the run that is resumed, the learning rate included. Throws Error if the difference is not allowed

@@ -70,7 +70,7 @@ std::string note_on_disk(RunPlan plan, const Options& o) {
     double bytes = 0;  // of one checkpoint
     for (int& rank = plan.setup.sharding.rank; rank < plan.setup.sharding.ranks; ++rank)
         bytes += double(CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer));
-    const std::int64_t every = o.checkpoint_every, steps = plan.total_steps - plan.first_step,
+    const std::int64_t every = o.checkpoint_every, steps = plan.steps.total.value_or(0) - plan.first_step,
                        saved = every > 0 && steps > 0 ? (steps - 1) / every + 1 : 1,
                        kept = o.keep_checkpoints > 0 ? std::min(saved, o.keep_checkpoints + 1) : saved;
     if (bytes * double(kept) <= double(room.available)) return "";
@@ -136,10 +136,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         "; to train further: " + resume_command(options, context.communicator->size()) +
                         " --max-minutes " +
                         text_of_number(longer_minutes(options.max_minutes, plan.seconds_before.used)));
-    if (plan.total_steps > 0 && plan.first_step == plan.total_steps)
-        notes.push_back("the checkpoint has completed all " + counted(plan.total_steps, "step") +
+    if (plan.is_complete())
+        notes.push_back("the checkpoint has completed all " + counted(plan.first_step, "step") +
                         "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +
-                        std::to_string(2 * plan.total_steps));
+                        std::to_string(2 * plan.first_step));
     if (const std::string early = note_on_onebit_freeze(plan); !early.empty()) notes.push_back(early);
     return notes;
 }
@@ -186,7 +186,7 @@ void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, bool fi
 // The largest micro-batch of this rank's sequences in a step that fits the memory plan; 0: none.
 std::int64_t most_at_once(RunPlan plan, const Options& options, const Context& context) {
     const std::int64_t most = std::numeric_limits<int>::max() / options.seq_len;
-    plan.setup.shape.batch = int(std::min(plan.micro_batches * options.micro_batch, most));
+    plan.setup.shape.batch = int(std::min(plan.steps.at(0).micro_batches * options.micro_batch, most));
     return memory_of(plan, options, context).largest_micro_batch;
 }
 
@@ -199,6 +199,12 @@ std::int64_t length_for(const NewestModel& model) {
     return std::min<std::int64_t>(config.max_seq_len, 1024);
 }
 
+// How much each step trains on; make_plan() adds their number.
+StepPlan steps_of(const Options& options, const Communicator& ranks) {
+    return {{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len), .rank = ranks.rank(),
+             .world = options.ranks > 0 ? int(options.ranks) : ranks.size()}, options.total_batch_tokens};
+}
+
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
 // none does.
 std::int64_t largest_micro_batch(Options options, const NewestModel& model, const Resumption* resumption,
@@ -208,10 +214,11 @@ std::int64_t largest_micro_batch(Options options, const NewestModel& model, cons
     constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
     std::int64_t sequences = 0;  // of a rank in one step
     const int most = together(ranks, [&] {
-        const RunData data = open_run_data(options, ranks);
+        const StepPlan steps = steps_of(options, ranks);
+        const RunData data = open_run_data(options, steps);
         const StartingPoint start = starting_point(model, options, data);
-        RunPlan plan = make_plan(options, data, start, resumption, nodes, context);
-        sequences = data.micro_batches;
+        RunPlan plan = make_plan(options, steps, data, start, resumption, nodes, context);
+        sequences = steps.at(0).micro_batches;
         plan.setup.shape.batch = int(std::min<std::int64_t>(sequences, kMostRows / options.seq_len));
         return memory_of(plan, options, context).largest_micro_batch;
     });
@@ -238,7 +245,8 @@ void choose_products(Model& model, const RunPlan& plan, Context& context) {
     std::vector<int> tokens(plan.setup.shape.rows());
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i % std::size_t(vocabulary));
     BatchUpload upload(plan.setup.shape, vocabulary, context);
-    model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation), plan.micro_batches > 1);
+    model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation),
+                          plan.steps.at(0).micro_batches > 1);
     if (plan.setup.training && plan.optimizer.muon)
         choose_muon_products(plan.table, plan.setup.sharding, model.dtype(), context);
 }
@@ -294,16 +302,17 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
         options.optimizer == OptimizerKind::onebit_adam ? nodes_of(ranks) : std::vector<int>();
     if (options.seq_len == 0) options.seq_len = together(ranks, [&] { return length_for(model); });
     if (options.micro_batch == 0) options.micro_batch = largest_micro_batch(options, model, resumption, nodes, context);
-    RunData data = together(ranks, [&] { return open_run_data(options, ranks); });
+    const StepPlan steps = together(ranks, [&] { return steps_of(options, ranks); });
+    RunData data = together(ranks, [&] { return open_run_data(options, steps); });
     StartingPoint start = together(ranks, [&] { return starting_point(model, options, data); });
     const RunPlan plan =
-        together(ranks, [&] { return make_plan(options, data, start, resumption, nodes, context); });
+        together(ranks, [&] { return make_plan(options, steps, data, start, resumption, nodes, context); });
     for (const auto& facts : {data.train_facts, data.val_facts, data.hellaswag_facts})
         require_same(ranks, facts, "use the same files on all ranks");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
         if (!appends) require_free_log(options.output_dir);
-        if (!options.eval_only) require_free_names(search, options, plan.total_steps);
+        if (!options.eval_only) require_free_names(search, options, plan.steps.total.value_or(0));
     });
     Changes changes;
     if (resumption)
@@ -359,7 +368,7 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
     const bool first_rank = ranks.rank() == 0;
     require_shared_output(plan, options, ranks);
     Report report = together(ranks, [&] {
-        return Report(options.output_dir, plan.total_steps, first_rank, startup.appends,
+        return Report(options.output_dir, plan.steps.total, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
                        .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
                        .vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.schedule.warmup_steps,

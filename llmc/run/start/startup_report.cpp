@@ -47,21 +47,23 @@ StartupItem device_item(const Context& context) {
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
-std::string describe_dropped(const DataLoader& loader, const Options& options) {
+std::string describe_dropped(const RunPlan& plan, const RunData& data, const Options& options) {
+    const DataLoader& loader = *data.loader;
     std::string lines;
     if (const std::int64_t dropped = loader.dropped_per_epoch(); dropped > 0)
         lines = "  " + with_commas(dropped) + " of " + with_commas(loader.targets(), "target") +
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
-    const bool whole_epochs = !options.has_steps() && !options.is_timed();
-    const std::int64_t more = whole_epochs ? loader.dropped_after(options.passes()) : 0;
+    const bool whole_epochs = !options.has_steps() && !options.is_timed() && !data.train->is_weighted();
+    const std::int64_t more =
+        whole_epochs ? loader.positions_in(options.passes()) - plan.steps.at(*plan.steps.total).positions_before : 0;
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
                  (more == 1 ? "is" : "are") + " dropped:\n  too few for a step (--pad-last uses them)\n";
     return lines;
 }
 
-// Lines of the corpora that are drawn by weight; `steps`: of the run, 0: unknown.
-std::string describe_corpora(const RunData& data, std::int64_t steps) {
+// Lines of the corpora that are drawn by weight.
+std::string describe_corpora(const RunPlan& plan, const RunData& data) {
     std::string lines;
     std::int64_t sum = 0, shard = 0;
     for (const Corpus& corpus : data.train->corpora()) sum += corpus.weight;
@@ -72,20 +74,21 @@ std::string describe_corpora(const RunData& data, std::int64_t steps) {
             tokens += (*data.train)[shard].tokens();
         char share[32], epochs[32] = "";
         std::snprintf(share, sizeof share, "  %.4g %% ", 100 * double(corpus.weight) / double(sum));
-        if (steps > 0 && data.loader)
-            std::snprintf(epochs, sizeof epochs, ", %.3g epochs", data.loader->epochs_of_corpus(i, steps));
+        if (plan.steps.total && data.loader)
+            std::snprintf(epochs, sizeof epochs, ", %.3g epochs",
+                          data.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
         lines += share + corpus.pattern + ": " + counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") +
                  epochs + '\n';
     }
     return lines;
 }
 
-StartupItem data_item(const RunData& data, const Options& options, std::int64_t steps) {
+StartupItem data_item(const RunPlan& plan, const RunData& data, const Options& options) {
     std::string lines;
     Json fields = Json::object();
     if (data.train) lines += describe_shards("training data", *data.train);
-    if (data.train) lines += describe_corpora(data, steps);
-    if (data.loader) lines += describe_dropped(*data.loader, options);
+    if (data.train) lines += describe_corpora(plan, data);
+    if (data.loader) lines += describe_dropped(plan, data, options);
     if (data.val) lines += describe_shards("validation data", *data.val);
     if (data.validation) {
         const std::int64_t taken = data.validation->taken(), all = data.validation->available();
@@ -134,23 +137,24 @@ StartupItem options_item(const Options& options) {
 
 StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
+    const StepSize size = plan.steps.at(0);
     const bool timed = plan.control.timed;
     std::string lines;
     if (plan.setup.training)
         lines += "training: " +
                  (timed ? minutes_text(plan.control.max_minutes) + ", " : "") +
-                 (plan.total_steps > 0 ? with_commas(plan.total_steps, "step") : "steps") +
-                 " of " + with_commas(plan.step_tokens, "token") +
-                 ", micro-batches per step: " + std::to_string(plan.micro_batches) + '\n';
+                 (plan.steps.total ? with_commas(*plan.steps.total, "step") : "steps") +
+                 " of " + with_commas(size.positions, "token") +
+                 ", micro-batches per step: " + std::to_string(size.micro_batches) + '\n';
     const Sharding& sharding = plan.setup.sharding;
-    const double share = plan.optimizer.muon ? muon_share(plan.table, sharding.ranks, double(plan.step_tokens)) : 0;
+    const double share = plan.optimizer.muon ? muon_share(plan.table, sharding.ranks, double(size.positions)) : 0;
     if (plan.optimizer.muon)
         lines += "Muon: orthogonalizing adds " + text_of_number(std::round(1000 * share) / 10) +
                  " % to the blocks' matrix products of a step\n";
     if (plan.measures_noise())
         lines += "noise: the batch, in sequences, at which noise and signal of the gradient have the same power; "
                  "~: of the first steps, >: at least\n";
-    Json fields = {{"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
+    Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
     if (plan.optimizer.muon) fields["muon_share"] = share;
@@ -240,7 +244,7 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             item(!device::memory_is_host_memory(), "attention: " + attention.text,  // CPUs have no choice
                  {{"attention", attention.text}, {"deterministic", attention.deterministic}}),
             options_item(options),
-            data_item(data, options, plan.total_steps),
+            data_item(plan, data, options),
             model_item(plan, options),
             training_item(plan),
             onebit_exchange_item(plan),
@@ -276,8 +280,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const PublishedRun& run = nearest(parameters);
     const double text_tokens = data.loader ? double(data.loader->targets()) : INFINITY;
     const double wanted = kTokensPerParameter * parameters, tokens = std::min(wanted, kMostPasses * text_tokens);
-    const std::int64_t unit = plan.step_tokens / plan.micro_batches;  // one micro-batch of every rank
-    const double noise = noise_of_log(o.output_dir), 
+    const std::int64_t unit = plan.steps.batch().global_positions();  // one micro-batch of every rank
+    const double noise = noise_of_log(o.output_dir),
                  best = noise > 0 ? std::min(noise, 1e9) : std::min(run.step_tokens, tokens / kLeastSteps);
     const std::int64_t step_tokens = std::max<std::int64_t>(std::llround(best / double(unit)), 1) * unit;
     const double smaller = noise > 0 || best >= run.step_tokens ? 1 : double(step_tokens) / run.step_tokens;
@@ -293,7 +297,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const bool as_published = is_model_name(o.init);  // random weights
     const bool muon = plan.optimizer.muon.has_value();
     if (noise > 0 || as_published)
-        text += suggestion("--total-batch-tokens", plan.step_tokens, step_tokens,
+        text += suggestion("--total-batch-tokens", plan.steps.at(0).positions, step_tokens,
                            noise > 0 ? "the noise scale in this run's log"
                            : smaller < 1 ? "less than that of " + name + ", for at least 500 steps"
                                          : name + ", the nearest published size");
@@ -314,17 +318,17 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                         : "20 tokens per parameter, compute-optimal";
     const auto length = [&](const char* in_steps, const char* in_tokens, bool as_tokens, std::int64_t now,
                             std::int64_t better, const std::string& why) {
-        return as_tokens ? suggestion(in_tokens, now * plan.step_tokens, better * step_tokens, why)
+        return as_tokens ? suggestion(in_tokens, plan.steps.at(now).positions_before, better * step_tokens, why)
                          : suggestion(in_steps, now, better, why);
     };
     if (as_published)
-        text += length("--max-steps", "--max-tokens", o.max_tokens > 0, plan.total_steps, steps,
+        text += length("--max-steps", "--max-tokens", o.max_tokens > 0, plan.steps.total.value_or(0), steps,
                        length_reason) +
                 length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (!data.loader || data.train->is_weighted()) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
-           number_text("%.3g", double(plan.total_steps) * double(plan.step_tokens) / text_tokens) +
+           number_text("%.3g", double(plan.steps.positions_left(0)) / text_tokens) +
            " passes over " + with_commas(data.loader->targets(), "token") + '\n';
 }
 

@@ -26,10 +26,15 @@ struct Layout {
     int world, micro_batch, micro_batches;
 };
 
+StepPlan steps(const BatchShape& batch, int micro_batches = 1) {
+    return {batch, micro_batches * batch.global_positions()};
+}
+std::int64_t steps_in(std::int64_t epochs, const DataLoader& loader, const DataLoaderSettings& o) {
+    return o.steps.steps_within(loader.positions_in(epochs));
+}
 DataLoaderSettings settings(int micro_batch, int seq_len, int rank, int world, int micro_batches = 1) {
     DataLoaderSettings o;
-    o.shape = {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank, .world = world};
-    o.micro_batches = micro_batches;
+    o.steps = steps({.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank, .world = world}, micro_batches);
     o.prefetch = false;
     return o;
 }
@@ -68,9 +73,8 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderSettings& o
     std::vector<std::unique_ptr<DataLoader>> ranks;
     for (int rank = 0; rank < layout.world; ++rank) {
         DataLoaderSettings of_rank = o;
-        of_rank.shape = {.micro_batch = layout.micro_batch, .seq_len = o.shape.seq_len, .rank = rank,
-                         .world = layout.world};
-        of_rank.micro_batches = layout.micro_batches;
+        of_rank.steps = steps({.micro_batch = layout.micro_batch, .seq_len = o.steps.batch().seq_len, .rank = rank,
+                               .world = layout.world}, layout.micro_batches);
         ranks.push_back(std::make_unique<DataLoader>(shards, of_rank));
         if (rank % 2 == 1) ranks.back()->next();  // seek() must work after reading elsewhere
         ranks.back()->seek(position);
@@ -79,7 +83,7 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderSettings& o
     std::vector<Row> read;
     while (std::ssize(read) < rows) {
         for (auto& rank : ranks) {
-            append_rows(read, rank->next(), o.shape.seq_len);
+            append_rows(read, rank->next(), o.steps.batch().seq_len);
             CHECK(rank->position() == ranks[0]->position());
         }
     }
@@ -97,11 +101,10 @@ TEST_CASE("sequential: an epoch continues in the next shard when no full row wit
     const DataLoader loader(shards, settings(2, 5, 1, 2));
     CHECK(loader.targets() == 60 + 59 + 4 + 23 + 5);
     CHECK(loader.dropped_per_epoch() == 0 + 4 + 4 + 3 + 0);
-    CHECK(loader.steps_in(1) == 7);  // 28 rows
-    CHECK(loader.dropped_after(1) == 0);
-    CHECK(DataLoader(shards, settings(2, 5, 0, 2, 2)).steps_in(3) == 10);  // 84 rows, 8 a step
-    CHECK(DataLoader(shards, settings(2, 5, 0, 2, 2)).dropped_after(3) == 4 * 5);
-    CHECK_THROWS_AS(loader.steps_in(-1), Error);
+    CHECK(loader.positions_in(1) == 28 * 5);
+    CHECK(steps_in(1, loader, settings(2, 5, 1, 2)) == 7);
+    CHECK(steps_in(3, loader, settings(2, 5, 0, 2, 2)) == 10);  // 84 rows, 8 a step
+    CHECK_THROWS_AS(loader.positions_in(-1), Error);
     std::vector<int> first;
     for (const auto& [at, rows] : {std::pair{0, 12}, {61, 11}, {126, 4}, {150, 1}})
         for (int row = 0; row < rows; ++row) first.push_back(at + 5 * row);
@@ -142,7 +145,7 @@ TEST_CASE("rows of weighted corpora: each by its share, in epochs of its own, on
         if (is_second) second.push_back(row);
     }
     CHECK((counts[0] == 132 && counts[1] == 330 && counts[2] == 66));  // 2 : 5 : 1
-    CHECK(DataLoader(shards, o).epochs_of_corpus(1, 528) == 330.0 / double(of_second));
+    CHECK(DataLoader(shards, o).epochs_of_corpus(1, 528 * o.steps.batch().seq_len) == 330.0 / double(of_second));
     for (auto epoch = second.begin(); second.end() - epoch >= of_second; epoch += of_second) {
         sorted.assign(epoch, epoch + of_second);
         CHECK(std::is_sorted(sorted.begin(), sorted.end()) == !shuffle);
@@ -197,13 +200,15 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     }
     CHECK(all == expected);
 
-    o.shape.micro_batch = 24;
+    BatchShape batch = o.steps.batch();
+    batch.micro_batch = 24;
+    o.steps = steps(batch);
     DataLoader loader(shards, o);
     CHECK(loader.targets() == targets);
     CHECK(loader.dropped_per_epoch() == targets - trained);
     CHECK((loader.dropped_per_epoch() == 0) == pad);
-    CHECK(loader.steps_in(3) == (pad ? 21 : 19));  // 462 rows
-    CHECK(loader.dropped_after(3) == (pad ? 0 : 6 * 8));
+    CHECK(steps_in(3, loader, o) == (pad ? 21 : 19));
+    CHECK(loader.positions_in(3) == (pad ? 21 * 24 : 462) * 8);
     for (int i = 0; i < 7; ++i) loader.next();
     CHECK(loader.position() == (pad ? LoaderPosition{1, 0} : LoaderPosition{1, 7 * 24 - 154}));
     if (!shuffle) return;
@@ -236,8 +241,8 @@ TEST_CASE("a loader continues from any position, with any number of ranks and mi
     for (std::size_t before = 0; before < layouts.size(); ++before) {
         DataLoaderSettings of_rank = o;  // the last rank's; all have the same position
         const auto [world, micro_batch, micro_batches] = layouts[before];
-        of_rank.shape = {.micro_batch = micro_batch, .seq_len = 8, .rank = world - 1, .world = world};
-        of_rank.micro_batches = micro_batches;
+        of_rank.steps = steps({.micro_batch = micro_batch, .seq_len = 8, .rank = world - 1, .world = world},
+                              micro_batches);
         DataLoader ran(shards, of_rank);
         for (std::int64_t row = 0; row < 2 * epoch + 12; row += world * micro_batch) {  // over two epochs
             const LoaderPosition position = ran.position();
@@ -284,11 +289,11 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
                                    "has 9; use ") &&
                               Contains("in one shard at least 101 tokens, "));
         o.pad = true;
-        CHECK(DataLoader(shards, o).steps_in(1) == 2);  // 6 + 5 rows
+        CHECK(steps_in(1, DataLoader(shards, o), o) == 2);  // 6 + 5 rows
     }
     DataLoaderSettings full = settings(11, 10, 0, 1);
     full.pad = true;
-    CHECK(DataLoader(shards, full).steps_in(1) == 1);  // its only step is full
+    CHECK(steps_in(1, DataLoader(shards, full), full) == 1);  // its only step is full
     DataLoaderSettings padded = settings(64, 1000, 0, 2);
     padded.pad = true;
     CHECK(DataLoader(ShardSet({folder / "s_1.bin", folder / "s_2.bin"}), padded).next().valid_targets == 47);
@@ -301,10 +306,29 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
     CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 0, 0)), Contains("number of ranks is 0"));
     CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 2, 2)), Contains("rank is 2; expected 0 to 1"));
     CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, -1, 2)), Contains("rank is -1"));
-    CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 0, 1, 0)), Contains("micro-batches per step is 0"));
     CHECK_THROWS_AS(DataLoader(shards, settings(1 << 30, 1 << 30, 0, 1)), Error);
-    CHECK_THROWS_WITH(DataLoader(shards, settings(1 << 15, 1 << 15, 0, 1 << 30, 1 << 30)),
-                      Contains("micro-batches per step is 1073741824"));
+    const BatchShape batch{.micro_batch = 2, .seq_len = 5, .world = 3};
+    CHECK_THROWS_WITH(StepPlan(batch, 65), Contains("--total-batch-tokens is 65; expected a multiple of ") &&
+                                               Contains("2 * 5 * 3 = 30; the nearest are 60 and 90"));
+    CHECK_THROWS_WITH(StepPlan(batch, 29), Contains("the nearest is 30"));
+    CHECK_THROWS_WITH(StepPlan({}, std::int64_t(1) << 31), Contains("at most 2147483647 micro-batches of 1 token"));
+}
+
+TEST_CASE("a step plan gives the size and the place of every step", "[data_loader]") {
+    StepPlan plan = steps({.micro_batch = 2, .seq_len = 5, .world = 3}, 4);
+    const StepSize third = plan.at(2);
+    CHECK(third.positions == 120);
+    CHECK(third.positions_before == 240);
+    CHECK(third.positions_after() == 360);
+    CHECK(third.micro_batches == 4);
+    CHECK((third.begins == 2 && third.ends == 3));
+    CHECK(plan.steps_until(240) == 2);
+    CHECK(plan.steps_until(241) == 3);
+    CHECK(plan.steps_within(359) == 2);
+    CHECK_FALSE(plan.ends_at(0));
+    plan.total = 5;
+    CHECK(plan.ends_at(5));
+    CHECK(plan.positions_left(2) == 360);
 }
 
 TEST_CASE("tokens beyond 2^31 bytes are read from the right offset", "[data_loader]") {

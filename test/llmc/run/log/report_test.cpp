@@ -58,7 +58,7 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
 
 TEST_CASE("a note says that validations take a tenth of a run's time or more", "[report]") {
     const auto notes = [](double seconds) {
-        Report report("", 0, true, false, {.max_minutes = 1});
+        Report report("", {}, true, false, {.max_minutes = 1});
         return written_to(STDERR_FILENO, [&] {
             for (const int step : {0, 12}) report.validation(step, 5.5, 1000, seconds, {});
         });
@@ -197,7 +197,7 @@ TEST_CASE("a run that saved its model prints how to resume or extend it", "[repo
     CHECK(last(100, 100, "all steps completed") == "to train further: ./train_gpt2 --resume=auto -x 200\n");
     CHECK(last(-1, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
     const std::string timed = printed([&] {
-        Report report("", 0, true, false, {.resume_command = "./train_gpt2 -y auto", .max_minutes = 1.5});
+        Report report("", {}, true, false, {.resume_command = "./train_gpt2 -y auto", .max_minutes = 1.5});
         report.step(step_of(2));
         report.checkpoint(12, "out/step", 0);
         report.end(12, "interrupted", 1);

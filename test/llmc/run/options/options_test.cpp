@@ -374,12 +374,11 @@ TEST_CASE("the length of a run is a time if only --max-minutes limits it", "[opt
     CHECK(continued(read({"-o", "o", "-y", "auto", "-x", "9"}), before, "state.json").options.max_steps == 9);
 }
 
-TEST_CASE("a length or warm-up in tokens is one of whole steps, and replaces an earlier one in steps", "[options]") {
+TEST_CASE("a length or warm-up in tokens replaces an earlier one in steps", "[options]") {
     const Options tokens = parsed({"-i", "x", "--max-tokens", "1001", "--warmup-tokens", "100"});
-    CHECK((tokens.steps(100) == 11 && tokens.steps(1001) == 1 && tokens.steps(2000) == 1));
-    CHECK((tokens.steps_of_warmup(100) == 1 && tokens.steps_of_warmup(99) == 2));
+    CHECK((tokens.max_tokens == 1001 && tokens.warmup_tokens == 100));
     const Options steps = parsed({"-i", "x", "-x", "7", "-u", "2"});
-    CHECK((steps.steps(100) == 7 && steps.steps_of_warmup(100) == 2));
+    CHECK((steps.max_steps == 7 && steps.warmup_steps == 2));
 
     const test::ScratchFolder folder;
     const auto lengths = [](const Options& o) {
