@@ -165,7 +165,7 @@ TEST_CASE("the terminal has at most 12 lines before the first step, of at most 8
     const std::string output = folder.train({"-x", "3", "-v", "3", "-d", "128", "--tune=off"});
     const std::string before = output.substr(0, output.find("\nstep 1/3"));
     CHECK(std::count(before.begin(), before.end(), '\n') <= 12);
-    CHECK_THAT(before, Contains("\nnoise: the batch, in sequences, at which ") && Contains("\nmemory: ") &&
+    CHECK_THAT(before, Contains("\nnoise: sequences in a batch whose ") && Contains("\nmemory: ") &&
                            !Contains("options:") && !Contains("memory plan") && !Contains("dropped"));
     CHECK_THAT(output, Contains("no --output-dir") && !Contains("--beta1"));  // default values are not printed
     check_lines(output);

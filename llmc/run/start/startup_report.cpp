@@ -152,8 +152,7 @@ StartupItem training_item(const RunPlan& plan) {
         lines += "Muon: orthogonalizing adds " + text_of_number(std::round(1000 * share) / 10) +
                  " % to the blocks' matrix products of a step\n";
     if (plan.measures_noise())
-        lines += "noise: the batch, in sequences, at which noise and signal of the gradient have the same power; "
-                 "~: of the first steps, >: at least\n";
+        lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
