@@ -116,7 +116,8 @@ class Sets(Prepares):
 class Parquet(Prepares):
     def tokenize(self, *words, path=None):
         """(exit code, stderr) of dev/tokenize."""
-        done = subprocess.run([shards.TOKENIZE, '-o', self.out, '--hold-out', '0', *words], capture_output=True,
+        hold_out = [] if '--hold-out' in words else ['--hold-out', '0']
+        done = subprocess.run([shards.TOKENIZE, '-o', self.out, *hold_out, *words], capture_output=True,
                               text=True, check=False, timeout=60,
                               env={**os.environ, **({'PATH': str(path)} if path else {})})
         return done.returncode, done.stderr

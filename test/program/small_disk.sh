@@ -27,13 +27,14 @@ resize() { mount -o "remount,rw,size=$1" "$disk"; }
 for ((i = 0; i < 600; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; done >"$work/text"
 "${program%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >/dev/null 2>&1
 export OMP_WAIT_POLICY=passive
-# train OUT FLAGS...: 12 steps of a model whose checkpoint takes 1.5 MiB; exit code in $status, output in $work/said
+# train OUT FLAGS...: 12 steps, or $steps, of a model whose checkpoint takes 1.5 MiB; exit code in $status, output in
+# $work/said
 train() {
     local out=$1
     shift
     status=0
-    timeout -k 5 60 "$program" -i "$work/count_train_*.bin" -e custom:l=2,h=2,c=64,t=32 -b 2 -t 32 -x 12 -n 4 \
-        --threads 1 --tune=off -o "$out" "$@" >"$work/said" 2>&1 || status=$?
+    timeout -k 5 60 "$program" -i "$work/count_train_*.bin" -e custom:l=2,h=2,c=64,t=32 -b 2 -t 32 \
+        -x "${steps:-12}" -n 4 --threads 1 --tune=off -o "$out" "$@" >"$work/said" 2>&1 || status=$?
 }
 fail() {
     echo "FAILED: $*"
@@ -102,7 +103,7 @@ for try in 1 2 3; do
 done
 
 # Read-only from now on: refused before the first step, and existing files stay.
-train "$disk/c" -x 8
+steps=8 train "$disk/c"
 [ $status = 0 ] || fail "exit code $status"
 mount -o remount,ro "$disk"
 train "$disk/c" -y auto

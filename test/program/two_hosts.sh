@@ -19,15 +19,17 @@ make_hosts
 for ((i = 0; i < 600; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; done >"$work/text"
 "${program%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >"$work/tokenized" 2>&1 ||
     { cat "$work/tokenized"; exit 1; }
-flags=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -b 2 -t 32 -d 256 -x 20 -v 0 --threads 1 --lr 1e-2)
+same=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -t 32 -v 0 --threads 1 --lr 1e-2)
+flags=("${same[@]}" -b 2 -d 256)
 export PROGRAM=$program
 losses() { grep -o '"event":"step","step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$work/$1/log.jsonl"; }
 # compare FLAGS...: the same run on two hosts and on one
 compare() {
     rm -rf "$work/one" "$work/two"
-    on_first_host timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" "$@" -o "$work/two" >"$work/two.txt" 2>&1 ||
+    on_first_host timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" -x 20 "$@" \
+        -o "$work/two" >"$work/two.txt" 2>&1 ||
         { cat "$work/two.txt"; exit 1; }
-    RANKS=2 timeout -k 5 120 scripts/run_one_node.sh "${flags[@]}" "$@" -o "$work/one" >"$work/one.txt" 2>&1 ||
+    RANKS=2 timeout -k 5 120 scripts/run_one_node.sh "${flags[@]}" -x 20 "$@" -o "$work/one" >"$work/one.txt" 2>&1 ||
         { cat "$work/one.txt"; exit 1; }
     [ "$(losses one | wc -l)" = 20 ] || { echo "the run on one host has not logged 20 steps"; exit 1; }
     diff <(losses one) <(losses two) || { echo "losses differ"; exit 1; }
@@ -41,7 +43,7 @@ status=0
 on_first_host env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 \
     mpirun --mca plm_rsh_agent "$work/agent" --bind-to none --mca btl tcp,self --mca btl_tcp_if_include veth0 \
     --mca oob_tcp_if_include veth0 --hostfile "$HOSTFILE" --map-by slot -np 2 \
-    bash -c 'exec "$@" --seed $((OMPI_COMM_WORLD_RANK + 1))' seeds "$program" "${flags[@]}" \
+    bash -c 'exec "$@" --seed $((OMPI_COMM_WORLD_RANK + 1))' seeds "$program" "${flags[@]}" -x 20 \
     >"$work/refused.txt" 2>&1 || status=$?
 refusal='error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks with the same flags'
 if ! grep -qx "$refusal" "$work/refused.txt" || [ $status != 2 ]; then
@@ -51,20 +53,23 @@ if ! grep -qx "$refusal" "$work/refused.txt" || [ $status != 2 ]; then
 fi
 
 # Two ranks on each host: 1-bit Adam between the hosts, half of it again from a checkpoint; three ranks are refused.
-onebit=("${flags[@]}" -b 1 -z 0 --optimizer onebit-adam --onebit-freeze-step 4 --onebit-hierarchical -k constant)
+onebit=("${same[@]}" -b 1 -z 0 --optimizer onebit-adam --onebit-freeze-step 4 --onebit-hierarchical -k constant)
 # on_four NAME COMMAND...
 on_four() {
     on_first_host env HOSTFILE="$work/four" "${@:2}" -o "$work/$1" >"$work/$1.txt" 2>&1
 }
 printf '10.98.0.1 slots=2\n10.98.0.2 slots=2\n' >"$work/four"
-on_four nodes timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" || { cat "$work/nodes.txt"; exit 1; }
-on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -x 10 || { cat "$work/parts.txt"; exit 1; }
-on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -y auto || { cat "$work/parts.txt"; exit 1; }
+on_four nodes timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -d 256 -x 20 ||
+    { cat "$work/nodes.txt"; exit 1; }
+on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -d 256 -x 10 ||
+    { cat "$work/parts.txt"; exit 1; }
+on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -d 256 -x 20 -y auto ||
+    { cat "$work/parts.txt"; exit 1; }
 [ "$(grep -c '"event":"step".*"stage":"compressed"' "$work/nodes/log.jsonl")" = 16 ] ||
     { cat "$work/nodes.txt"; echo "the hosts have not compressed 16 steps"; exit 1; }
 cmp "$work/nodes/step_00000020/model.safetensors" "$work/parts/step_00000020/model.safetensors" || exit 1
 status=0
-RANKS=3 on_four three timeout -k 5 60 scripts/run_two_nodes.sh "${onebit[@]}" -d 96 || status=$?
+RANKS=3 on_four three timeout -k 5 60 scripts/run_two_nodes.sh "${onebit[@]}" -d 96 -x 20 || status=$?
 refusal='error: the number of ranks of a machine is 1 on one and 2 on another; expected the same on all;'
 if ! grep -qF "$refusal" "$work/three.txt" || [ $status != 2 ]; then
     cat "$work/three.txt"

@@ -64,7 +64,7 @@ void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found
 double RunSeconds::share(double all) const {
     const double trained = used - before_training, left = all - before_training;
     const double training = std::max(left - at_the_end(), left / 2);
-    return trained < training ? trained / training : 1;
+    return trained < training ? std::max(trained / training, 0.0) : 1;
 }
 
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {

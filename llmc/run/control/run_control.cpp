@@ -2,6 +2,8 @@
 #include "llmc/run/control/run_control.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "llmc/base/clock.h"
 
@@ -23,7 +25,8 @@ RunControl::RunControl(const Settings& settings, Communicator& communicator)
       samples_(settings.sample_every, settings.total_steps, Periodic::First::after_a_step),
       checkpoint_(settings.saves ? settings.checkpoint_every : 0, settings.total_steps, Periodic::First::after_a_step),
       began_(seconds_now()),
-      last_save_(began_) {}
+      last_save_(began_),
+      agreed_{began_, began_} {}
 
 void RunControl::restore(const TrainerState& state) {
     validation_.restore(state.step, !state.validated);
@@ -37,16 +40,20 @@ void RunControl::restore(const TrainerState& state) {
 
 void RunControl::agree(const RankRequests& mine) {
     enum { kSignal, kShare, kFailed, kHurries, kSaveByTime, kSave, kStopped };
-    std::int64_t requests[] = {mine.signal, std::int64_t(share_after(0) * kWholeShare), mine.failed,
-                               settings_.timed && share_after(last_.validation + last_.samples) >= 1,
-                               minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save,
-                               std::int64_t((mine.stopped - stopped_here_) * kMicroseconds)};
-    // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on cores
-    // of their own, 160 us for 8 ranks on 2 cores that other programs use too.
-    communicator_.host_reduce(requests, HostReduction::max);
-    if (left_out(requests[kStopped], mine.stopped)) return agree(mine);  // the shares counted the stop
+    const auto reduced = [&] {
+        std::array<std::int64_t, 7> requests{
+            mine.signal, std::int64_t(share_after(0) * kWholeShare), mine.failed,
+            settings_.timed && share_after(last_.validation + last_.samples) >= 1,
+            minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save, microseconds_stopped(mine.stopped)};
+        // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on
+        // cores of their own, 160 us for 8 ranks on 2 cores that other programs use too.
+        communicator_.host_reduce(requests, HostReduction::max);
+        return requests;
+    };
+    auto requests = reduced();
+    if (leave_out(requests[kStopped], mine.stopped)) requests = reduced();  // the shares counted the stop
     signal_ = int(requests[kSignal]);
-    share_ = double(requests[kShare]) / kWholeShare;
+    share_ = std::max(share_, double(requests[kShare]) / kWholeShare);
     out_of_time_ = share_ >= 1;
     failed_ = requests[kFailed] != 0;
     hurries_ = requests[kHurries] != 0;
@@ -55,15 +62,28 @@ void RunControl::agree(const RankRequests& mine) {
 }
 
 void RunControl::leave_out_stops(double mine) {
-    left_out(communicator_.host_reduce(std::int64_t((mine - stopped_here_) * kMicroseconds), HostReduction::max), mine);
+    leave_out(communicator_.host_reduce(microseconds_stopped(mine), HostReduction::max), mine);
 }
 
-bool RunControl::left_out(std::int64_t microseconds, double mine) {
+std::int64_t RunControl::microseconds_stopped(double mine) const {
+    return std::int64_t((mine - stopped_here_) * kMicroseconds);
+}
+
+// A rank that is stopped while it agrees reports it at the next agreement, and the stops of two ranks may overlap. So
+// no more is left out than the time since the agreement before the last one, without what the last one left out.
+bool RunControl::leave_out(std::int64_t longest, double mine) {
     stopped_here_ = mine;
-    if (microseconds == 0) return false;
-    stopped_ += double(microseconds) / kMicroseconds;
-    began_ += double(microseconds) / kMicroseconds;
-    return true;
+    double seconds = 0;
+    if (longest > 0) {
+        const double most = std::max(seconds_now() - agreed_[0] - left_out_, 0.0) * kMicroseconds;
+        seconds = double(communicator_.host_reduce(std::min(longest, std::int64_t(most)), HostReduction::max)) /
+                  kMicroseconds;
+    }
+    stopped_ += seconds;
+    began_ += seconds;
+    left_out_ = seconds;
+    agreed_[0] = std::exchange(agreed_[1], seconds_now());
+    return longest > 0;
 }
 
 void RunControl::reach(std::int64_t step) {

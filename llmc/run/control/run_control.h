@@ -78,7 +78,7 @@ public:
     bool hellaswag_pending() const { return hellaswag_.pending(); }
     bool samples_pending() const { return samples_.pending(); }
 
-    // The share of the time that was used at the last agree(), from 0 to 1, the same on all ranks: of max_minutes since
+    // The share of the time that was used at the last agree(), from 0 to 1, never decreasing, the same on all ranks: of max_minutes since
     // construction, or RunSeconds::share() of a timed run. 1: the run ends.
     double share() const { return share_; }
     double seconds() const;    // since construction, without stops
@@ -95,7 +95,8 @@ private:
     bool ends_early(const HealthState& health) const {
         return settings_.stop_after > 0 && health.validations_since_best >= settings_.stop_after;
     }
-    bool left_out(std::int64_t microseconds, double mine);
+    std::int64_t microseconds_stopped(double mine) const;  // since the last agreement
+    bool leave_out(std::int64_t longest, double mine);     // microseconds of any rank; whether there are any
     bool intact() const { return !failed_ && signal_ == 0; }
     void end(Periodic& periodic, int signal);
 
@@ -104,6 +105,7 @@ private:
     Periodic validation_, hellaswag_, samples_, checkpoint_;
     double began_, last_save_;             // seconds_now()
     RunSeconds last_{};                    // `used`: before construction
+    double agreed_[2], left_out_ = 0;      // seconds_now() of the last two agreements; what the last one left out
     double share_ = 0;
     double stopped_ = 0, stopped_here_ = 0;  // seconds: agreed in all; of this rank, at the last agreement
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
