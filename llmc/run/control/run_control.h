@@ -78,8 +78,8 @@ public:
     bool hellaswag_pending() const { return hellaswag_.pending(); }
     bool samples_pending() const { return samples_.pending(); }
 
-    // The share of the time that was used at the last agree(), from 0 to 1, never decreasing, the same on all ranks: of max_minutes since
-    // construction, or RunSeconds::share() of a timed run. 1: the run ends.
+    // The share of the time that was used at the last agree(), from 0 to 1, never decreasing, the same on all ranks: of
+    // max_minutes since construction, or RunSeconds::share() of a timed run. 1: the run ends.
     double share() const { return share_; }
     double seconds() const;    // since construction, without stops
     double stopped() const { return stopped_; }  // seconds left out so far, the same on all ranks
