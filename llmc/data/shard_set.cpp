@@ -82,9 +82,13 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
         require(!found.empty(), "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
                 "check the path and that its folder is readable; quote the pattern so that the shell does not expand "
                 "it");
-        for (const std::string& path : found)
-            require(of_others.insert(path).second, "the shard " + in_quotes(path), "matched by two patterns",
-                    "each shard once", "remove a pattern, the last is " + in_quotes(pattern));
+        for (const std::string& path : found) {
+            std::error_code fault;  // a file that is gone is refused when it is opened
+            const auto file = std::filesystem::canonical(path, fault);  // ../ and links lead to the same file
+            require(of_others.insert(fault ? path : file.string()).second, "the shard " + in_quotes(path),
+                    "matched by two patterns, or under two names", "each shard once",
+                    "remove one; the last pattern is " + in_quotes(pattern));
+        }
         paths.insert(paths.end(), found.begin(), found.end());
         corpora_.back().shards = std::ssize(found);
     }

@@ -146,6 +146,8 @@ TEST_CASE("shards are sorted by the bytes of their names in any locale, each onc
     const ShardSet in_order({folder / "a_*.bin", folder / "Z.bin", folder / "B*.bin"});  // of the patterns
     CHECK((in_order.size() == 5 && in_order[3].path() == folder / "Z.bin"));
     CHECK_THROWS_WITH(ShardSet({folder / "a_*.bin", folder / "a_1.bin"}), Contains("matched by two patterns"));
+    const std::string other_name = (std::filesystem::path(folder / "x").parent_path() / "." / "a_1.bin").string();
+    CHECK_THROWS_WITH(ShardSet({folder / "a_1.bin", other_name}), Contains("under two names"));
 
     const auto with = [&](const char* a, const char* b) {
         return ShardSet({(folder / "a_*.bin").string() + a, (folder / "Z.bin").string() + b});
