@@ -10,10 +10,13 @@
 #   --jobs N             runs at once; default: one per core. Each gets --threads cores / N, unless that flag is given
 #   --plotted N          combinations in the plot, the best ones (6): validation losses of the first seed
 #
+# Before any training, each combination is tried with --dry-run, so that a wrong flag or value ends the sweep at once.
 # An interrupted program writes a checkpoint. So the same command finishes a sweep that was stopped: finished runs are
 # skipped, others resumed. A run that fails, for example because its loss is no longer finite, counts as worst; its
-# output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds. Exit status 1: a run failed
-# or has no validation loss; 2: wrong arguments; 130: interrupted.
+# output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds, the scatter of seeds. Below
+# the table: combinations whose loss is above the best by no more than the scatter of either, and the next value to try
+# for a flag whose best value is its least or largest. Exit status 1: a run failed or has no validation loss; 2: wrong
+# arguments; 130: interrupted.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -63,11 +66,19 @@ done
 # shellcheck disable=SC2086
 twice=$(printf '%s\n' $seeds "${combinations[@]}" | sort | uniq -d)
 [ -z "$twice" ] || refuse "\"${twice%%$'\n'*}\" is given twice; $see"
-mkdir -p "$out"
 # name_of FLAGS: "lr=3e-3,weight-decay=0.1"
 name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
 finished() { [ -e "$1/log.jsonl" ] && [[ $(jq -rs 'last | .reason // ""' "$1/log.jsonl") == "all steps "* ]]; }
 
+read -r first _ <<<"$seeds"
+for flags in "${combinations[@]}"; do
+    run=$(name_of "$flags"),seed=$first
+    ! finished "$out/$run" || continue
+    # shellcheck disable=SC2086
+    said=$("$@" "${threads[@]}" $flags --seed "$first" -o "$out/$run" -y auto --dry-run 2>&1 </dev/null) ||
+        refuse "the dry run of $run fails: ${said##*error: }"
+done
+mkdir -p "$out"
 pids=() stopped=0
 stop() {
     stopped=130
@@ -100,8 +111,20 @@ def events_of(log):
         return [json.loads(line) for line in log.open()] or [{}]
     except (OSError, ValueError):  # not started, or killed
         return [{}]
+def beyond(best, values):
+    """The value to try next, if the best one is the least or largest of several positive numbers."""
+    whole = all(map(str.isdigit, values))
+    try: best, values = float(best), sorted(map(float, values))
+    except ValueError: return None
+    if len(values) < 2 or best <= 0 or values[0] < best < values[-1]: return None
+    near = values[1] if best == values[0] else values[-2]
+    after = best * min(10, max(0.1, best / near if near > 0 else 2))
+    if best < 1 <= after: after = 1 - (1 - best) ** 2 / (1 - near)  # such as Adam's betas
+    after = round(after) if whole else float(f"{after:.3g}")
+    return after if after not in (0, best) else None
 rows, unvalidated = [], False
-for name in (re.sub(r"(^| )-+", ",", flags)[1:].replace(" ", "=").replace("/", "_") for flags in combinations):
+for flags in combinations:
+    name = re.sub(r"(^| )-+", ",", flags)[1:].replace(" ", "=").replace("/", "_")
     losses, seconds = [], 0
     for seed in seeds.split():
         events = events_of(Path(out, f"{name},seed={seed}", "log.jsonl"))
@@ -110,22 +133,31 @@ for name in (re.sub(r"(^| )-+", ",", flags)[1:].replace(" ", "=").replace("/", "
         unvalidated |= finished and not last
         losses.append(math.inf if last in ([], [None]) else last[0])
         seconds += sum(event["seconds"] for event in events if finished and event["event"] == "end")
-    rows.append((sum(losses) / len(losses), max(losses) - min(losses), seconds / 60 / len(losses), losses, name))
+    spread = max(losses) - min(losses) if len(losses) > 1 else math.nan
+    rows.append((sum(losses) / len(losses), spread, seconds / 60 / len(losses), losses, name, flags.split()))
 rows.sort(key=lambda row: row[0])
 shown = lambda loss: f"{loss:.4f}" if loss < math.inf else "failed"
 table = f"| flags | validation loss | spread | minutes | seeds {seeds} |\n|---|---|---|---|---|\n"
-for mean, spread, minutes, losses, name in rows:
-    table += f"| `{name}` | {shown(mean)} | {f'{spread:.4f}' if mean < math.inf else '-'} | {minutes:.2f} | " \
+for mean, spread, minutes, losses, name, _ in rows:
+    table += f"| `{name}` | {shown(mean)} | {f'{spread:.4f}' if spread < math.inf else '-'} | {minutes:.2f} | " \
         f"{', '.join(map(shown, losses))} |\n"
+least, scatter, *_, best = rows[0]
+if least < math.inf:
+    near = [f"`{name}`" for mean, spread, *_, name, _ in rows[1:] if mean - least <= max(scatter, spread) < math.inf]
+    if near: table += f"\nWithin the scatter of seeds of the best: {', '.join(near)}.\n"
+    edges = [(flag, beyond(value, {row[-1][i + 1] for row in rows}))
+             for i, (flag, value) in enumerate(zip(best, best[1:])) if i % 2 == 0]
+    tries = [f"`{flag} {value}`" for flag, value in edges if value is not None]
+    if tries: table += f"\nBest at the edge of the range: try {', '.join(tries)}.\n"
 Path(out, "table.md").write_text(table)
 print(table, end="", flush=True)
-best = [f"{out}/{name},seed={seeds.split()[0]}" for mean, *_, name in rows[:int(plotted)] if mean < math.inf]
+best = [f"{out}/{name},seed={seeds.split()[0]}" for mean, *_, name, _ in rows[:int(plotted)] if mean < math.inf]
 draw = [plot, *best, "--x", "tokens", "-o", f"{out}/plot.png"]
 if best and subprocess.run(draw, stdout=subprocess.DEVNULL).returncode:
     print(f"note: no {out}/plot.png", file=sys.stderr)
 if unvalidated:
     sys.exit("error: a run has no validation loss; expected -j, and -v above 0, among the program's flags")
-failed = [f"{out}/{name},seed={seed}.txt" for *_, losses, name in rows
+failed = [f"{out}/{name},seed={seed}.txt" for *_, losses, name, _ in rows
           for seed, loss in zip(seeds.split(), losses) if loss == math.inf]
 if failed:
     said = re.findall("^error: (.*)", Path(failed[0]).read_text(errors="replace"), re.M)

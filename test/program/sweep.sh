@@ -26,7 +26,7 @@ check "a sweep" test $? = 0
 check "all runs" test "$(grep -c ^started: "$work/out")" = 8
 check "rows" test "$(grep -c '^| `lr=1e-[23],u=[05]` | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]*, [0-9.]* |$' \
     "$work/sweep/table.md")" = 4
-check "order" sort -C -t '|' -k 3,3 <(grep '`lr' "$work/sweep/table.md")
+check "order" sort -C -t '|' -k 3,3 <(grep '^| `lr' "$work/sweep/table.md")
 check "a plot" test -s "$work/sweep/plot.png"
 # The same run by hand has the same loss, and the table its mean.
 "${train[@]}" -x 20 --lr 1e-2 -u 5 --seed 2 --threads 1 -o "$work/alone" >/dev/null
@@ -61,7 +61,7 @@ check "the same loss" test "$(loss "$work/cut/lr=1e-3,seed=1")" = "$(loss "$work
 dev/sweep.sh -o "$work/bad" --seeds 1 --vary '--lr 1e-3 1000' -- "${train[@]}" -x 20 --weight-decay 1000 \
     >"$work/out" 2>&1
 check "a failed run" test $? = 1
-check "its row, last" grep -q '^| `lr=1000` | failed | - | ' <(tail -n 1 "$work/bad/table.md")
+check "its row, last" grep -q '^| `lr=1000` | failed | - | ' <(grep '^| `' "$work/bad/table.md" | tail -n 1)
 says "the last line" "$(tail -n 1 "$work/out")" "error: 1 of 2 runs failed; $work/bad/lr=1000,seed=1.txt: the "
 check "its output" grep -q '^error: ' "$work/bad/lr=1000,seed=1.txt"
 # Runs without a validation loss, and without a plot.
@@ -75,6 +75,34 @@ sweep "${small[@]}" >"$work/out" 2>&1
 check "without a plot" test $? = 0
 says "the last line" "$(tail -n 1 "$work/out")" "note: no $work/sweep/plot.png"
 
+# Notes below the table. The loss is least at --lr 4; the scatter of two seeds is 0.01, and beta2 changes less.
+cat >"$work/fake" <<'END'
+#!/usr/bin/env bash
+[[ $* != *--dry-run* ]] || exit 0
+while [ $# -gt 1 ]; do declare "${1//-/}=$2" && shift 2; done
+mkdir -p "$o"
+{
+    awk "BEGIN { print \"{'event':'val','loss':\" ($lr - 4) ^ 2 - $beta2 / 20 + $seed / 100 + 1 \"}\" }"
+    echo "{'event':'end','reason':'all steps done','seconds':60}"
+} | tr "'" '"' >"$o/log.jsonl"
+END
+chmod +x "$work/fake"
+notes() {  # SEEDS LRS EXPECTED
+    rm -rf "$work/notes"
+    dev/sweep.sh -o "$work/notes" --seeds "$1" --vary "--lr $2" --vary '--beta2 0.9 0.99' --vary '--dtype bf16' -- \
+        "$work/fake" >"$work/out" 2>&1
+    check "the notes of $2" test "$(grep '^[^|]' "$work/notes/table.md")" = "$3"
+}
+notes '1 2' '2 4 8' 'Within the scatter of seeds of the best: `lr=4,beta2=0.9,dtype=bf16`.
+Best at the edge of the range: try `--beta2 0.999`.'
+notes 1 '1 2' 'Best at the edge of the range: try `--lr 4`, `--beta2 0.999`.'
+check "the spread of one seed" grep -q '^| `lr=2,beta2=0.9,dtype=bf16` | 4.9650 | - | 1.00 | 4.9650 |$' "$work/out"
+notes 1 '5 7' 'Best at the edge of the range: try `--lr 4`, `--beta2 0.999`.'
+notes 1 '0.5e1 5e3' 'Best at the edge of the range: try `--lr 0.5`, `--beta2 0.999`.'
+
+# A dry run of every combination comes before any training.
+one_line 'error: the dry run of lr=x,seed=1 fails: --lr is "x"; expected ' \
+    dev/sweep.sh -o "$work/x" --vary '--lr 1e-3 x' -- "${train[@]}"
 refuses() { one_line "error: $1; see sweep.sh --help" dev/sweep.sh "${@:2}"; }  # EXPECTED ARGUMENTS...
 refuses '-o is not given; expected the folder of the sweep' --vary '--lr 1' -- true x
 refuses '--vary is "--lr"; expected a flag and values' -o "$work/x" --vary --lr -- true
@@ -86,5 +114,6 @@ refuses '"1" is given twice' -o "$work/x" --vary '--lr 1' --seeds '1 2 1' -- tru
 refuses '"--lr 1" is given twice' -o "$work/x" --vary '--lr 1 2 1' -- true x
 refuses '--vary is "--seed 1 2"; expected --seeds for this flag' -o "$work/x" --vary '--seed 1 2' -- true x
 refuses '"two" is not a positive integer' -o "$work/x" --vary '--lr 1' --seeds '1 two' -- true x
+check "no folder after a refusal" test ! -e "$work/x"
 [ $failed = 0 ] && echo "sweeps train, resume, tabulate and refuse correctly"
 exit $failed
