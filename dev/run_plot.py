@@ -49,10 +49,13 @@ def points(run, clock, kind, *keys):
     return np.array(rows, float).reshape(len(rows), 1 + len(keys)).T
 
 
-def recent(ys, steps, of):
-    """The mean or median (`of`) of the known values among the last `steps` at each known one."""
-    padded = np.concatenate((np.full(steps, math.nan), ys))
-    return np.where(np.isnan(ys), ys, of(np.lib.stride_tricks.sliding_window_view(padded, steps)[1:], axis=1))
+def smoothed(ys, steps, of):
+    """At each known value, the mean or median (`of`) of the known ones in a window around it; --help has its size."""
+    side = min(steps // 2, max(1, len(ys) // 10))
+    padded = np.pad(ys, (side, side + 1), constant_values=math.nan)
+    result = of(np.lib.stride_tricks.sliding_window_view(padded, 2 * side + 1), axis=1)[:len(ys)]
+    for k in range(min(side, len(ys))): result[k] = of(ys[:2 * k + 1])
+    return np.where(np.isnan(ys), ys, result)
 
 
 def measured(run, ys, measure):
@@ -70,7 +73,7 @@ class Plot:
     """The figure of runs; summaries: a line for each; references: runs in grey that do not extend the x axis."""
 
     def __init__(self, runs, axis='steps', smooth=20, references=(), measure='loss'):
-        self.smooth, self.measure, self.several = smooth, measure, len(runs) > 1
+        self.smooth, self.window, self.measure, self.several = smooth, smooth // 2 * 2 + 1, measure, len(runs) > 1
         self.summaries, self.labels, self.kinds, self.drawn = [], {}, {}, defaultdict(list)
         self.unit, clocks = clocks_of([*runs, *references], axis)
         keys = [key for key, (_, kind, field, *_) in PANELS.items()
@@ -111,9 +114,9 @@ class Plot:
         for key in self.panels.keys() - {'loss'}: self.draw_panel(key, run, clock, style)
         panel, words = self.panels['loss'], []
         xs, ys = points(run, clock, 'step', 'loss')
-        mean, ys = (measured(run, losses, self.measure) for losses in (recent(ys, self.smooth, np.nanmean), ys))
+        mean, ys = (measured(run, losses, self.measure) for losses in (smoothed(ys, self.smooth, np.nanmean), ys))
         if np.isfinite(ys).any():
-            kind = f'training, mean of {self.smooth} steps' if self.smooth > 1 else 'training'
+            kind = f'training, mean of up to {self.window} steps' if self.smooth > 1 else 'training'
             self.kinds[kind] = self.line('loss', xs, mean, style)
             if self.smooth > 1: self.kinds['every step'] = self.line('loss', xs, ys, style, True)
             words.append(f'training {mean[np.isfinite(mean)][-1]:.4f}')
@@ -143,9 +146,10 @@ class Plot:
         if key == 'noise': self.draw_noise(run, clock, style)
         elif key in ('hellaswag', 'lr') or self.smooth == 1: self.line(key, xs, ys * factor, style)
         else:
-            if key == 'norm': title += f': median of {self.smooth} steps'  # rare ones far above would raise a mean
+            if key == 'norm': title += f': median of up to {self.window} steps'  # a peak raises a mean
             self.line(key, xs, ys * factor, style, True)
-            self.line(key, xs, recent(ys, self.smooth, np.nanmedian if key == 'norm' else np.nanmean) * factor, style)
+            of = np.nanmedian if key == 'norm' else np.nanmean
+            self.line(key, xs, smoothed(ys, self.smooth, of) * factor, style)
         self.panels[key].set_title(title)
 
     def draw_noise(self, run, clock, style):

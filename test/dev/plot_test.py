@@ -41,7 +41,7 @@ class Curves(WithPlots):
         self.assertEqual((list(made.panels), made.x_range), (['loss', 'lr', 'norm', 'speed'], (0, 3)))
         texts = [text.get_text() for text in made.panels['loss'].get_legend().get_texts()]
         words = 'training 6.5000, validation 5.5000, best 5.0000 at 2 steps'
-        self.assertEqual(texts, [f'a: {words}', 'training, mean of 2 steps', 'every step', 'validation'])
+        self.assertEqual(texts, [f'a: {words}', 'training, mean of up to 3 steps', 'every step', 'validation'])
         self.assertEqual(made.summaries, [f'a: 3 steps, {words}'])
         self.assertEqual(self.curves(self.drawn(run, smooth=1), faint=True), [])
 
@@ -97,7 +97,14 @@ class Curves(WithPlots):
     def test_the_gradient_norm_has_a_median(self):
         norms = [1.0, 1.0, 900.0, 1.0, 3.0, 3.0, None, 3.0]
         made = self.drawn(self.log('a', *(step(k, 8.0, grad_norm=norm) for k, norm in enumerate(norms))), smooth=3)
-        self.assertEqual([y for _, y in self.curves(made, 'norm')[0]], [1.0, 1.0, 1.0, 1.0, 3.0, 3.0, None, 3.0])
+        self.assertEqual([y for _, y in self.curves(made, 'norm')[0]], [1.0, 1.0, 1.0, 3.0, 3.0, 3.0, None, 3.0])
+
+    def test_a_mean_does_not_lag(self):
+        for steps, side in ((5, 1), (40, 4), (1000, 10)):
+            run = self.log(f'{steps}', *(step(k, 1000.0 - k) for k in range(steps)))
+            means = [y for _, y in self.curves(self.drawn(run))[0]]
+            self.assertEqual(means[:-side], [1000.0 - k for k in range(steps - side)])
+            self.assertEqual(means[-1], 1001.0 - steps + side / 2)
 
     def test_published_results(self):
         run = self.log('a', start(), *(step(k, 8.0) for k in range(500)),
