@@ -136,7 +136,7 @@ Outcome Trainer::train() {
 int Trainer::evaluate() {
     open_log();
     const double began = seconds_now();
-    int signal = data.val ? evaluator->validate(0) : 0;
+    int signal = data.val ? evaluator->validate(0, [&] { return seconds_now() - began; }) : 0;
     if (evaluator->unreadable()) std::rethrow_exception(evaluator->unreadable());
     if (data.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
     if (plan.sampler && signal == 0) signal = evaluator->sample(0);

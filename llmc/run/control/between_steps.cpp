@@ -72,8 +72,8 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
 void BetweenSteps::validate_if_due() {
     if (!control_.validation_due()) return;
     const double began = control_.seconds();
-    const int signal = loop_.evaluator.validate(step_);
-    if (signal == 0) control_.validation_took(seconds_since(began));
+    const int signal = loop_.evaluator.validate(step_, [&] { return seconds_since(began); });
+    if (signal == 0) control_.validation_took(control_.seconds() - began);  // with its report
     if (loop_.evaluator.unreadable()) control_.fail();
     else control_.end_validation(signal);
     if (signal == 0 && !loop_.evaluator.unreadable()) control_.after_validation(loop_.report.health().state());
@@ -82,14 +82,21 @@ void BetweenSteps::validate_if_due() {
 // Collective; `began` of RunControl::seconds().
 double BetweenSteps::seconds_since(double began) {
     control_.leave_out_stops(stopped_here());
+    note_stops();
     return control_.seconds() - began;
 }
 
 bool BetweenSteps::all_can_update() {
     control_.agree(requests());
-    if (const double stopped = control_.stopped() - std::exchange(stop_reported_, control_.stopped()); stopped > 0)
-        loop_.report.stopped(step_, stopped);
+    note_stops();
     return !control_.failed();
+}
+
+void BetweenSteps::note_stops() {
+    const double stopped = control_.stopped() - std::exchange(stops_noted_, control_.stopped());
+    if (stopped == 0) return;
+    loop_.step_log.leave_out(stopped);
+    loop_.report.stopped(step_, stopped);
 }
 
 std::optional<Report::Progress> BetweenSteps::progress() const {

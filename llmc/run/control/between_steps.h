@@ -49,13 +49,14 @@ private:
     void save();
     double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
     double seconds_since(double began);
+    void note_stops();
     void report_end(const char* reason);
 
     Loop loop_;
     RunControl control_;
     bool has_output_dir_, timed_, limited_;
     const double stopped_before_;    // Interrupt::stopped_seconds() at construction
-    double stop_reported_ = 0;       // of RunControl::stopped()
+    double stops_noted_ = 0;         // of RunControl::stopped()
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
     bool ended_ = false;             // the end has been reported
     std::int64_t step_ = 0;          // steps made

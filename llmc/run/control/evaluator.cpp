@@ -7,16 +7,17 @@
 
 namespace llmc {
 
-int Evaluator::validate(std::int64_t step) {
+int Evaluator::validate(std::int64_t step, const Seconds& took) {
     const device::Range range("validation");
     ValidationBatches& batches = *inputs_.validation;
     const ValidationLoss x = validation_loss(batches, model_, upload_, inputs_.shape, context_, received_signal());
     unreadable_ = x.unreadable;
     if (x.signal == 0 && !unreadable_) {
+        const double seconds = took();
         if (!bytes_counted_ && context_.communicator->rank() == 0)  // the targets are the same in every validation
             bits_per_byte_ = nats_to_bits_per_byte(batches, inputs_.tokenizer);
         bytes_counted_ = true;
-        report_.validation(step, x.loss, batches.targets(), x.seconds,
+        report_.validation(step, x.loss, batches.targets(), seconds,
                            bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt);
     }
     return x.signal;

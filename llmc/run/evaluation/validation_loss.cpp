@@ -6,7 +6,6 @@
 #include <numbers>
 
 #include "kernels/device/memory.h"
-#include "llmc/base/clock.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 
@@ -28,7 +27,6 @@ double sum_over_ranks(Communicator& communicator, double value) {
 
 ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context, const ReceivedSignal& received_signal) {
-    const double began = seconds_now();
     device::Array<double> loss_sum(1);
     loss_sum.zero(context.stream);
     std::exception_ptr mine;
@@ -58,7 +56,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
         return {.unreadable = std::current_exception()};
     }
     const double sum = sum_over_ranks(*context.communicator, loss_sum.download(context.stream)[0]);
-    return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};
+    return {.loss = sum / double(batches.targets())};
 }
 
 std::optional<double> nats_to_bits_per_byte(const ValidationBatches& batches, const Tokenizer& tokenizer) {

@@ -13,7 +13,6 @@ namespace llmc {
 // Either a loss, or why there is none; the same on every rank.
 struct ValidationLoss {
     double loss = 0;  // mean in nats over the valid targets of all batches of all ranks
-    double seconds = 0;
     int signal = 0;                   // not 0: a rank received this signal, and validation ended early
     std::exception_ptr unreadable{};  // the Error of a rank that could not read its data
 };

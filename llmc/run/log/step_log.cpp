@@ -27,7 +27,7 @@ void StepLog::report_pending(int steps_back) {
         times_ = *times;
     }
     // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between.
-    const double now = seconds_now();
+    const double now = run_clock();
     step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
                                   step.scalars.valid_targets);
     if (settings_.steps.total)

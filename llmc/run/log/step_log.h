@@ -1,6 +1,7 @@
 // step_log.h - reports every step once its results are back from the device: at once on a CPU, on a GPU while the next
 // step runs
 #pragma once
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -35,7 +36,10 @@ public:
         double seconds;
         std::int64_t bytes_sent;
     };
-    Begin begin() const { return {seconds_now(), communicator_.bytes_sent()}; }
+    Begin begin() { return {began_ = run_clock(), communicator_.bytes_sent()}; }
+    // Ranks were stopped for so long; the step that is being made does not count it. What is longer than the step so
+    // far was in the one before, which has been reported.
+    void leave_out(double seconds) { left_out_ += std::min(seconds, run_clock() - std::max(last_seconds_, began_)); }
     // The step has been enqueued: reports the step before, and this one too if its results are available.
     void enqueued(const Report::Step& step, const Begin& began);
     // Waits for the last step and reports it.
@@ -76,6 +80,7 @@ private:
         Report::Step step;
         double began_seconds;
     };
+    double run_clock() const { return seconds_now() - left_out_; }
     void report_pending(int steps_back);
     void count_skips(const Report::Step& step);
     void follow_phase(const Report::Step& step);
@@ -92,7 +97,8 @@ private:
     std::optional<Pending> pending_;
     const char* phase_ = "";  // of the step before
     std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
-    double last_seconds_ = 0;  // of the last report
+    double last_seconds_ = 0, began_ = 0;  // run_clock() at the last report and the last begin()
+    double left_out_ = 0;                  // seconds of stops
     InARow in_a_row_{};
     std::exception_ptr failure_;
 };
