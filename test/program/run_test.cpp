@@ -180,14 +180,23 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     const std::string output = folder.train({"-x", "10", "-d", "256", "--dry-run", "-o", folder.path("out")});
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
                              "training data: 1 shard, 6,001 tokens, vocabulary 257", "--max-steps=10", "\ndefaults: ",
-                             " --beta1=0.9", "  --micro-batch 4: the largest that ",
-                             "  --lr 0.01 -> 0.00075: of README's example, for smaller steps by",
-                             "  --total-batch-tokens 256 -> 64: less than that of README's example, for at least",
-                             "  --max-steps 10 -> 375: 4 passes over the text, which is 1/116 of 20 tokens per",
-                             "  --warmup-steps 0 -> 19: ",
+                             " --beta1=0.9", "  --micro-batch 4 -> 30: the largest that ",
+                             "  --lr 0.01 -> 0.0021: of README's example, for smaller steps by",
+                             "  --total-batch-tokens 256 -> 480: less than that of README's example, for at least",
+                             "  --max-steps 10 -> 500: at most 40 passes over the text, 1/116 of 20 tokens per",
+                             "    with --val-every 12 --keep-best --keep-checkpoints 1 --stop-after 5 the run ends",
+                             "  --warmup-steps 0 -> 25: ",
                              "  this run makes 0.427 passes over 6,000 tokens\n"})
         CHECK_THAT(output, Contains(part));
     CHECK(!fs::exists(folder.path("out")));
+    CHECK_THAT(folder.train({"-x", "10", "-v", "0", "--dry-run"}),  // whose 500 steps need 3 sequences at most
+               Contains("  --total-batch-tokens 64 -> 48: ") && Contains("\n  --max-steps 10 -> 500: 4 passes over") &&
+                   Contains("  --micro-batch 4 -> 3: ") && Contains("hold out text (-j), and train until"));
+    CHECK_THAT(folder.train({"-e", "d12", "-x", "10", "--dry-run"}),
+               Contains("  --init d12 -> custom:l=2,h=2,c=64,t=16: the model") && !Contains("--max-steps 10 ->"));
+    ShardBytes(std::vector<std::uint16_t>(1601, 1), 257, 256).write(folder.path("few.bin"));
+    CHECK_THAT(folder.train({"-i", folder.path("train_*.bin:3"), folder.path("few.bin:1"), "-x", "10", "--dry-run"}),
+               Contains("  --max-steps 10 -> 504: at most 40 passes over the corpus that repeats most, 1/"));
     // Of machines that are not here, with Muon and a cool-down.
     CHECK_THAT(folder.train({"-x", "10", "-d", "1024", "--dry-run", "--ranks", "8", "--memory", "80G", "--optimizer",
                              "muon", "-k", "wsd"}),

@@ -183,10 +183,9 @@ void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, bool fi
     std::cout << items.back().lines << std::flush;
 }
 
-// The largest micro-batch of this rank's sequences in a step that fits the memory plan; 0: none.
+// The largest micro-batch that fits the memory plan of this rank; 0: none.
 std::int64_t most_at_once(RunPlan plan, const Options& options, const Context& context) {
-    const std::int64_t most = std::numeric_limits<int>::max() / options.seq_len;
-    plan.setup.shape.batch = int(std::min(plan.steps.at(0).micro_batches * options.micro_batch, most));
+    plan.setup.shape.batch = int(std::numeric_limits<int>::max() / options.seq_len);
     return memory_of(plan, options, context).largest_micro_batch;
 }
 

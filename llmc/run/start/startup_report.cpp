@@ -180,8 +180,11 @@ constexpr PublishedRun kRuns[] = {{"README's example", 0.84e6, 3e-3, 1024},
 constexpr double kWarmupTokens = 375e6;     // of GPT-3; of a short run at most kWarmupPart
 constexpr double kWarmupPart = 0.05;
 constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.15556
-constexpr double kMostPasses = 4;  // that count nearly as new tokens: Muennighoff et al. 2023, arXiv 2305.16264
+// Passes over a text that count nearly as new text, and after which more add nothing: Muennighoff et al. 2023, arXiv
+// 2305.16264. README's model on 188 kB of bytes: a validation loss of 1.671 after 9 passes, and of 1.365 after 24
+constexpr double kPassesAsNew = 4, kMostPasses = 40;
 constexpr double kLeastSteps = 500;  // fewer steps of a larger batch train less; an estimate
+constexpr double kMostParametersPerToken = 20;  // nanoGPT's shakespeare_char has 10.6, with dropout; an estimate
 constexpr double kMuonRate = 3;      // times AdamW's --lr (RUNS.md, "Muon")
 
 const PublishedRun& nearest(double parameters) {
@@ -218,6 +221,35 @@ template <class Number>
 std::string suggestion(const char* flag, Number given, Number suggested, const std::string& why) {
     return "  " + std::string(flag) + ' ' + text_of_number(given) +
            (given == suggested ? "" : " -> " + text_of_number(suggested)) + ": " + why + '\n';
+}
+
+// The training tokens after which a corpus, of several with weights the first one, has been read once.
+double tokens_per_pass(const RunData& data) {
+    if (!data.loader) return INFINITY;
+    const std::int64_t targets = data.loader->targets();
+    double most = 1;
+    for (std::int64_t i = 0; data.train->is_weighted() && i < std::ssize(data.train->corpora()); ++i)
+        most = std::max(most, data.loader->epochs_of_corpus(i, targets));
+    return double(targets) / most;
+}
+
+double parameters_of(const ParameterTable& table) { return double(table.parameters() - table.padding()); }
+
+// For a model with more than `most` parameters: the largest of some shapes within that, else the smallest; "": none is
+// smaller than the model.
+std::string smaller_shape(double parameters, double most, int vocabulary, std::int64_t seq_len) {
+    std::string smaller;
+    if (parameters <= most) return smaller;
+    for (std::string shape : {"d48", "d36", "d24", "d12", "d6", "custom:l=4,h=4,c=128", "custom:l=2,h=2,c=64",
+                              "custom:l=1,h=1,c=32"}) {
+        if (shape[0] == 'c') shape += ",t=" + std::to_string(seq_len);
+        const ModelConfig config = model_by_name(shape, vocabulary).config;
+        const double count = parameters_of(ParameterTable(config));
+        if (count >= parameters || config.max_seq_len < seq_len) continue;
+        smaller = shape;
+        if (count <= most) break;
+    }
+    return smaller;
 }
 
 }  // namespace
@@ -275,29 +307,45 @@ nlohmann::ordered_json start_event(const std::vector<StartupItem>& items) {
 std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch,
                         const Options& o) {
     if (!plan.setup.training) return "";
-    const double parameters = double(plan.table.parameters() - plan.table.padding());
+    const double parameters = parameters_of(plan.table);
     const PublishedRun& run = nearest(parameters);
-    const double text_tokens = data.loader ? double(data.loader->targets()) : INFINITY;
-    const double wanted = kTokensPerParameter * parameters, tokens = std::min(wanted, kMostPasses * text_tokens);
-    const std::int64_t unit = plan.steps.batch().global_positions();  // one micro-batch of every rank
+    const double text_tokens = tokens_per_pass(data), wanted = kTokensPerParameter * parameters;
+    const bool held_out = plan.control.val_every > 0;
+    const double given = plan.steps.total ? double(plan.steps.positions_left(0)) / text_tokens : 0;
+    const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
+    const double tokens = std::min(wanted, most_passes * text_tokens);
+    const std::int64_t unit = o.seq_len * plan.setup.sharding.ranks;  // one sequence of every rank
     const double noise = noise_of_log(o.output_dir),
                  best = noise > 0 ? std::min(noise, 1e9) : std::min(run.step_tokens, tokens / kLeastSteps);
-    const std::int64_t step_tokens = std::max<std::int64_t>(std::llround(best / double(unit)), 1) * unit;
-    const double smaller = noise > 0 || best >= run.step_tokens ? 1 : double(step_tokens) / run.step_tokens;
+    const bool as_published = is_model_name(o.init);  // random weights
+    const bool changes_step = noise > 0 || as_published;
+    const std::int64_t step_tokens = changes_step ? std::max<std::int64_t>(std::int64_t(best / double(unit)), 1) * unit
+                                                  : plan.steps.at(0).positions;
+    const std::int64_t sequences = step_tokens / unit;  // of a rank in one step
+    const double smaller =
+        noise > 0 || best >= run.step_tokens ? 1 : std::min(1.0, double(step_tokens) / run.step_tokens);
     const std::int64_t steps = std::llround(std::ceil(tokens / double(step_tokens)));
     const std::int64_t warmup = std::llround(std::min(kWarmupTokens, kWarmupPart * tokens) / double(step_tokens));
     const std::string name = run.name;
     std::string text = "suggestions, to be taken together, and the reason for each (without an arrow: as it is):\n";
-    const std::int64_t sequences = step_tokens / unit * o.micro_batch;  // of a rank in one step
+    const double new_tokens = data.loader ? double(data.loader->targets()) : INFINITY;
+    const std::string smaller_model = smaller_shape(parameters, kMostParametersPerToken * new_tokens,
+                                                    plan.setup.config.vocabulary, o.seq_len);
+    if (as_published && !smaller_model.empty())
+        return text + "  --init " + o.init + " -> " + smaller_model + ": the model is far too large, with\n    " +
+               with_commas(std::int64_t(parameters / new_tokens)) +
+               " parameters per token of the text instead of at most 20; other suggestions depend on it\n";
+    largest_micro_batch = std::min(largest_micro_batch, sequences);
     while (largest_micro_batch > 1 && sequences % largest_micro_batch != 0) --largest_micro_batch;
     if (largest_micro_batch > 0)
         text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
                            "the largest that divides a step and fits the memory");
-    const bool as_published = is_model_name(o.init);  // random weights
     const bool muon = plan.optimizer.muon.has_value();
-    if (noise > 0 || as_published)
+    if (changes_step)
         text += suggestion("--total-batch-tokens", plan.steps.at(0).positions, step_tokens,
                            noise > 0 ? "the noise scale in this run's log"
+                           : double(step_tokens) > best && best < run.step_tokens
+                               ? "one sequence per rank, because there is little text"
                            : smaller < 1 ? "less than that of " + name + ", for at least 500 steps"
                                          : name + ", the nearest published size");
     if (as_published)
@@ -311,10 +359,22 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !plan.optimizer.onebit)
         text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
     if (plan.control.timed) return text;
+    const double passes = tokens / text_tokens;
+    const std::string over = data.train && data.train->is_weighted() ? " passes over the corpus that repeats most"
+                                                                     : " passes over the text";
     const std::string length_reason =
-        tokens < wanted ? number_text("%.3g", kMostPasses) + " passes over the text, which is 1/" +
+        tokens < wanted ? (held_out ? "at most " : "") + number_text("%.3g", passes) + over + ", 1/" +
                               number_text("%.3g", wanted / text_tokens) + " of 20 tokens per parameter"
-                        : "20 tokens per parameter, compute-optimal";
+                        : "20 tokens per parameter, compute-optimal" +
+                              (passes > 1 ? ", in " + number_text("%.3g", passes) + over : "");
+    const std::string what_passes_add =
+        passes < kPassesAsNew ? ""
+        : held_out ? "    4 passes count nearly as new text, and after 40 more add nothing (Muennighoff et al. 2023);\n"
+                     "    with --val-every " + std::to_string(std::max<std::int64_t>(steps / 40, 1)) +
+                     " --keep-best --keep-checkpoints 1 --stop-after 5 the run ends when the validation loss\n"
+                     "    stops falling\n"
+                   : "    4 passes count nearly as new text (Muennighoff et al. 2023), and more improve a small model "
+                     "further:\n    hold out text (-j), and train until its loss stops falling\n";
     const auto length = [&](const char* in_steps, const char* in_tokens, bool as_tokens, std::int64_t now,
                             std::int64_t better, const std::string& why) {
         return as_tokens ? suggestion(in_tokens, plan.steps.at(now).positions_before, better * step_tokens, why)
@@ -323,6 +383,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (as_published)
         text += length("--max-steps", "--max-tokens", o.max_tokens > 0, plan.steps.total.value_or(0), steps,
                        length_reason) +
+                what_passes_add +
                 length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (!data.loader || data.train->is_weighted()) return text;  // whose corpora have epochs of their own
