@@ -202,7 +202,15 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
                              "muon", "-k", "wsd"}),
                Contains("memory by rank\n  from rank 0: ") && Contains("81920.0 MiB available") &&
                    Contains("--zero-stage 0 -> 1: ") && Contains(": Muon: 3 times that of README's example") &&
-                   Contains("--cooldown-shape linear -> 1-sqrt: ") && Contains("micro-batches per step: 2\n"));
+                   Contains("--cooldown-shape linear -> 1-sqrt: ") && Contains("micro-batches per step: 2\n") &&
+                   Contains("\ncommunication: not started: a plan for 8 ranks\n"));
+    CHECK_THAT(folder.run({"-e", "d6", "--dry-run", "--ranks", "8", "--memory", "80G"}).exits(0),
+               Contains("note: no --train-data: the plan is for a vocabulary of 50257\n") &&
+                   Contains("  --max-steps 0 -> ") && Contains("  from rank 0: "));
+    CHECK_THAT(folder.train({"-b", "99", "--dry-run", "--ranks", "8"}),
+               Contains("note: the plan leaves out --train-data, which is too small for it: one step needs 792 ") &&
+                   Contains("the ranks share this machine's memory; --memory plans") &&
+                   Contains(": 20 tokens per parameter, compute-optimal\n"));
     const std::string tight =
         folder.refuse({"-e", "gpt3:c12288", "--dry-run", "--memory", "1.5G", "--recompute", "block"});
     CHECK_THAT(tight, Contains("try --dtype bf16, a shorter") && Contains("1536.0 MiB"));

@@ -88,7 +88,7 @@ void check_together(const CommandLine& line) {
     require(!(o.eval_only && o.val_data.empty() && o.hellaswag.empty()), "--val-data", "missing",
             "validation shards, or examples with --hellaswag, because --eval-only is set");
     const bool in_a_run = !o.output_dir.empty() && is_present(std::filesystem::path(o.output_dir) / kOptionsName);
-    require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",
+    require(o.eval_only || !o.train_data.empty() || (o.plans_elsewhere() && !in_a_run), "--train-data", "missing",
             "training shards, for example -i 'data/bible/bible_train_*.bin'",
             in_a_run && !line.resumes() ? "-y auto resumes the run in " + o.output_dir
                                         : "make shards with dev/tokenize, or see --help");

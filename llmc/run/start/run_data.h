@@ -21,7 +21,8 @@ struct RunData {
     // none.
     std::unique_ptr<const ShardSet> train, val;
     std::vector<Fact> train_facts, val_facts, hellaswag_facts;
-    std::unique_ptr<DataLoader> loader{};  // null with --eval-only, or without train
+    std::unique_ptr<DataLoader> loader{};  // null with --eval-only, without train, or if it is too small for a plan
+    std::string too_small{};               // why, in a dry run for another machine
     std::optional<ValidationBatches> validation{};
     std::optional<HellaSwagBatches> hellaswag{};
 

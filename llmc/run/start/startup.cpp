@@ -54,6 +54,8 @@ std::string memory_by_rank(RunPlan plan, const Options& options, const Context& 
         if (size != before) text += "  from rank " + std::to_string(rank) + ": " + size + '\n';
         before = size;
     }
+    if (options.memory.empty() && device::memory_is_host_memory())
+        text += "  the ranks share this machine's memory; --memory plans for ranks with their own\n";
     return text + (device::is_gpu() ? "" : "  as this build, for CPUs, would take it: on a GPU without copies for a "
                                            "checkpoint, and with about 1 GiB\n  for NVIDIA's libraries\n") +
            "  tokens a second are not estimated: measure them on one such machine\n";
@@ -121,6 +123,11 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         if (!shards && !patterns.empty())
             notes.push_back("no shard matches " + in_quotes(ShardSet::unmatched(patterns)) +
                             ": the plan is for a vocabulary of " + std::to_string(plan.setup.config.vocabulary));
+    if (options.train_data.empty() && plan.setup.training)
+        notes.push_back("no --train-data: the plan is for a vocabulary of " +
+                        std::to_string(plan.setup.config.vocabulary));
+    if (!data.too_small.empty())
+        notes.push_back("the plan leaves out --train-data, which is too small for it: " + data.too_small);
     if (const std::string disk = note_on_disk(plan, options); !disk.empty()) notes.push_back(disk);
     if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
@@ -294,6 +301,8 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     const bool first_rank = ranks.rank() == 0;
     require(options.ranks == 0 || ranks.size() == 1, "--ranks", options.ranks, "one process, without mpirun");
     if (const std::size_t memory = memory_bytes(options)) context.device.memory_free = memory;
+    else if (options.ranks > 0 && device::memory_is_host_memory())
+        context.device.memory_free /= std::size_t(options.ranks);
     Tuning tuning(options, context);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
@@ -318,7 +327,7 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
         changes = together(ranks, [&] {
             const Changes since = check_resumption(plan, options, data, *resumption);
             // New data (--allow-new-data) are read from their first row; --overfit-batch repeats the first batch.
-            if (!since.data && !options.overfit_batch) data.loader->seek(resumption->state.data);
+            if (!since.data && !options.overfit_batch && data.loader) data.loader->seek(resumption->state.data);
             return since;
         });
     tuning.choose([&] {  // before the memory plan, which depends on what attention stores

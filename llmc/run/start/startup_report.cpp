@@ -261,7 +261,8 @@ StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields
 
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
                                        const Options& options, Context& context) {
-    const std::string communication = context.communicator->describe(),
+    const std::string communication = options.ranks > 0 ? "not started: a plan for " + counted(options.ranks, "rank")
+                                                        : context.communicator->describe(),
                       matmul = context.matmul.describe(plan.setup.dtype);
     const kernels::AttentionPlan& attention = attention_plan(plan.setup, context);
     const auto item = [](bool always, const std::string& line, const Json& fields) {
