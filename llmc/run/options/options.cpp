@@ -277,7 +277,8 @@ std::vector<Option> option_table(Options& o) {
           Whole{1, kMany});
     entry("verbose", o.verbose, "print versions, options, data and memory plan before the first step in detail");
     entry("dry-run", o.dry_run, "print all options, the data, the memory plan and suggestions, then exit");
-    entry("ranks", o.ranks, "with --dry-run: plan for this number of ranks; 0: for those that were started",
+    entry("ranks", o.ranks,
+          "with --dry-run: plan for this number of ranks, also without data; 0: for those that were started",
           Whole{0, 1 << 20});
     entry("memory", o.memory,
           "with --dry-run: plan for ranks with this memory each, such as 80G (GiB); empty: that of this machine");
