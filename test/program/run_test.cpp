@@ -247,13 +247,6 @@ TEST_CASE("--overfit-batch memorizes one batch", "[run]") {
     CHECK(folder.log("out", "step").back()["loss"].get<double>() < 0.05);
 }
 
-TEST_CASE("a folder name may be invalid UTF-8", "[run]") {
-    const TrainingFolder folder;
-    folder.train({"-x", "1", "-o", folder.path("no\xffutf8")});
-    CHECK(folder.log("no\xffutf8", "start").size() == 1);
-    CHECK(folder.log("no\xffutf8", "end").size() == 1);
-}
-
 TEST_CASE("an error is one line that names the value, and nothing is written", "[run]") {
     const TrainingFolder folder;
     ShardBytes magic(std::vector<std::uint16_t>(100, 1), 257, 256);

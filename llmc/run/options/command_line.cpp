@@ -57,7 +57,8 @@ constexpr const char* kExamples =
     "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
     "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n\n"
-    "Whole numbers may be written as 64k (64000), 0.5M, 7e9 or 1B.\n";
+    "Whole numbers may be written as 64k (64000), 0.5M, 7e9 or 1B.\n"
+    "Flags without a value are switches, off unless their default is on; --NAME=off turns one off.\n";
 
 struct Parser {
     cxxopts::Options options;
@@ -72,7 +73,8 @@ Parser parser() {
     for (const Option& option : option_table(defaults)) {
         if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
         if (option.is_switch()) {
-            line.options.add_options(option.group)(option.flag, option.help);
+            line.options.add_options(option.group)(
+                option.flag, option.help + std::string(values_of(option).front() == "on" ? " (default: on)" : ""));
             continue;
         }
         const auto* const choice = std::get_if<Choice>(&option.field);

@@ -24,7 +24,8 @@ std::vector<std::string> values_of_setting(const std::string& what, const nlohma
         require(text.find('\0') == text.npos, what, in_quotes(text), "text without the character NUL");
         return {text};
     }
-    require(value.is_number() || value.is_boolean(), what, excerpt(value), "text, a number, true or false");
+    require(value.is_number() || value.is_boolean(), what, excerpt(value),
+            "text, a number, true or false; or for train-data and val-data a list of texts");
     return {text_of(value)};
 }
 

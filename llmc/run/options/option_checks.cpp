@@ -78,7 +78,9 @@ void check_together(const CommandLine& line) {
         require(!is_set || (!o.val_data.empty() && o.val_every > 0), flag, "set without validations",
                 "--val-data, and --val-every above 0", "set them, or remove it");
     require(!o.keep_best || o.keep_checkpoints > 0, "--keep-best", "set with --keep-checkpoints 0, which keeps all",
-            "--keep-checkpoints with a number, such as 1");
+            "--keep-checkpoints above 0", "add --keep-checkpoints 1, or remove it");
+    require(!o.keep_best || !o.output_dir.empty() || o.dry_run || o.eval_only, "--keep-best",
+            "set without --output-dir", "the folder that checkpoints are saved in", "set -o, or remove it");
     if (line.given.contains("hellaswag-every") && o.hellaswag_every != defaults.hellaswag_every)
         require(!o.hellaswag.empty(), "--hellaswag", "missing", "a file of examples, because --hellaswag-every is set");
     require(!o.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores",

@@ -210,7 +210,7 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, kMany});
     entry("keep-best", o.keep_best,
           "save a checkpoint after every validation with a new lowest loss, link the folder best to it, and delete the "
-          "one before unless --keep-checkpoints or --major-every keeps it");
+          "one before unless --keep-checkpoints or --major-every keeps it; needs -o, -j and --keep-checkpoints N");
     entry("y,resume", o.resume,
           "resume training from a checkpoint; auto: the newest complete one in --output-dir, or start a new run if "
           "there is none; or the folder of a checkpoint; or never");
@@ -310,10 +310,11 @@ std::vector<std::string> values_of(const Option& option) {
 }
 
 void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values) {
-    require(values.size() == 1 || option.is_list(), name, counted(std::int64_t(values.size()), "value"), "one value");
+    require(values.size() == 1 || option.is_list(), name, counted(std::int64_t(values.size()), "value"), "one value",
+            "only train-data and val-data take lists");
     const auto checked = [&](const std::string& text) {
-        require(is_of_one_start(long_name(option.flag).substr(2)) || valid_length(text) == text.size(), name,
-                in_quotes(text), "UTF-8, as in the log and in checkpoints");
+        require(valid_length(text) == text.size(), name, in_quotes(text), "UTF-8, as in the log and in checkpoints",
+                "give a file or folder another name");
         return text;
     };
     if (option.is_list()) {

@@ -136,6 +136,8 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
         {{"--eval-only"}, "--val-data is missing; expected validation shards, or examples with --hellaswag"},
         {{"--stop-after", "2"}, "--stop-after is set without validations; expected --val-data, and --val-every above"},
         {{"-j", "x", "--keep-best"}, "--keep-best is set with --keep-checkpoints 0, which keeps all; expected"},
+        {{"-j", "x", "--keep-best", "--keep-checkpoints", "1"}, "--keep-best is set without --output-dir; expected"},
+        {{"-o", "\xff"}, "--output-dir is \"\xff\"; expected UTF-8"},
         {{"-v", "5"}, "--val-data is missing; expected validation shards, because --val-every is set"},
         {{"-l", "\xff"}, "--lr is \"\xff\"; expected a number from 0 to 1000"},
         {{"-x", "1", "stray.bin"},
@@ -231,7 +233,7 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
         {{"-y", "0"}, "--resume is \"0\"; expected never; "},
         {{"-r", "0"}, "--recompute is \"0\"; expected none; "},
         {{"-r", "2"}, "--recompute is \"2\"; expected gelu+layernorm; "},
-        {{"-x", "-1"}, "--max-steps is \"-1\"; expected 0; "},
+        {{"-x", "-1"}, "--max-steps is \"-1\"; expected 0; which is as many steps as --epochs"},
         {{"-e", "gpt2:d12"}, "--init is \"gpt2:d12\"; expected d12; "},
         {{"-sl", "3"}, "the flag \"-sl\" is unknown; expected --skip-loss-z"},
         {{"-sg", "3"}, "the flag \"-sg\" is unknown; expected --skip-norm-z"},
@@ -269,6 +271,14 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
         {{"--save-every", "8"}, "the flag \"--save-every\" is unknown; expected --checkpoint-every"},
         {{"-lr", "1e-3"}, "the flag \"-lr\" is unknown; expected --lr"},
         {{"--use_ema"}, "the flag \"--use_ema\" is unknown; there is none, because the decay of the learning rate"},
+        {{"--swa"}, "the flag \"--swa\" is unknown; there is none, because the decay of the learning rate"},
+        {{"--rope"}, "the flag \"--rope\" is unknown; there is none, because positions are learned"},
+        {{"--mup"}, "the flag \"--mup\" is unknown; there is none, because initial weights"},
+        {{"--muon"}, "the flag \"--muon\" is unknown; expected --optimizer muon"},
+        {{"--adamw"}, "the flag \"--adamw\" is unknown; expected --optimizer adamw; the default"},
+        {{"--val-split", "9"}, "the flag \"--val-split\" is unknown; expected --val-data; dev/tokenize --hold-out K"},
+        {{"--decay-steps", "9"}, "the flag \"--decay-steps\" is unknown; expected --cooldown-fraction; with --lr-sch"},
+        {{"--minimum-lr", "0"}, "the flag \"--minimum-lr\" is unknown; expected --final-lr-fraction"},
         {{"--lora"}, "the flag \"--lora\" is unknown; there is none, because all weights are trained"},
         {{"--batch-ramp"}, "the flag \"--batch-ramp\" is unknown; there is none, because all steps have"},
         {{"--push-to-hub"}, "the flag \"--push-to-hub\" is unknown; expected hf upload; after the run, without"},
@@ -321,7 +331,8 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
         return refusal({"--config", file});
     };
     CHECK(refusal_of("{\"lr\": \"fast\"}") == file + ": lr is \"fast\"; expected a number from 0 to 1000");
-    CHECK(refusal_of("{\"lr\": [1]}") == file + ": lr is [1]; expected text, a number, true or false");
+    CHECK(refusal_of("{\"lr\": [1]}") ==
+          file + ": lr is [1]; expected text, a number, true or false; or for train-data and val-data a list of texts");
     CHECK(refusal_of("{\"shuffle\": 2}") == file + ": shuffle is \"2\"; expected true or false");
     CHECK(refusal_of("{\"warm-up-steps\": 2}") ==
           file + ": the name \"warm-up-steps\" is unknown; expected the long name of a flag in train_gpt2 --help; "

@@ -38,7 +38,8 @@ TEST_CASE("several -i and -j keep their order on every way to the options of a r
     CHECK(to_json(o)["train-data"] == want);
     CHECK(to_json(Options())["val-data"] == "");
     test::write_bytes(folder / "a.json", R"({"train-data": "x", "lr": ["1", "2"]})");
-    CHECK(refusal({"--config", file}) == file + ": lr is 2 values; expected one value");
+    CHECK(refusal({"--config", file}) ==
+          file + ": lr is 2 values; expected one value; only train-data and val-data take lists");
     CHECK_THAT(refusal({"-i", "a.bin", "--shuffle", "b.bin"}), test::StartsWith("the argument \"b.bin\" is not"));
 }
 
