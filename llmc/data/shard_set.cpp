@@ -51,8 +51,10 @@ Corpus corpus_of(const std::string& text) {
     const auto colon = text.rfind(':');
     const auto weight = colon == text.npos ? std::nullopt : number_of<double>(text.substr(colon + 1));
     std::error_code ignored;
-    if (!weight || std::filesystem::exists(text, ignored)) return {.pattern = text};
-    const double whole = std::round(*weight * kScale);
+    const bool like_weight = weight || (colon < text.size() - 1 && text.find_first_not_of("0123456789.,%", colon + 1) ==
+                                                                       text.npos);  // 70% and 0,7
+    if (!like_weight || std::filesystem::exists(text, ignored)) return {.pattern = text};
+    const double whole = std::round(weight.value_or(0) * kScale);
     require(whole >= 1 && *weight <= kMost && std::abs(*weight * kScale - whole) < 1e-3,
             "the weight of " + in_quotes(text), text.substr(colon + 1),
             "a number from 0.000001 to 1000000000 with at most six digits after the point");

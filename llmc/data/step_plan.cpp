@@ -22,7 +22,7 @@ StepPlan::StepPlan(const BatchShape& batch, std::int64_t positions) : batch_(bat
     for (const auto& [decimal, binary] : {std::pair{1e3, 10}, {1e6, 20}, {1e9, 30}})
         if (const double power = std::ldexp(double(positions_) / decimal, binary);
             std::fmod(power, double(at_once)) == 0)
-            meant = "; with 1024 for 1000 it is " + text_of_number(std::int64_t(power));
+            meant = "; or " + text_of_number(std::int64_t(power)) + ", if k, M, G mean powers of 1024";
     if (positions_ != below)
         fail("--total-batch-tokens", positions_,
              "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(batch.micro_batch) + " * " +

@@ -282,7 +282,9 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         const std::string then = text(before.training_data), today = text(now.training_data);
         changes.data = changes.data || then != today;
         if (!new_data)
-            require(then == today, "the training data", today,
+            require(then == today, "the training data",
+                    today + (i < now.training_data.size() && !now.training_data[i].detail.empty()
+                                 ? ", " + now.training_data[i].detail : ""),
                     then + ", as in the run that --resume continues",
                     "use the same shards, or --allow-new-data to read these from their first row");
     }

@@ -69,7 +69,8 @@ std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
     for (std::int64_t i = 0; shards && shards->is_weighted() && i < std::ssize(shards->corpora()); ++i) {
         const Corpus& corpus = shards->corpora()[std::size_t(i)];
         facts.push_back({kind + " corpus " + std::to_string(i) + " with",
-                         "weight " + std::to_string(corpus.weight) + " and " + counted(corpus.shards, "shard")});
+                         "weight " + std::to_string(corpus.weight) + " and " + counted(corpus.shards, "shard"),
+                        corpus.pattern});
     }
     return facts;
 }

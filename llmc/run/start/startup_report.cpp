@@ -78,7 +78,7 @@ std::string describe_corpora(const RunPlan& plan, const RunData& data) {
             std::snprintf(epochs, sizeof epochs, ", %.3g epochs",
                           data.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
         lines += share + corpus.pattern + ": " + counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") +
-                 epochs + '\n';
+                 epochs + (sum == corpus.weight ? "; the weight of one pattern alone has no effect\n" : "\n");
     }
     return lines;
 }

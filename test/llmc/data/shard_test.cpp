@@ -159,6 +159,8 @@ TEST_CASE("shards are sorted by the bytes of their names in any locale, each onc
     CHECK((corpora[1].weight == 2 && corpora[1].shards == 1));
     CHECK(ShardSet::unmatched({(folder / "Z.bin").string() + ":1", "none:2"}) == "none:2");
     CHECK_THROWS_WITH(with(":1", ""), Contains("Z.bin\" is without a weight; expected a weight for every pattern"));
+    for (const char* const bad : {":70%", ":0,7"})
+        CHECK_THROWS_WITH(with(bad, ":1"), Contains("the weight of \"") && Contains("expected a number from 0.000001"));
     CHECK_THROWS_WITH(with("", ":1"), Contains("a_*.bin\" is without a weight"));
     for (const char* weight : {":0", ":-1", ":1e-7", ":0.1234567", ":1e10", ":nan"})
         CHECK_THROWS_WITH(with(":1", weight), Contains("; expected a number from 0.000001"));
