@@ -40,7 +40,7 @@ public:
     // The loss of step `number`, counted from 1; steps without targets have none. A kind of warning is returned once.
     std::optional<Warning> step(std::int64_t number, double loss);
     struct Validated {
-        bool best;  // lower than all before; the first one is not
+        bool best;  // lower than all before; not the first one, though the state has it as the best
         std::optional<Warning> warning;
     };
     // After `steps` steps.
