@@ -15,6 +15,7 @@
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
+#include "llmc/base/value_text.h"
 #include "test/operations/operation.h"
 
 namespace {
@@ -47,7 +48,7 @@ cxxopts::Options command_line() {
     options.add_options()
         ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
         ("shapes", "small or large (default: small on a CPU, large on a GPU)", cxxopts::value<std::string>(), "SIZE")
-        ("seconds", "time to spend on each measurement", cxxopts::value<double>()->default_value("0.3"), "S")
+        ("seconds", "time to spend on each measurement", cxxopts::value<std::string>()->default_value("0.3"), "S")
         ("threads", "CPU threads; 0: all", cxxopts::value<int>()->default_value("0"), "N")
         ("json", "print one JSON object instead of the table")
         ("h,help", "print this help and exit");
@@ -61,12 +62,12 @@ Options options_of(const cxxopts::ParseResult& given) {
                                           : std::vector<std::string>{""},
                     given["dtype"].as<std::string>(),
                     given.count("shapes") ? given["shapes"].as<std::string>() : "",
-                    given["seconds"].as<double>(), given["threads"].as<int>(), given["json"].as<bool>()};
+                    llmc::parse_number("--seconds", given["seconds"].as<std::string>(), 1e-6, 1e6),
+                    given["threads"].as<int>(), given["json"].as<bool>()};
     require(o.dtype == "fp32" || o.dtype == "bf16" || o.dtype == "both", "--dtype", in_quotes(o.dtype),
             "fp32, bf16 or both");
     require(o.shapes.empty() || o.shapes == "small" || o.shapes == "large", "--shapes", in_quotes(o.shapes),
             "small or large");
-    require(o.seconds > 0, "--seconds", o.seconds, "more than 0");
     require(o.threads >= 0, "--threads", o.threads, "0 or more");
     return o;
 }

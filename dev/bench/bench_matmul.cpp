@@ -16,6 +16,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/tuning/tuned_algorithms.h"
+#include "llmc/base/value_text.h"
 #include "llmc/run/start/tune_file.h"
 
 using namespace base;
@@ -227,7 +228,7 @@ cxxopts::Options command_line() {
     options.add_options()
         ("rows", "tokens of the micro-batch", cxxopts::value<int>()->default_value("256"), "N")
         ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
-        ("seconds", "to spend on each figure", cxxopts::value<double>()->default_value("0.3"), "S")
+        ("seconds", "to spend on each figure", cxxopts::value<std::string>()->default_value("0.3"), "S")
         ("tune-file", "a run's autotuned algorithms; only missing ones are timed", cxxopts::value<std::string>(),
          "FILE")
         ("h,help", "print this and stop");
@@ -235,10 +236,9 @@ cxxopts::Options command_line() {
 }
 
 void run(const cxxopts::ParseResult& given) {
-    const double budget = given["seconds"].as<double>();
+    const double budget = llmc::parse_number("--seconds", given["seconds"].as<std::string>(), 1e-6, 1e6);
     const int step_rows = given["rows"].as<int>();
     const auto& dtype = given["dtype"].as<std::string>();
-    require(budget > 0, "--seconds", budget, "more than 0");
     require(step_rows >= 1, "--rows", step_rows, "1 or more");
     require(dtype == "fp32" || dtype == "bf16" || dtype == "both", "--dtype", in_quotes(dtype), "fp32, bf16 or both");
     const device::Info device = device::open(0);

@@ -15,6 +15,9 @@ for column in "ms, +-" GB/s GFLOP/s "x plain" roofline; do
 done
 grep -q "not supported here" "$out" || { cat "$out"; echo "wrong: unsupported operations are not reported"; exit 1; }
 
+"$bench" gelu --seconds 0x1 >"$out" 2>&1 && { echo "wrong: --seconds 0x1 is accepted"; exit 1; }
+grep -q 'error: --seconds is "0x1"; expected' "$out" || { cat "$out"; echo "wrong: another error"; exit 1; }
+
 # A file that no run wrote is refused.
 "${bench}_matmul" --rows 32 --tune-file README.md >"$out" 2>&1 && { echo "wrong: README.md is a tune file"; exit 1; }
 grep -q 'error: --tune-file is "README.md"; expected' "$out" || { cat "$out"; echo "wrong: another error"; exit 1; }
