@@ -156,6 +156,7 @@ Ids prompt_of(const Tokenizer& tokenizer, const std::string& text, bool bos) {
 }
 
 Ids ids_in(const std::string& text, const std::string& what, int vocabulary) {
+    constexpr std::string_view kBetween = " ,\t";
     Ids ids;
     const char *at = text.data(), *const end = at + text.size();
     int commas = 0;  // after the last id
@@ -168,7 +169,9 @@ Ids ids_in(const std::string& text, const std::string& what, int vocabulary) {
         int id = -1;
         const auto [rest, error] = std::from_chars(at, end, id);
         const bool whole = rest == end || *rest == ' ' || *rest == ',' || *rest == '\t';
-        require(error == std::errc{} && whole && id >= 0 && id < vocabulary, what, in_quotes(text),
+        const std::string first{at, std::find_first_of(at, end, kBetween.begin(), kBetween.end())};
+        require(error == std::errc{} && whole && id >= 0 && id < vocabulary, what,
+                in_quotes(text) + (text == first ? "" : " with " + in_quotes(first)),
                 "token ids from 0 to " + std::to_string(vocabulary - 1) + ", separated by spaces or commas");
         ids.push_back(id);
         at = rest;
@@ -374,7 +377,8 @@ void run(const cxxopts::ParseResult& given) {
         shown = given["prompt"].as<std::string>();
         prompt = prompt_of(*tokenizer, shown, bos);
     } else if (given.count("prompt-ids")) {
-        prompt = ids_in(given["prompt-ids"].as<std::string>(), "--prompt-ids", checkpoint.config().vocabulary);
+        prompt = ids_in(given["prompt-ids"].as<std::string>(), "--prompt-ids",
+                        tokenizer->has_table() ? tokenizer->vocabulary().size : checkpoint.config().vocabulary);
         shown = tokenizer->decode(*prompt);
     }
     llmc::Context context{device::open(threads), device::Stream(), kernels::Matmul()};

@@ -263,6 +263,11 @@ NewestModel newest_model(const fs::path& path) {
                 check_model_of_manifest(folder);
                 const SavedModel opens(folder);
                 newest.path = folder;
+                std::error_code none;
+                const fs::path best = fs::read_symlink(path / kBestName, none);
+                if (!best.empty() && best != folder.filename())
+                    newest.notes.push_back("the lowest validation loss has " + best.string() + ": pass " +
+                                           (path / kBestName).string());
                 return newest;
             } catch (const UnreadableError&) {
                 throw;

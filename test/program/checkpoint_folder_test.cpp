@@ -159,7 +159,13 @@ TEST_CASE("the checkpoint of the lowest validation loss is kept and named best; 
     CHECK(best() == "step_00000005");
     CHECK_THAT(folder.run_on(ranks, again).exits(0), Contains(", 0 steps in "));
     CHECK_THAT(folder.run_on(ranks, again + Texts{"--stop-after", "4"}).exits(0), Contains(", 2 steps in "));
-    folder.run({"-e", folder.path("out/best"), "--prompt", "ab", "-n", "1", "--threads", "1"}, "generate").exits(0);
+    const auto generate = [&](const char* model) {
+        const Texts words{"-e", folder.path(model), "--prompt", "ab", "-n", "1", "--threads", "1"};
+        return folder.run(words, "generate").exits(0);
+    };
+    CHECK(generate("out/best").find("lowest") == std::string::npos);
+    CHECK_THAT(generate("out"), Contains("note: the lowest validation loss has step_00000005: pass " +
+                                         folder.path("out/best")));
     const double lowest = std::ranges::min(numbers(folder.log("out", "val"), "loss"));
     folder.train({"-e", folder.path("out/best"), "--eval-only", "--val-tokens", "256", "--tune=off", "-b", "2", "-o",
                   folder.path("again")});

@@ -147,7 +147,7 @@ TEST_CASE("a model without a tokenizer generates ids", "[run]") {
     CHECK(*std::max_element(all.begin(), all.end()) < 300);
     CHECK_THAT(generate("--prompt ab"), Contains("the vocabulary to encode text with is 300 ids"));
     CHECK_THAT(generate("--prompt-ids '1 300'"),
-               Contains("--prompt-ids is \"1 300\"; expected token ids from 0 to 299"));
+               Contains("--prompt-ids is \"1 300\" with \"300\"; expected token ids from 0 to 299"));
     CHECK_THAT(generate("--prompt-ids '1 x'"), Contains("--prompt-ids is \"1 x\""));
     CHECK_THAT(generate("--prompt-ids ''"), Contains("at least one token id"));
     for (const std::string list : {"1,2,,3", ",1", "1, ,2", "1,"})
