@@ -35,16 +35,16 @@ struct Recordings {
 }  // namespace
 
 OutputSum sum_of(const Storage& tensor, const std::vector<std::byte>& bytes, const std::vector<Rounded>& want) {
-    double sum = 0, variance = 0;
+    double squares = 0, sum = 0, variance = 0;
+    for (std::size_t i = 0; i < tensor.size; ++i) squares += square(double(want[i].value));
+    const double floor = std::sqrt(squares / double(tensor.size)) / 32 + 1e-30;
     std::mt19937 engine(54321);
     for (std::size_t i = 0; i < tensor.size; ++i) {
         const double inherited = tensor.exact ? 0 : want[i].variance, reference = want[i].value;
-        // Without steps at powers of two, about which references of two machines may differ in their last digit.
-        const double deviation = std::sqrt(inherited + square(0.5 * tensor.element->ulp(1) * reference) + 1e-60);
         const auto bits = engine();
-        const double weight = (bits & 1 ? 1 : -1) * (1 + std::ldexp(bits, -32)) / deviation;
+        const double weight = (bits & 1 ? 1 : -1) * (1 + std::ldexp(bits, -32)) / (std::fabs(reference) + floor);
         sum += weight * tensor.value(bytes, i);
-        variance += 2 * square(weight) * (inherited + square(0.5 * tensor.element->ulp(reference)));
+        variance += square(weight) * (inherited + square(0.5 * tensor.element->ulp(reference)));
     }
     const auto elements = std::span(bytes).subspan(Storage::kGuard, tensor.size * tensor.element->size);
     return {tensor.name, tensor.size, hash(elements), sum, kDeviations * std::sqrt(variance)};
@@ -52,8 +52,10 @@ OutputSum sum_of(const Storage& tensor, const std::vector<std::byte>& bytes, con
 
 std::string line_of(const std::string& name, const std::string& inputs, std::span<const OutputSum> outputs) {
     std::ostringstream line;
-    line << name << '\t' << inputs << std::setprecision(9);
-    for (const auto& output : outputs) line << '\t' << output.size << ' ' << output.bits << ' ' << output.sum;
+    line << name << '\t' << inputs;
+    for (const auto& output : outputs)
+        line << '\t' << output.size << ' ' << output.bits << ' ' << std::setprecision(9) << output.sum << ' '
+             << std::setprecision(3) << output.allowed;
     return line.str();
 }
 
@@ -74,13 +76,14 @@ std::string Recording::differences(const std::string& name, const std::string& i
     bool identical = true;
     for (const OutputSum& output : outputs) {
         std::size_t size = 0;
-        double sum = 0;
-        if (!(recorded >> size >> bits >> sum)) wrong << " no " << output.name << " is recorded;";
+        double sum = 0, allowed = 0;
+        if (!(recorded >> size >> bits >> sum >> allowed)) wrong << " no " << output.name << " is recorded;";
         if (size != output.size || bits == output.bits) continue;
         identical = false;
-        const double digits = output.allowed > 0 ? 1e-9 * std::fabs(sum) : 0;  // of the recording
-        if (std::fabs(sum - output.sum) < output.allowed + digits) continue;
-        wrong << ' ' << output.name << " has the sum " << output.sum << ", recorded " << sum << ", " << output.allowed
+        // With what may be other in the last digits: references, and the digits of the recording.
+        allowed = output.allowed > 0 ? 1.01 * std::hypot(allowed, output.allowed) + 1e-9 * std::fabs(sum) : 0;
+        if (std::fabs(sum - output.sum) < allowed) continue;
+        wrong << ' ' << output.name << " has the sum " << output.sum << ", recorded " << sum << ", " << allowed
               << " is allowed;";
     }
     if (!wrong.str().empty()) {

@@ -2,11 +2,11 @@
 // compare with: kernels that a GPU has run, with the CPU executor and the PTX interpreter (test/README.md)
 //
 // A line of a recording is a test case, with tabs between: its name, a hash of its inputs, and for each output its
-// size, a hash of its bits, and the sum of its elements, each divided by the standard deviation of its rounding error
-// (rounded.h) and multiplied by a random number of magnitude 1 to 2. Two right results differ in it by at most
-// kDeviations standard deviations. Of 1000 elements one is found that is wrong by its whole value in bf16, or by 2e-5
-// of it in fp32; every executor also compares each element with its formula. Outputs of another size, one element per
-// tile of another geometry, are not compared.
+// size, a hash of its bits, the sum of its elements, each divided by its magnitude (at least 1/32 of their root mean
+// square) and multiplied by a random number of magnitude 1 to 2, and the largest rounding error of this sum:
+// kDeviations standard deviations (rounded.h), which depend on the device. Of 1000 elements one is found that is wrong
+// by its whole value in bf16, or by 2e-5 of it in fp32; every executor also compares each element with its formula.
+// Outputs of another size, one element per tile of another geometry, are not compared.
 #pragma once
 #include <map>
 #include <span>
@@ -21,7 +21,7 @@ struct OutputSum {
     std::string name;  // of the tensor
     std::size_t size;
     std::string bits;     // a hash
-    double sum, allowed;  // largest difference; 0: integers, whose bits must be equal
+    double sum, allowed;  // `allowed`: the sum's largest error; 0: of integers, whose bits must be equal
 };
 // `bytes`: device memory of `tensor` after a run, with its guards.
 OutputSum sum_of(const Storage& tensor, const std::vector<std::byte>& bytes, const std::vector<Rounded>& want);
