@@ -148,6 +148,11 @@ TEST_CASE("a model without a tokenizer generates ids", "[run]") {
     CHECK_THAT(generate("--prompt ab"), Contains("the vocabulary to encode text with is 300 ids"));
     CHECK_THAT(generate("--prompt-ids '1 300'"),
                Contains("--prompt-ids is \"1 300\" with \"300\"; expected token ids from 0 to 299"));
+    const std::string bytes = folder.path("bytes");  // the model has more ids than its tokenizer
+    folder.train({"-e", "custom:l=1,h=1,c=16,t=16,v=300", "--allow-larger-vocabulary", "-b", "1", "-t", "8", "-x", "1",
+                  "-o", bytes});
+    CHECK_THAT(folder.run({"-e", bytes, "--prompt-ids", "5 280"}, "generate").exits(2),
+               Contains("--prompt-ids is \"5 280\" with \"280\"; expected token ids from 0 to 256"));
     CHECK_THAT(generate("--prompt-ids '1 x'"), Contains("--prompt-ids is \"1 x\""));
     CHECK_THAT(generate("--prompt-ids ''"), Contains("at least one token id"));
     for (const std::string list : {"1,2,,3", ",1", "1, ,2", "1,"})
