@@ -180,12 +180,12 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     const std::string output = folder.train({"-x", "10", "-d", "256", "--dry-run", "-o", folder.path("out")});
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
                              "training data: 1 shard, 6,001 tokens, vocabulary 257", "--max-steps=10", "\ndefaults: ",
-                             " --beta1=0.9", "  --micro-batch 4 -> 30: the largest that ",
-                             "  --lr 0.01 -> 0.0021: of README's example, for smaller steps by",
-                             "  --total-batch-tokens 256 -> 480: less than that of README's example, for at least",
-                             "  --max-steps 10 -> 500: at most 40 passes over the text, 1/116 of 20 tokens per",
-                             "    with --val-every 12 --keep-best --keep-checkpoints 1 --stop-after 5 the run ends",
-                             "  --warmup-steps 0 -> 25: ",
+                             " --beta1=0.9", "  --micro-batch 4 -> 28: the largest that ",
+                             "  --lr 0.01 -> 0.002: of README's example, for smaller steps by",
+                             "  --total-batch-tokens 256 -> 448: less than that of README's example, for at least",
+                             "  --max-steps 10 -> 536: at most 40 passes over the text, 1/116 of 20 tokens per",
+                             "    with --val-every 13 --keep-best --keep-checkpoints 1 --stop-after 5 the run ends",
+                             "  --warmup-steps 0 -> 27: ",
                              "  this run makes 0.427 passes over 6,000 tokens\n"})
         CHECK_THAT(output, Contains(part));
     CHECK(!fs::exists(folder.path("out")));

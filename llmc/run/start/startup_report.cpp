@@ -3,6 +3,7 @@
 #include "llmc/run/start/startup_report.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -180,7 +181,7 @@ constexpr PublishedRun kRuns[] = {{"README's example", 0.84e6, 3e-3, 1024},
 constexpr double kWarmupTokens = 375e6;     // of GPT-3; of a short run at most kWarmupPart
 constexpr double kWarmupPart = 0.05;
 constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.15556
-// Passes over a text that count nearly as new text, and after which more add nothing: Muennighoff et al. 2023, arXiv
+// Passes over a text that count nearly as new text, and the most that add anything: Muennighoff et al. 2023, arXiv
 // 2305.16264. README's model on 165 kB of this project's Markdown: a validation loss of 1.855 after 9 passes, 1.358
 // (the lowest) after 19, and 1.439 after 25
 constexpr double kPassesAsNew = 4, kMostPasses = 40;
@@ -216,6 +217,12 @@ std::string number_text(const char* pattern, double number) {
 }
 
 double two_digits(double number) { return std::strtod(number_text("%.2g", number).c_str(), nullptr); }
+
+// The largest number up to this one that only has its three highest bits set: 160 of 187, a batch that divides well.
+std::int64_t three_bits(std::int64_t number) {
+    const auto unit = std::max<std::int64_t>(std::int64_t(std::bit_floor(std::uint64_t(number))) / 4, 1);
+    return number / unit * unit;
+}
 
 // "  --lr 0.01 -> 0.0006: GPT-3 125M"; without the arrow if they are the same.
 template <class Number>
@@ -321,8 +328,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                  best = noise > 0 ? std::min(noise, 1e9) : std::min(run.step_tokens, tokens / kLeastSteps);
     const bool as_published = is_model_name(o.init);  // random weights
     const bool changes_step = noise > 0 || as_published;
-    const std::int64_t step_tokens = changes_step ? std::max<std::int64_t>(std::int64_t(best / double(unit)), 1) * unit
-                                                  : plan.steps.at(0).positions;
+    const std::int64_t most = std::max<std::int64_t>(std::int64_t(best / double(unit)), 1);
+    const std::int64_t step_tokens = changes_step ? three_bits(most) * unit : plan.steps.at(0).positions;
     const std::int64_t sequences = step_tokens / unit;  // of a rank in one step
     const double smaller =
         noise > 0 || best >= run.step_tokens ? 1 : std::min(1.0, double(step_tokens) / run.step_tokens);
@@ -371,7 +378,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                               (passes > 1 ? ", in " + number_text("%.3g", passes) + over : "");
     const std::string what_passes_add =
         passes < kPassesAsNew ? ""
-        : held_out ? "    4 passes count nearly as new text, and after 40 more add nothing (Muennighoff et al. 2023);\n"
+        : held_out ? "    4 passes count nearly as new text, and more than 40 add nothing (Muennighoff et al. 2023);\n"
                      "    with --val-every " + std::to_string(std::max<std::int64_t>(steps / 40, 1)) +
                      " --keep-best --keep-checkpoints 1 --stop-after 5 the run ends when the validation loss\n"
                      "    stops falling\n"
