@@ -55,8 +55,10 @@ class SameTraining(WithFolder):
         return str(self.folder / name)
 
     def ran(self, *words):
-        """The exit code and output; without words with expect.json."""
-        result = subprocess.run([sys.executable, SCRIPT, *self.arguments, *words], capture_output=True, text=True,
+        """The exit code and output; without words with expect.json. Flags among the words replace those of setUp."""
+        program, *flags = self.arguments
+        others = [word for flag in zip(flags[::2], flags[1::2]) if flag[0] not in words for word in flag]
+        result = subprocess.run([sys.executable, SCRIPT, program, *others, *words], capture_output=True, text=True,
                                 check=False)
         return result.returncode, result.stdout + result.stderr
 
@@ -86,7 +88,7 @@ class SameTraining(WithFolder):
                 (['--python', '/bin/false'], 'expected a Python with torch and numpy'),
                 (['--record', '/none/x'], 'expected a file in a writable folder')):
             expect = ['--expect', self.write('good.json', {'tokens': '', **dict.fromkeys(BOTH, NUMBERS)})]
-            code, output = self.ran(*([] if {'--python', '--record'} & set(words) else expect), *words)
+            code, output = self.ran(*([] if {'--python', '--record', '--expect'} & set(words) else expect), *words)
             self.assertEqual((code, output.count('error: ')), (2, 1), output)
             self.assertIn(message, output)
 

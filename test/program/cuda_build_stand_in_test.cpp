@@ -38,7 +38,7 @@ Texts flags_of(const TrainingFolder& folder, const std::string& out, const Texts
               "-x", "2", "-v", "2", "--val-tokens", "64", "--lr", "1e-2", "--eps", "1e-3", "--threads", "1", "-o",
               folder.path(out)};
     if (std::ranges::find(more, "-e") == more.end()) all = all + Texts{"-e", "custom:l=1,h=2,c=32,t=16"};
-    return all + more;
+    return last_of_each(all + more);
 }
 
 // All numbers of the log except times.
