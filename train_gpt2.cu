@@ -80,7 +80,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     try {
         for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
             const device::Range step_range("step");
-            const auto step_began = step_log.begin();
+            step_log.begin();
             const StepSize size = plan.steps.at(step);
             Report::Step record{.step = step, .positions = size.positions, .tokens_so_far = size.positions_after()};
             // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
@@ -99,7 +99,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
             optimizer.run(*model, {.learning_rate = learning_rate, .positions = size.positions});
-            step_log.enqueued(record, step_began);
+            step_log.enqueued(record);
         }
         return exit_code_after(between_steps.finish());
     } catch (...) {

@@ -167,14 +167,13 @@ Ids ids_in(const std::string& text, const std::string& what, int vocabulary) {
         if (at == end) break;
         commas = 0;
         int id = -1;
-        const auto [rest, error] = std::from_chars(at, end, id);
-        const bool whole = rest == end || *rest == ' ' || *rest == ',' || *rest == '\t';
-        const std::string first{at, std::find_first_of(at, end, kBetween.begin(), kBetween.end())};
-        require(error == std::errc{} && whole && id >= 0 && id < vocabulary, what,
-                in_quotes(text) + (text == first ? "" : " with " + in_quotes(first)),
+        const std::string word{at, std::find_first_of(at, end, kBetween.begin(), kBetween.end())};
+        at += word.size();
+        const auto [rest, error] = std::from_chars(at - word.size(), at, id);
+        require(error == std::errc{} && rest == at && id >= 0 && id < vocabulary, what,
+                in_quotes(text) + (text == word ? "" : " with " + in_quotes(word)),
                 "token ids from 0 to " + std::to_string(vocabulary - 1) + ", separated by spaces or commas");
         ids.push_back(id);
-        at = rest;
     }
     require(!ids.empty(), what, in_quotes(text), "at least one token id");
     return ids;

@@ -23,8 +23,9 @@ int escaped_unit(std::string_view text) {
     return error == std::errc{} && end == text.data() + 6 ? unit : -1;
 }
 
+// JSON allows numbers of any size; nlohmann's parser refuses those beyond double. They become this one.
 constexpr double kHuge = 1e308;
-// JSON allows numbers of any size; nlohmann's parser refuses those beyond double.
+
 std::string clamp_numbers(std::string_view text) {
     std::string result;
     for (bool quoted = false; !text.empty();) {
@@ -50,7 +51,7 @@ std::string text_of(const nlohmann::ordered_json& value, int indent) {
 }
 
 std::string excerpt(const nlohmann::json& value) {
-    if (value.is_number_float() && std::abs(value.get<double>()) == kHuge) return "a number beyond 1e308";
+    if (value.is_number_float() && std::abs(value.get<double>()) == kHuge) return "a number of 1e308 or more";
     std::string text = value.dump(-1, ' ', true, kReplaced);
     if (text.size() > 80) text = text.substr(0, 77) + "...";
     return text;

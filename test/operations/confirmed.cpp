@@ -80,7 +80,7 @@ std::string Recording::differences(const std::string& name, const std::string& i
         if (!(recorded >> size >> bits >> sum >> allowed)) wrong << " no " << output.name << " is recorded;";
         if (size != output.size || bits == output.bits) continue;
         identical = false;
-        // With what may be other in the last digits: references, and the digits of the recording.
+        // 1 % and 1e-9: the references of two machines, and the recorded digits, are rounded.
         allowed = output.allowed > 0 ? 1.01 * std::hypot(allowed, output.allowed) + 1e-9 * std::fabs(sum) : 0;
         if (std::fabs(sum - output.sum) < allowed) continue;
         wrong << ' ' << output.name << " has the sum " << output.sum << ", recorded " << sum << ", " << allowed

@@ -27,11 +27,12 @@ public:
               const Interrupt& interrupt)
         : inputs_(inputs), context_(context), model_(model), upload_(upload), report_(report), interrupt_(interrupt) {}
 
-    using Seconds = std::function<double()>;
-    // `took` is called on all ranks after a validation that is reported: the seconds since it began, without stops.
     // Evaluate the model after `step` optimizer steps. A signal ends each of them early: then they report nothing and
     // return the signal; 0: no signal came. Only for inputs that are not null.
-    int validate(std::int64_t step, const Seconds& took);  // sets unreadable() if a rank cannot read its data
+    // Sets unreadable() if a rank cannot read its data. `took`: the seconds since the validation began, without stops;
+    // called on all ranks before the report.
+    using Seconds = std::function<double()>;
+    int validate(std::int64_t step, const Seconds& took);
     int sample(std::int64_t step);
     // Also ends early, and prints so, once a rank is out of time: then HellaSwag is still pending.
     HellaSwagScore score_hellaswag(std::int64_t step, const TimeIsUp& time_is_up = [] { return false; });

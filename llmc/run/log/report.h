@@ -52,9 +52,9 @@ struct ReportLines {
 class Report {
 public:
     // Creates the folder and log.jsonl in it; without a folder there is no log. Throws Error if that fails or the
-    // folder holds the log of another run. Without total_steps the run ends by time, or only evaluates. Only one rank
-    // of a run prints and logs (`prints`). `appends`: to the existing log, as this run resumes the one that wrote it;
-    // an incomplete last line is removed.
+    // folder holds the log of another run. Without total_steps, --max-minutes ends the run, or it is --eval-only. Only
+    // one rank prints and logs (`prints`). `appends`: to the existing log, because this run resumes the one that wrote
+    // it; an incomplete last line is removed.
     Report(const std::string& output_dir, std::optional<std::int64_t> total_steps, bool prints = true,
            bool appends = false, const ReportLines& lines = {});
 

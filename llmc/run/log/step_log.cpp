@@ -10,11 +10,11 @@
 
 namespace llmc {
 
-void StepLog::enqueued(const Report::Step& step, const Begin& began) {
+void StepLog::enqueued(const Report::Step& step) {
     report_pending(1);
-    pending_ = {step, began.seconds};
+    pending_ = {step, began_.seconds};
     pending_->step.phase = optimizer_.optimizer().phase();
-    pending_->step.bytes_sent = communicator_.bytes_sent() - began.bytes_sent;
+    pending_->step.bytes_sent = communicator_.bytes_sent() - began_.bytes_sent;
     if (optimizer_.scalars_ready()) report_pending(0);
 }
 

@@ -31,17 +31,15 @@ public:
           report_(report),
           communicator_(communicator) {}
 
-    // The time and the bytes sent so far when a step begins.
-    struct Begin {
-        double seconds;
-        std::int64_t bytes_sent;
-    };
-    Begin begin() { return {began_ = run_clock(), communicator_.bytes_sent()}; }
+    // A step begins: its time and bytes sent count from here.
+    void begin() { began_ = {run_clock(), communicator_.bytes_sent()}; }
     // Ranks were stopped for so long; the step that is being made does not count it. What is longer than the step so
     // far was in the one before, which has been reported.
-    void leave_out(double seconds) { left_out_ += std::min(seconds, run_clock() - std::max(last_seconds_, began_)); }
+    void leave_out(double seconds) {
+        left_out_ += std::min(seconds, run_clock() - std::max(last_seconds_, began_.seconds));
+    }
     // The step has been enqueued: reports the step before, and this one too if its results are available.
-    void enqueued(const Report::Step& step, const Begin& began);
+    void enqueued(const Report::Step& step);
     // Waits for the last step and reports it.
     void flush() { report_pending(0); }
 
@@ -97,8 +95,11 @@ private:
     std::optional<Pending> pending_;
     const char* phase_ = "";  // of the step before
     std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
-    double last_seconds_ = 0, began_ = 0;  // run_clock() at the last report and the last begin()
-    double left_out_ = 0;                  // seconds of stops
+    struct {
+        double seconds = 0;  // of run_clock()
+        std::int64_t bytes_sent = 0;
+    } began_;                                  // at the last begin()
+    double last_seconds_ = 0, left_out_ = 0;  // run_clock() at the last report; seconds of stops
     InARow in_a_row_{};
     std::exception_ptr failure_;
 };

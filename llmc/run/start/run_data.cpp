@@ -86,14 +86,15 @@ RunData open_run_data(const Options& o, const StepPlan& steps) {
     RunData data = open_shards(o);
     if (!o.hellaswag.empty()) data.hellaswag = open_hellaswag(o, data);
     data.hellaswag_facts = hellaswag_facts(data.hellaswag ? &data.hellaswag->file() : nullptr);
-    if (!o.eval_only && data.train) try {
-        data.loader = std::make_unique<DataLoader>(
-            *data.train,
-            DataLoaderSettings{.steps = steps,
-                               .shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
-                               .mask_document_start = o.mask_document_start, .pad = o.pad_last});
+    try {
+        if (!o.eval_only && data.train)
+            data.loader = std::make_unique<DataLoader>(
+                *data.train,
+                DataLoaderSettings{.steps = steps,
+                                   .shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
+                                   .mask_document_start = o.mask_document_start, .pad = o.pad_last});
     } catch (const Error& error) {
-        if (!o.plans_elsewhere()) throw;
+        if (!o.plans_elsewhere() || error.blame() != Blame::input) throw;
         data.too_small = error.what();
     }
     if (data.val) data.validation.emplace(*data.val, o.val_tokens, steps.batch(), o.mask_document_start, o.val_spread);
