@@ -140,7 +140,7 @@ calls '^import torch' "PyTorch's files are read"
 calls '^train_gpt2 .*-o /dev/shm/.*/fp32 ' "checkpoints of numbers in memory"
 calls '^train_gpt2 .*-o /dev/shm/.*/training ' "the checkpoint of training in memory"
 [ ! -e "$(grep -oE -m 1 '/dev/shm/gpu_check[^/ ]*' "$calls")" ] || fail "a folder is left in /dev/shm"
-kill -0 "$(cat "$scratch/client")" 2>/dev/null && fail "nvidia-smi still runs"
+timeout 10 tail --pid="$(cat "$scratch/client")" -f /dev/null || fail "nvidia-smi still runs"
 prints 'same_algorithms\*\* pass' "autotuned algorithms"
 [ ! -e "$tree/build/gpu_check_choices.json" ] || fail "training does not autotune"
 for file in training/log.jsonl numbers/fp32/log.jsonl numbers/fp32.log numbers/pytorch_bf16.log gpu.csv; do
