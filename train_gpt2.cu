@@ -40,6 +40,9 @@ struct Trainer {
     const RunData& data = startup.data;
     const std::unique_ptr<Model> model = make_initial_model(startup, options, context);
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
+    RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.schedule.warmup_steps,
+                      .may_overfit = options.overfit_batch, .output_dir = options.output_dir,
+                      .total_steps = plan.steps.total}};
     std::optional<Report> report{};
     std::optional<Evaluator> evaluator{};
 
@@ -50,7 +53,7 @@ struct Trainer {
                                             .validation = startup.data.validation ? &*startup.data.validation : nullptr,
                                             .hellaswag = data.hellaswag ? &*data.hellaswag : nullptr,
                                             .sampler = plan.sampler ? &*plan.sampler : nullptr},
-                          context, *model, upload, *report, interrupt);
+                          context, *model, upload, health, *report, interrupt);
     }
     int evaluate();
     Outcome train();
@@ -63,19 +66,19 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     optimizer.round_parameters(*model);
+    ModuleNoise noise(gradients.sums().module_names(), options.noise_scale_beta);
+    // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
+    if (resumption) health.restore(resumption->state, /*counts_failed=*/startup.changes.options.empty());
+    if (resumption && !resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     StepLog step_log({.steps = plan.steps, .measures_noise = plan.measures_noise()},
-                     Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops),
-                     ModuleNoise(gradients.sums().module_names(), options.noise_scale_beta), optimizer, *report, ranks);
-    if (resumption) {
-        // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
-        const int failed = startup.changes.options.empty() ? resumption->state.failed_in_a_row : 0;
-        step_log.restore({failed, resumption->state.without_update}, resumption->state.noise);
-        report->restore_health(resumption->state.health);
-    }
+                     Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), std::move(noise),
+                     {.optimizer = optimizer, .ranks = ranks, .interrupt = interrupt, .health = health,
+                      .report = *report});
     StepBatches batches(*data.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.control,
                                {.ranks = ranks, .interrupt = interrupt, .report = *report, .evaluator = *evaluator,
-                                .checkpoints = checkpoints, .step_log = step_log, .batches = batches},
+                                .checkpoints = checkpoints, .step_log = step_log, .health = health,
+                                .batches = batches},
                                resumption ? &resumption->state : nullptr);
     try {
         for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {

@@ -84,7 +84,6 @@ void CheckpointWriter::begin(TrainerState state) {
     const auto [rank, ranks] = std::pair(settings_.sharding.rank, settings_.sharding.ranks);
     state.run = settings_.run;
     state.optimizer = optimizer_.counts();
-    state.health = report_.health().state();
     std::int64_t state_elements = 0;  // of this rank, then of all
     copied_.clear();
     for (StateFile& file : optimizer_.optimizer().state()) {
@@ -205,6 +204,15 @@ void CheckpointWriter::name_best(const HealthState& health) {
     if (!fault) fs::rename(hidden, link, fault);
     if (fault)
         print_stderr("note: " + link.string() + " cannot be linked to " + folder.string() + ": " + fault.message());
+}
+
+std::optional<Report::Best> CheckpointWriter::best(const HealthState& health) const {
+    const fs::path link = settings_.output_dir / kBestName;
+    std::error_code none;
+    if (health.best_validation_after < 0 ||
+        fs::read_symlink(link, none) != step_folder("", health.best_validation_after))
+        return {};
+    return Report::Best{health.best_validation, health.best_validation_after, link.string()};
 }
 
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.

@@ -51,7 +51,7 @@ public:
                                   const OptimizerSettings& optimizer = {});
 
     // Collective, between the same two steps on all ranks. Waits for the checkpoint before, and returns when this one's
-    // copies are made. Sets the state's run, optimizer, health and number of files. When the folder has its name, the
+    // copies are made. Sets the state's run, optimizer and number of files. When the folder has its name, the
     // checkpoints that --keep-checkpoints does not keep are deleted.
     void begin(TrainerState state);
     bool is_writing() const { return begun_ && !writing_.done(); }
@@ -61,6 +61,8 @@ public:
     // With --keep-best, while no checkpoint is written: links OUT/best to the checkpoint of the best validation, if it
     // is there. The one before stays if the best one could not be written.
     void name_best(const HealthState& health);
+    // The checkpoint that OUT/best names, if it is that of the best validation.
+    std::optional<Report::Best> best(const HealthState& health) const;
 
 private:
     struct Begun {

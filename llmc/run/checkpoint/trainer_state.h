@@ -14,7 +14,6 @@
 #include "llmc/data/data_loader.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/log/noise_scale.h"
-#include "llmc/run/log/run_health.h"
 
 namespace llmc {
 
@@ -30,6 +29,24 @@ struct RunIdentity {
 // A fact in trainer_state.json.
 void to_json(nlohmann::json& json, const Fact& fact);
 void from_json(const nlohmann::json& json, Fact& fact);
+
+// What losses say about a run, so that a resumed one compares with the same (control/run_health.h). Steps are numbers
+// of completed steps.
+struct HealthState {
+    double lowest_loss = 0;                  // of a training step,
+    std::int64_t lowest_after = -1;          // the steps completed before that one; -1: none yet
+    int high_steps = 0;                      // consecutive last steps with a high loss
+    double best_validation = 0;
+    std::int64_t best_validation_after = -1; // -1: none yet
+    int validations_since_best = 0;          // and how many followed it
+    int worse_validations = 0;               // consecutive last ones that were clearly worse than the best one
+    double loss_sum = 0;                     // of the training steps since the last validation
+    std::int64_t losses = 0;
+    double mean_at_best = 0;                 // mean training loss between the best validation and the one before
+    bool has_mean_at_best = false;
+    bool validation_failed = false;          // the last one was not finite
+    bool operator==(const HealthState&) const = default;
+};
 
 // Times of a run, for one whose length is a time (--max-minutes).
 struct RunSeconds {
@@ -47,7 +64,7 @@ struct TrainerState {
     std::int64_t step = 0;              // steps made, including those whose update was skipped
     OptimizerCounts optimizer{};
     int failed_in_a_row = 0;            // consecutive last steps with a loss or norm that was not finite
-    int without_update = 0;             // the same, or outliers (StepLog::InARow)
+    int without_update = 0;             // the same, or outliers
     // false: the task is pending, because a signal or the time limit ended the run first
     bool validated = true, scored = true, sampled = true;
     LoaderPosition data{};              // the next row

@@ -10,7 +10,7 @@
 namespace llmc {
 
 BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed)
-    : loop_(loop), control_(settings, loop.ranks), has_output_dir_(settings.saves), timed_(settings.timed),
+    : loop_(loop), control_(settings, loop.ranks), saves_(settings.saves), timed_(settings.timed),
       limited_(settings.max_minutes > 0),
       stopped_before_(loop.interrupt.stopped_seconds()) {
     if (resumed) control_.restore(*resumed);
@@ -20,7 +20,7 @@ BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loo
 // The first failure of a part of this rank, or null. They end the run in order, on all ranks.
 std::exception_ptr BetweenSteps::failure() const {
     for (const auto& part : {loop_.evaluator.unreadable(), loop_.batches.failure(), loop_.report.failure(),
-                             loop_.step_log.failure()})
+                             loop_.health.failure()})
         if (part) return part;
     return nullptr;
 }
@@ -40,12 +40,12 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     }
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
-        if (loop_.ranks.rank() == 0 && !has_output_dir_)
+        if (loop_.ranks.rank() == 0 && !saves_)
             print_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
     }
     if (control_.pauses()) {
         loop_.step_log.flush();  // then all ranks know the results of the same steps
-        if (loop_.step_log.failure()) control_.fail();
+        if (loop_.health.failure()) control_.fail();
     }
     validate_if_due();
     if (control_.hellaswag_due()) {
@@ -76,7 +76,7 @@ void BetweenSteps::validate_if_due() {
     if (signal == 0) control_.validation_took(control_.seconds() - began);  // with its report
     if (loop_.evaluator.unreadable()) control_.fail();
     else control_.end_validation(signal);
-    if (signal == 0 && !loop_.evaluator.unreadable()) control_.after_validation(loop_.report.health().state());
+    if (signal == 0 && !loop_.evaluator.unreadable()) control_.after_validation(loop_.health.state());
 }
 
 // Collective; `began` of RunControl::seconds().
@@ -94,8 +94,9 @@ bool BetweenSteps::all_can_update() {
 
 void BetweenSteps::note_stops() {
     const double stopped = control_.stopped() - std::exchange(stops_noted_, control_.stopped());
+    loop_.step_log.leave_out(control_.stopped_elsewhere() -
+                             std::exchange(elsewhere_noted_, control_.stopped_elsewhere()));
     if (stopped == 0) return;
-    loop_.step_log.leave_out(stopped);
     loop_.report.stopped(step_, stopped);
 }
 
@@ -106,12 +107,12 @@ std::optional<Report::Progress> BetweenSteps::progress() const {
 
 void BetweenSteps::save() {
     const double began = control_.seconds();
-    const StepLog::InARow in_a_row = loop_.step_log.in_a_row();
+    const RunHealth::InARow in_a_row = loop_.health.in_a_row();
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .validated = !control_.validation_pending(),
                              .scored = !control_.hellaswag_pending(), .sampled = !control_.samples_pending(),
                              .data = next_position_, .noise = loop_.step_log.noise().averages(),
-                             .seconds = control_.run_seconds()});
+                             .health = loop_.health.state(), .seconds = control_.run_seconds()});
     // A checkpoint that was still being written is complete: begin() has waited for it.
     if (save_began_ > 0) control_.checkpoint_took(control_.seconds() - save_began_);
     save_began_ = began;
@@ -124,31 +125,20 @@ int BetweenSteps::finish() {
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would
     // take it, and --keep-checkpoints would delete a better one for it.
-    if (control_.checkpoint_due() && !loop_.step_log.diverged()) save();
+    if (control_.checkpoint_due() && !loop_.health.diverged()) save();
     std::exception_ptr unsaved;
     try {
         loop_.checkpoints.end(/*last=*/!control_.failed());  // an earlier failure is the one to report
     } catch (const SharedError&) {
         unsaved = std::current_exception();
     }
-    loop_.checkpoints.name_best(loop_.report.health().state());
-    const std::exception_ptr failed = unsaved ? unsaved : failure(), suspect = failed ? failed : suspicion();
-    report_end(suspect ? "error" : control_.reason());
-    share_failure(loop_.ranks, suspect);
+    loop_.checkpoints.name_best(loop_.health.state());
+    std::exception_ptr failed = unsaved ? unsaved : failure();
+    // A run that a signal ended can be resumed, and continues to count.
+    if (!failed && control_.signal() == 0) failed = loop_.health.suspicion();
+    report_end(failed ? "error" : control_.reason());
+    share_failure(loop_.ranks, failed);
     return control_.signal();
-}
-
-// The Error of a run that ends with a model that may have diverged, or null. A run that a signal ended can be resumed,
-// and continues to count.
-std::exception_ptr BetweenSteps::suspicion() const {
-    const bool step_failed = loop_.step_log.in_a_row().failed > 0;
-    if (control_.signal() != 0 || (!step_failed && !loop_.report.health().state().validation_failed)) return nullptr;
-    return std::make_exception_ptr(
-        Error("the run ends with a model that may have diverged: the last " +
-                  std::string(step_failed ? "loss or gradient norm" : "validation loss") + " is not finite" +
-                  (has_output_dir_ ? "; its checkpoint has replaced no older one" : "") + "; " +
-                  loop_.report.advice_after_divergence(),
-              Blame::runtime));
 }
 
 void BetweenSteps::end_after_exception() {
@@ -160,7 +150,8 @@ void BetweenSteps::end_after_exception() {
 }
 
 void BetweenSteps::report_end(const char* reason) {
-    if (!std::exchange(ended_, true)) loop_.report.end(step_, reason, control_.seconds());
+    if (std::exchange(ended_, true)) return;
+    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()));
 }
 
 }  // namespace llmc

@@ -5,7 +5,7 @@
 #include "llmc/run/control/evaluator.h"
 #include "llmc/run/control/run_control.h"
 #include "llmc/run/control/step_batches.h"
-#include "llmc/run/log/step_log.h"
+#include "llmc/run/control/step_log.h"
 
 namespace llmc {
 
@@ -19,6 +19,7 @@ public:
         Evaluator& evaluator;
         CheckpointWriter& checkpoints;
         StepLog& step_log;
+        RunHealth& health;
         const StepBatches& batches;
     };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,
@@ -43,7 +44,6 @@ public:
 
 private:
     std::exception_ptr failure() const;
-    std::exception_ptr suspicion() const;
     RankRequests requests() const;
     void validate_if_due();
     void save();
@@ -54,9 +54,9 @@ private:
 
     Loop loop_;
     RunControl control_;
-    bool has_output_dir_, timed_, limited_;
+    bool saves_, timed_, limited_;
     const double stopped_before_;    // Interrupt::stopped_seconds() at construction
-    double stops_noted_ = 0;         // of RunControl::stopped()
+    double stops_noted_ = 0, elsewhere_noted_ = 0;  // of RunControl
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
     bool ended_ = false;             // the end has been reported
     std::int64_t step_ = 0;          // steps made

@@ -17,8 +17,10 @@ int Evaluator::validate(std::int64_t step, const Seconds& took) {
         if (!bytes_counted_ && context_.communicator->rank() == 0)  // the targets are the same in every validation
             bits_per_byte_ = nats_to_bits_per_byte(batches, inputs_.tokenizer);
         bytes_counted_ = true;
+        const auto [best, warning] = health_.validation(step, x.loss);
         report_.validation(step, x.loss, batches.targets(), seconds,
-                           bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt);
+                           bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt, best);
+        if (warning) report_.warn(step, *warning);
     }
     return x.signal;
 }

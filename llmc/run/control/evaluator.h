@@ -6,6 +6,7 @@
 
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/control/interrupt.h"
+#include "llmc/run/control/run_health.h"
 #include "llmc/run/evaluation/hellaswag.h"
 #include "llmc/run/evaluation/text_sampler.h"
 #include "llmc/run/evaluation/validation_loss.h"
@@ -23,9 +24,10 @@ public:
         const TextSampler* sampler;         // null: no samples
     };
     // Every rank has an evaluator and makes the same calls. All arguments must outlive it.
-    Evaluator(const Inputs& inputs, Context& context, Model& model, BatchUpload& upload, Report& report,
-              const Interrupt& interrupt)
-        : inputs_(inputs), context_(context), model_(model), upload_(upload), report_(report), interrupt_(interrupt) {}
+    Evaluator(const Inputs& inputs, Context& context, Model& model, BatchUpload& upload, RunHealth& health,
+              Report& report, const Interrupt& interrupt)
+        : inputs_(inputs), context_(context), model_(model), upload_(upload), health_(health), report_(report),
+          interrupt_(interrupt) {}
 
     // Evaluate the model after `step` optimizer steps. A signal ends each of them early: then they report nothing and
     // return the signal; 0: no signal came. Only for inputs that are not null.
@@ -49,6 +51,7 @@ private:
     Context& context_;
     Model& model_;
     BatchUpload& upload_;
+    RunHealth& health_;
     Report& report_;
     const Interrupt& interrupt_;
     std::exception_ptr unreadable_;

@@ -72,7 +72,7 @@ std::int64_t RunControl::microseconds_stopped(double mine) const {
 // A rank that is stopped while it agrees reports it at the next agreement, and the stops of two ranks may overlap. So
 // no more is left out than the time since the agreement before the last one, without what the last one left out.
 bool RunControl::leave_out(std::int64_t longest, double mine) {
-    stopped_here_ = mine;
+    const double here = mine - std::exchange(stopped_here_, mine);
     double seconds = 0;
     if (longest > 0) {
         const double most = std::max(seconds_now() - agreed_[0] - left_out_, 0.0) * kMicroseconds;
@@ -80,6 +80,7 @@ bool RunControl::leave_out(std::int64_t longest, double mine) {
                   kMicroseconds;
     }
     stopped_ += seconds;
+    stopped_elsewhere_ += std::max(seconds - here, 0.0);
     began_ += seconds;
     left_out_ = seconds;
     agreed_[0] = std::exchange(agreed_[1], seconds_now());

@@ -83,6 +83,7 @@ public:
     double share() const { return share_; }
     double seconds() const;    // since construction, without stops
     double stopped() const { return stopped_; }  // seconds left out so far, the same on all ranks
+    double stopped_elsewhere() const { return stopped_elsewhere_; }  // of these, those in which this rank was not
     RunSeconds run_seconds() const;  // for the checkpoint
     double seconds_left() const;     // of max_minutes, with the end of the run
     bool is_time_up_here() const { return share_after(0) >= 1; }  // by the clock of this rank, not of all
@@ -107,7 +108,8 @@ private:
     RunSeconds last_{};                    // `used`: before construction
     double agreed_[2], left_out_ = 0;      // seconds_now() of the last two agreements; what the last one left out
     double share_ = 0;
-    double stopped_ = 0, stopped_here_ = 0;  // seconds: agreed in all; of this rank, at the last agreement
+    double stopped_ = 0, stopped_elsewhere_ = 0;  // seconds agreed
+    double stopped_here_ = 0;                     // of this rank, at the last agreement
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     int signal_ = 0;
     bool ends_ = false, failed_ = false, out_of_time_ = false, ends_early_ = false, hurries_ = false;

@@ -19,8 +19,6 @@
 #include "llmc/base/input_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/value_text.h"
-#include "llmc/weights/manifest.h"
-#include "llmc/weights/step_folder.h"
 
 namespace llmc {
 namespace {
@@ -138,11 +136,9 @@ void require_free_log(const std::string& output_dir) {
 
 Report::Report(const std::string& output_dir, std::optional<std::int64_t> total_steps, bool prints, bool appends,
                const ReportLines& lines)
-    : output_dir_(output_dir),
-      total_steps_(total_steps),
+    : total_steps_(total_steps),
       prints_(prints),
-      lines_(lines),
-      health_(lines.vocabulary, lines.warmup_steps, lines.may_overfit) {
+      lines_(lines) {
     if (!prints || output_dir.empty()) return;
     const auto refuse = [&](const std::string& because) {
         fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
@@ -246,39 +242,21 @@ void Report::step(const Step& s) {
     if (s.noise) write_noise(event, *s.noise);
     if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
     write(event);
-    if (x.skip != kernels::kSkipNoTargets) warn(number, health_.step(number, x.loss));
     if (x.skip == kernels::kNoSkip) return;
     print(at(number) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
     write({{"event", "skip"}, {"step", number}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
 }
 
-void Report::warn(std::int64_t step, const std::optional<RunHealth::Warning>& warning) {
-    if (!warning) return;
+void Report::warn(std::int64_t step, const Warning& warning) {
     print_last_row();
-    if (prints_) print_stderr("warning: " + warning->text);
-    write({{"event", "warning"}, {"step", step}, {"kind", warning->kind}, {"text", warning->text}});
+    if (prints_) print_stderr("warning: " + warning.text);
+    write({{"event", "warning"}, {"step", step}, {"kind", warning.kind}, {"text", warning.text}});
 }
 
 void Report::stopped(std::int64_t step, double seconds) {
-    warn(step, RunHealth::Warning{"stopped", "the run was stopped for " + clock_text(seconds) +
-                                                 " (Ctrl-Z, SIGSTOP), which --max-minutes does not count"});
-}
-
-std::string Report::advice_after_divergence() const {
-    std::string folder;
-    try {
-        if (!output_dir_.empty())
-            for (const auto& [step, path] : step_folders(output_dir_))
-                if (step <= health_.good_after() && has_files_of_manifest(path)) folder = path.string();
-    } catch (const Error&) {  // the folder cannot be read
-    }
-    const std::string anew = "start again with a lower --lr or more --warmup-steps";
-    if (folder.empty()) return anew;
-    // The checkpoint may be of a shorter run, which this one extended.
-    const std::string length = total_steps_ ? " --max-steps " + std::to_string(*total_steps_) : "";
-    return "resume with a lower --lr from a checkpoint before the loss began to rise, such as --resume " + folder +
-           length + " (with another --output-dir if newer ones exist), or " + anew;
+    warn(step, {"stopped", "the run was stopped for " + clock_text(seconds) +
+                               " (Ctrl-Z, SIGSTOP), which --max-minutes does not count"});
 }
 
 void Report::phase_begins(std::int64_t step, const std::string& phase) {
@@ -300,18 +278,16 @@ void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
-                        std::optional<double> bits_per_byte) {
+                        std::optional<double> bits_per_byte, bool best) {
     print_last_row();
-    const RunHealth::Validated health = health_.validation(step, loss);
     print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
                  bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
-                 only_evaluates() ? (" | " + counted(targets, "target")).c_str() : health.best ? " | best" : ""));
-    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", health.best}, {"valid_tokens", targets},
+                 only_evaluates() ? (" | " + counted(targets, "target")).c_str() : best ? " | best" : ""));
+    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
     if (prints_ && step == first_step_ && seconds > 0.1 * 60 * lines_.max_minutes && lines_.max_minutes > 0)
         print_stderr("note: a validation takes " + clock_text(seconds) + " of the " +
                      minutes_text(lines_.max_minutes) + ": --val-tokens makes it shorter");
-    warn(step, health.warning);
 }
 
 void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
@@ -347,7 +323,7 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
     write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
-void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
+void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best) {
     print_last_row();
     print("done: " + reason + (only_evaluates() ? "" : ", " + counted(steps - first_step_, "step")) + " in " +
           clock_text(seconds) +
@@ -357,13 +333,8 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds) 
     const std::string more = stopped ? " --stop-after 0"
                              : timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
                                    : " -x " + std::to_string(2 * total_steps_.value_or(0));
-    std::error_code none;
-    const std::filesystem::path best = std::filesystem::path(output_dir_) / kBestName;
-    const HealthState& state = health_.state();
-    if (state.best_validation_after >= 0 &&
-        std::filesystem::read_symlink(best, none) == step_folder("", state.best_validation_after))
-        print(format("lowest validation loss: %.4f after ", state.best_validation) +
-              place(state.best_validation_after) + ", " + best.string());
+    if (best)
+        print(format("lowest validation loss: %.4f after ", best->loss) + place(best->after) + ", " + best->folder);
     if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty())
         print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);
     write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});

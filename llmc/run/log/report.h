@@ -22,7 +22,6 @@
 #include "llmc/run/evaluation/hellaswag.h"
 #include "llmc/run/log/gpu_monitor.h"
 #include "llmc/run/log/noise_scale.h"
-#include "llmc/run/log/run_health.h"
 #include "llmc/run/log/throughput.h"
 
 namespace llmc {
@@ -43,9 +42,6 @@ struct ReportLines {
     std::int64_t log_every = 1;       // steps from one step's line to the next
     bool mfu = false, noise = false;  // columns
     std::string resume_command{};     // how to resume or extend the run
-    int vocabulary = 0;               // of the model and
-    std::int64_t warmup_steps = 0;    // learning rate: for RunHealth
-    bool may_overfit = false;         // --overfit-batch
     double max_minutes = 0;           // the length of a run without a number of steps
 };
 
@@ -100,8 +96,15 @@ public:
     void phase_begins(std::int64_t step, const std::string& phase);
     // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
     void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
+    // `best`: lower than all before.
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
-                    std::optional<double> bits_per_byte);
+                    std::optional<double> bits_per_byte, bool best = false);
+    struct Warning {
+        const char* kind;  // in the log
+        std::string text;
+    };
+    // After `step` steps.
+    void warn(std::int64_t step, const Warning& warning);
     void hellaswag(std::int64_t step, const HellaSwagScore& score);
     void sample(std::int64_t step, const std::string& text);
     // `waited_seconds`: how long training waited for it.
@@ -114,12 +117,12 @@ public:
     // Training resumes after `step` steps. `folder`: of the checkpoint; empty: from the start.
     void resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes);
     bool appended() const { return appended_; }  // to an existing log
-    // Of the steps and validations reported; a resumed run restores it.
-    const RunHealth& health() const { return health_; }
-    void restore_health(const HealthState& state) { health_.restore(state); }
-    // How to continue after a divergence: from the newest checkpoint of a model that was known to be good, or anew.
-    std::string advice_after_divergence() const;
-    void end(std::int64_t steps, const std::string& reason, double seconds);
+    struct Best {
+        double loss;         // the lowest of all validations,
+        std::int64_t after;  // of the model after so many steps
+        std::string folder;
+    };
+    void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {});
 
 private:
     bool only_evaluates() const { return !total_steps_ && lines_.max_minutes == 0; }
@@ -131,14 +134,11 @@ private:
     std::string header() const;
     bool shows(std::int64_t step);               // whether the terminal shows this step; steps come in order
     void write(const nlohmann::ordered_json& event);  // with the time
-    void warn(std::int64_t step, const std::optional<RunHealth::Warning>& warning);
 
-    std::string output_dir_;
     std::optional<std::int64_t> total_steps_;
     bool prints_;
     bool appended_ = false;
     ReportLines lines_;
-    RunHealth health_;
     std::int64_t first_step_ = 0;   // steps made before this start
     int rows_ = 0;                  // since the last header
     std::string last_row_;          // of the last step; empty: printed

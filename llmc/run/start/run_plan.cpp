@@ -8,7 +8,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/value_text.h"
 #include "llmc/data/bpe_merges.h"
-#include "llmc/run/log/step_log.h"
+#include "llmc/run/control/run_health.h"
 #include "llmc/run/log/throughput.h"
 #include "llmc/run/start/onebit_start.h"
 
@@ -212,10 +212,10 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const RunD
              "use that; or start a new run from the checkpoint's model with --init");
     check_onebit_resumption(plan, options, resumption);
     // Otherwise every attempt would make one more step, and save it.
-    if (resumption.state.without_update >= StepLog::kMostStepsWithoutUpdate && same("skip-loss-z") &&
+    if (resumption.state.without_update >= RunHealth::kMostStepsWithoutUpdate && same("skip-loss-z") &&
         same("skip-norm-z"))
         fail("the number of consecutive steps without an update at the end of the checkpoint",
-             resumption.state.without_update, "fewer than " + std::to_string(StepLog::kMostStepsWithoutUpdate),
+             resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
     const Options then = continued({}, before, (resumption.folder / "trainer_state.json").string()).options;
     const std::string rate = change_of_rate(plan, then, options, data.loader.get(), changes.data);

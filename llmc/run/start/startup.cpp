@@ -379,8 +379,6 @@ Report open_report(Startup& startup, const Options& options, Context& context) {
         return Report(options.output_dir, plan.steps.total, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
                        .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
-                       .vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.schedule.warmup_steps,
-                       .may_overfit = options.overfit_batch,
                        .max_minutes = options.is_timed() ? options.max_minutes : 0});
     });
     on_first_rank(ranks, [&] {

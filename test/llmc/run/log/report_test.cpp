@@ -10,7 +10,6 @@
 #include <fstream>
 
 #include "llmc/base/json_text.h"
-#include "llmc/weights/step_folder.h"
 #include "test/support/run_support.h"
 #include "test/support/scratch_folder.h"
 
@@ -45,7 +44,7 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
         report.validation(0, 5.61157, 215408, 4.4, 8.09034);
         report.step(step_of(2));
         report.checkpoint(12, "out/step_00000012", 0);
-        report.validation(12, 5.5, 215408, 4.4, {});
+        report.validation(12, 5.5, 215408, 4.4, {}, /*best=*/true);
     });
     CHECK(table == "step 0/3045    | validation   5.6116\n"
                    "step 0/3045    | validation   5.6116 | 8.0903 bits per byte\n"
@@ -230,27 +229,6 @@ TEST_CASE("a skipped step reports the reason", "[report]") {
           "step 12/100  | update skipped: loss or gradient norm not finite (3 so far)");
     CHECK(reason([](StepScalars& x) { x.skip = kernels::kSkipNoTargets; }) ==
           "step 12/100  | update skipped: no targets (3 so far)");
-}
-
-TEST_CASE("after a divergence the newest checkpoint of a good model is named", "[report]") {
-    const ScratchFolder folder;
-    const std::string out = (folder / "run").string();
-    std::string none, advice;
-    printed([&] {
-        Report report(out, 100, true, false, {.vocabulary = 257});
-        none = report.advice_after_divergence();
-        for (int step = 10; step <= 40; step += 10) {
-            const auto checkpoint = step_folder(out, step);
-            std::filesystem::create_directories(checkpoint);
-            write_bytes(checkpoint / "config.json", "{}");
-            make_checksums_right(checkpoint);
-            report.validation(step, step < 30 ? 3 : 300, 100, 1, {});
-        }
-        std::filesystem::create_directories(step_folder(out, 9));  // incomplete
-        advice = report.advice_after_divergence();
-    });
-    CHECK(none == "start again with a lower --lr or more --warmup-steps");
-    CHECK_THAT(advice, Contains("such as --resume " + out + "/step_00000010 "));
 }
 
 TEST_CASE("the log has one object per line, and null for unknown values", "[report]") {

@@ -1,28 +1,25 @@
 // step_log.cpp - from the results of a finished step to its report
-#include "llmc/run/log/step_log.h"
+#include "llmc/run/control/step_log.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string_view>
-
-#include "kernels/base/error.h"
-#include "llmc/base/counted.h"
 
 namespace llmc {
 
 void StepLog::enqueued(const Report::Step& step) {
     report_pending(1);
     pending_ = {step, began_.seconds};
-    pending_->step.phase = optimizer_.optimizer().phase();
-    pending_->step.bytes_sent = communicator_.bytes_sent() - began_.bytes_sent;
-    if (optimizer_.scalars_ready()) report_pending(0);
+    pending_->step.phase = loop_.optimizer.optimizer().phase();
+    pending_->step.bytes_sent = loop_.ranks.bytes_sent() - began_.bytes_sent;
+    if (loop_.optimizer.scalars_ready()) report_pending(0);
 }
 
 void StepLog::report_pending(int steps_back) {
     if (!pending_) return;
     Report::Step step = pending_->step;
-    step.scalars = optimizer_.scalars(steps_back);
-    if (const auto times = communicator_.times()) {
+    step.scalars = loop_.optimizer.scalars(steps_back);
+    if (const auto times = loop_.ranks.times()) {
         step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
         times_ = *times;
     }
@@ -37,21 +34,21 @@ void StepLog::report_pending(int steps_back) {
     last_seconds_ = now;
     pending_.reset();
     if (settings_.measures_noise) {
-        if (step.scalars.skip == kernels::kNoSkip) noise_.add(optimizer_.totals(steps_back), step.positions);
+        if (step.scalars.skip == kernels::kNoSkip) noise_.add(loop_.optimizer.totals(steps_back), step.positions);
         step.noise = noise_so_far(step);
     }
     follow_phase(step);
-    count_skips(step);
+    if (const auto warning = loop_.health.step(step.step + 1, step.scalars)) loop_.report.warn(step.step + 1, *warning);
 }
 
 void StepLog::follow_phase(const Report::Step& step) {
     const bool begins = phase_ != std::string_view(step.phase), from_another = begins && *phase_;
     phase_ = step.phase;
     if (from_another) {
-        report_.phase_begins(step.step, step.phase);
+        loop_.report.phase_begins(step.step, step.phase);
         ms_before_ = std::move(phase_ms_);
     }
-    report_.step(step);
+    loop_.report.step(step);
     if (begins) {
         phase_ms_.clear();  // the first step also initializes, so it is not timed
         return;
@@ -68,31 +65,8 @@ void StepLog::compare_phases(std::int64_t steps) {
         std::ranges::nth_element(values, values.begin() + std::ptrdiff_t(values.size() / 2));
         return values[values.size() / 2];
     };
-    report_.phase_speed(steps, phase_, median(ms_before_), median(phase_ms_), phase_ms_.size());
+    loop_.report.phase_speed(steps, phase_, median(ms_before_), median(phase_ms_), phase_ms_.size());
     ms_before_.clear();
-}
-
-void StepLog::count_skips(const Report::Step& step) {
-    const std::int32_t skip = step.scalars.skip;
-    auto& [failed, without_update] = in_a_row_;
-    failed = skip == kernels::kSkipNonFinite ? failed + 1 : 0;
-    if (skip == kernels::kNoSkip) without_update = 0;
-    else if (skip != kernels::kSkipNoTargets) ++without_update;
-    if (failure_) return;
-    try {
-        if (diverged())
-            throw Error("the loss or gradient norm was not finite for " + counted(failed, "step") +
-                            " in a row, up to step " + std::to_string(step.step + 1) +
-                            ": the model has diverged and is not saved; " + report_.advice_after_divergence(),
-                        Blame::runtime);
-        if (without_update >= kMostStepsWithoutUpdate && skip == kernels::kSkipOutlier)
-            throw Error(counted(without_update, "step") +
-                            " in a row were skipped as outliers or not finite: the bound is too low, or the data or "
-                            "the model have changed; check them, then use --resume auto and change or remove "
-                            "--skip-loss-z and --skip-norm-z", Blame::runtime);
-    } catch (...) {
-        failure_ = std::current_exception();
-    }
 }
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {

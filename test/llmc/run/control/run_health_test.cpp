@@ -1,17 +1,24 @@
 // run_health_test.cpp - when the losses of a run are reported as unhealthy
-#include "llmc/run/log/run_health.h"
+#include "llmc/run/control/run_health.h"
 
+#include <cmath>
+
+#include "llmc/weights/step_folder.h"
 #include "test/support/catch.h"
+#include "test/support/run_support.h"
+#include "test/support/scratch_folder.h"
 
 using namespace llmc;
-using test::Contains;
+using namespace test;
 
 namespace {
 
 // Steps of this loss, of which the last has this number. Returns how many of them warned.
 int steps(RunHealth& health, std::int64_t& number, int count, double loss) {
     int warnings = 0;
-    for (int i = 0; i < count; ++i) warnings += health.step(++number, loss).has_value();
+    kernels::StepScalars scalars{};
+    scalars.loss = loss;
+    for (int i = 0; i < count; ++i) warnings += health.step(++number, scalars).has_value();
     return warnings;
 }
 
@@ -20,7 +27,7 @@ int steps(RunHealth& health, std::int64_t& number, int count, double loss) {
 TEST_CASE("a loss that stays high for 50 steps after the warm-up is reported once", "[health]") {
     const double random = std::log(257.0);
     {  // above ln(V) + 1
-        RunHealth health(257, 10);
+        RunHealth health({.vocabulary = 257, .warmup_steps = 10});
         std::int64_t number = 0;
         CHECK(steps(health, number, 10, 9) == 0);  // warm-up
         CHECK(steps(health, number, 49, random + 1.01) == 0);
@@ -30,15 +37,14 @@ TEST_CASE("a loss that stays high for 50 steps after the warm-up is reported onc
         CHECK(steps(health, number, 200, 9) == 0);
     }
     {  // above twice the lowest
-        RunHealth health(50257, 0);
+        RunHealth health({.vocabulary = 50257});
         std::int64_t number = 0;
         CHECK(steps(health, number, 1, 2) == 0);
         CHECK(steps(health, number, 100, 3.99) == 0);
         CHECK(steps(health, number, 50, 4.01) == 1);
-        CHECK(health.good_after() == 0);
     }
     {  // a batch that is learned by heart
-        RunHealth health(257, 0);
+        RunHealth health({.vocabulary = 257});
         std::int64_t number = 0;
         CHECK(steps(health, number, 1, 1e-4) == 0);
         CHECK(steps(health, number, 100, 0.9) == 0);
@@ -47,7 +53,7 @@ TEST_CASE("a loss that stays high for 50 steps after the warm-up is reported onc
 }
 
 TEST_CASE("the best validation, overfitting and a loss that is not finite are reported", "[health]") {
-    RunHealth health(257, 0);
+    RunHealth health({.vocabulary = 257});
     std::int64_t number = 0;
     const auto validate = [&](double training, double validation) {
         steps(health, number, 10, training);
@@ -65,15 +71,14 @@ TEST_CASE("the best validation, overfitting and a loss that is not finite are re
     CHECK_THAT(third.warning->text, Contains("the last 3 validations are worse than the best one (3 after step 20)"));
     CHECK_FALSE(validate(2.5, 3.3).warning);
     CHECK(validate(2.5, 2.9).best);
-    CHECK(health.good_after() == number);
     CHECK(health.state().validations_since_best == 0);
-    RunHealth on_purpose(257, 0, true);
+    RunHealth on_purpose({.vocabulary = 257, .may_overfit = true});
     for (int i = 0; i < 9; ++i) {
         steps(on_purpose, number, 10, 2 - 0.1 * i);
         CHECK_FALSE(on_purpose.validation(number, 2 + 0.1 * i).warning);
     }
 
-    RunHealth worse(257, 0);  // both losses rise: that is no overfitting
+    RunHealth worse({.vocabulary = 257});  // both losses rise: that is no overfitting
     number = 0;
     worse.validation(0, 2);
     for (int i = 0; i < 9; ++i) {
@@ -85,4 +90,42 @@ TEST_CASE("the best validation, overfitting and a loss that is not finite are re
     CHECK_FALSE(worse.validation(number, INFINITY).warning);
     worse.validation(number, 2.5);
     CHECK_FALSE(worse.state().validation_failed);
+}
+
+TEST_CASE("ten failed steps, or as many without an update as the window has, end a run", "[health]") {
+    const auto first_failure = [](std::int32_t skip, int every, std::int32_t otherwise) {
+        RunHealth health({});
+        kernels::StepScalars scalars{};
+        for (int number = 1; number <= 300; ++number) {
+            scalars.skip = number % every == 0 ? otherwise : skip;
+            health.step(number, scalars);
+            if (health.failure()) return std::pair(number, health.diverged());
+        }
+        return std::pair(0, false);
+    };
+    using enum kernels::Skip;
+    CHECK(first_failure(kSkipNonFinite, 1000, kNoSkip) == std::pair(10, true));
+    CHECK(first_failure(kSkipNonFinite, 10, kNoSkip) == std::pair(0, false));
+    constexpr int kMost = RunHealth::kMostStepsWithoutUpdate;
+    CHECK(first_failure(kSkipOutlier, 1000, kNoSkip) == std::pair(+kMost, false));
+    CHECK(first_failure(kSkipOutlier, 100, kNoSkip) == std::pair(0, false));
+    CHECK(first_failure(kSkipOutlier, 2, kSkipNoTargets) == std::pair(2 * kMost - 1, false));
+}
+
+TEST_CASE("after a divergence the newest checkpoint of a good model is named", "[health]") {
+    const ScratchFolder folder;
+    const std::string out = (folder / "run").string();
+    RunHealth health({.vocabulary = 257, .output_dir = out, .total_steps = 100});
+    CHECK(health.advice_after_divergence() == "start again with a lower --lr or more --warmup-steps");
+    for (int step = 10; step <= 40; step += 10) {
+        const auto checkpoint = step_folder(out, step);
+        std::filesystem::create_directories(checkpoint);
+        write_bytes(checkpoint / "config.json", "{}");
+        make_checksums_right(checkpoint);
+        health.validation(step, step < 30 ? 3 : 300);
+    }
+    std::filesystem::create_directories(step_folder(out, 9));  // incomplete
+    CHECK_FALSE(health.suspicion());
+    CHECK_THAT(health.advice_after_divergence(),
+               Contains("such as --resume " + out + "/step_00000010 --max-steps 100 "));
 }

@@ -1,0 +1,82 @@
+// step_log.h - reports every step once its results are back from the device: at once on a CPU, on a GPU while the next
+// step runs
+#pragma once
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "llmc/base/clock.h"
+#include "llmc/comm/communicator.h"
+#include "llmc/data/step_plan.h"
+#include "llmc/model/optimizer.h"
+#include "llmc/run/control/interrupt.h"
+#include "llmc/run/control/run_health.h"
+#include "llmc/run/log/module_noise.h"
+#include "llmc/run/log/report.h"
+
+namespace llmc {
+
+class StepLog {
+public:
+    struct Settings {
+        StepPlan steps;
+        bool measures_noise;  // of every step that was not skipped
+    };
+    struct Loop {
+        const OptimizerStep& optimizer;
+        const Communicator& ranks;
+        Interrupt& interrupt;
+        RunHealth& health;  // sees every step that is reported
+        Report& report;
+    };
+    // The parts of `loop` must outlive it. `noise`: restored, if the run is resumed.
+    StepLog(const Settings& settings, const Throughput& throughput, ModuleNoise noise, const Loop& loop)
+        : settings_(settings), throughput_(throughput), noise_(std::move(noise)), loop_(loop) {}
+
+    // A step begins: its time and bytes sent count from here.
+    void begin() { began_ = {run_clock(), loop_.ranks.bytes_sent()}; }
+    // Other ranks were stopped for so long (RunControl::stopped_elsewhere()); the step that is being made does not
+    // count it. What is longer than the step so far was in the one before, which has been reported.
+    void leave_out(double seconds) {
+        left_out_ += std::min(seconds, run_clock() - std::max(last_seconds_, began_.seconds));
+    }
+    // The step has been enqueued: reports the step before, and this one too if its results are available.
+    void enqueued(const Report::Step& step);
+    // Waits for the last step and reports it.
+    void flush() { report_pending(0); }
+
+    const ModuleNoise& noise() const { return noise_; }
+    // The number of steps that phase_speed() compares.
+    static constexpr std::size_t kPhaseSteps = 20;
+    // At the end of the run, after `steps` steps: compares fewer steps, unless this has been done.
+    void end(std::int64_t steps) {
+        if (!ms_before_.empty() && !phase_ms_.empty()) compare_phases(steps);
+    }
+
+private:
+    struct Pending {
+        Report::Step step;
+        double began_seconds;
+    };
+    double run_clock() const { return seconds_now() - loop_.interrupt.stopped_seconds() - left_out_; }
+    void report_pending(int steps_back);
+    void follow_phase(const Report::Step& step);
+    void compare_phases(std::int64_t steps);
+    Report::Noise noise_so_far(const Report::Step& step) const;
+
+    Settings settings_;
+    Throughput throughput_;
+    ModuleNoise noise_;
+    const Loop loop_;
+    CommTimes times_{};  // at the last report
+    std::optional<Pending> pending_;
+    const char* phase_ = "";  // of the step before
+    std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
+    struct {
+        double seconds = 0;  // of run_clock()
+        std::int64_t bytes_sent = 0;
+    } began_;                                  // at the last begin()
+    double last_seconds_ = 0, left_out_ = 0;  // run_clock() at the last report; seconds that others were stopped
+};
+
+}  // namespace llmc
