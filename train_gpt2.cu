@@ -75,7 +75,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
                      {.optimizer = optimizer, .ranks = ranks, .interrupt = interrupt, .health = health,
                       .report = *report});
     StepBatches batches(*data.loader, options.overfit_batch, shape.rows());
-    BetweenSteps between_steps(plan.control,
+    BetweenSteps between_steps(plan.between_steps,
                                {.ranks = ranks, .interrupt = interrupt, .report = *report, .evaluator = *evaluator,
                                 .checkpoints = checkpoints, .step_log = step_log, .health = health,
                                 .batches = batches},

@@ -23,17 +23,18 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_s
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthState, lowest_loss, lowest_after, high_steps, best_validation,
                                    best_validation_after, validations_since_best, worse_validations, loss_sum, losses,
                                    mean_at_best, has_mean_at_best, validation_failed)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training, validation, samples, checkpoint)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TaskState, pending, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
                                    hellaswag)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, scored,
-                                   sampled, data, noise, health, seconds, state_files, run)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, noise, health,
+                                   seconds, tasks, state_files, run)
 
 namespace {
 
 constexpr const char* kStateName = "trainer_state.json";
-constexpr int kStateFormat = 5, kBeforeStateFiles = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
+constexpr int kStateFormat = 6, kBeforeTasks = 5, kBeforeStateFiles = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 // Throws if a number's type differs from `sample`: the JSON library would convert fractions and booleans to integers. A
@@ -60,13 +61,6 @@ void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found
 
 }  // namespace
 
-// What a run does at its end may take longer than it has: then it trains for half of the time after its start.
-double RunSeconds::share(double all) const {
-    const double trained = used - before_training, left = all - before_training;
-    const double training = std::max(left - at_the_end(), left / 2);
-    return trained < training ? std::max(trained / training, 0.0) : 1;
-}
-
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
     nlohmann::json json = state;
     json["format"] = kStateFormat;
@@ -81,9 +75,9 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(json.is_object(), file.string(), "not a valid JSON object", "the file as the run wrote it",
             "restore the file from a copy, or resume from another checkpoint");
     const nlohmann::json format = json.value("format", nlohmann::json());
-    const bool older = format == kBeforeStateFiles || format == kBeforeHellaSwag || format == kBeforeOnebit;
-    if (older && format != kBeforeStateFiles) json["scored"] = true;
-    if (older) {
+    const bool before_files = format == kBeforeStateFiles || format == kBeforeHellaSwag || format == kBeforeOnebit,
+               older = before_files || format == kBeforeTasks;
+    if (before_files) {
         if (json.contains("optimizer") && json["optimizer"].is_object()) {
             json["optimizer"]["own"] = json["optimizer"].value("onebit", nlohmann::json());
             json["optimizer"].erase("onebit");
@@ -102,6 +96,16 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
     if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
+    if (older) {
+        nlohmann::json tasks;
+        for (const auto& [name, done] : {std::pair(kValidationTask, "validated"), {kHellaSwagTask, "scored"},
+                                         {kSamplesTask, "sampled"}, {kCheckpointTask, ""}}) {
+            const nlohmann::json was = json.value(done, nlohmann::json(true)), none = 0.0;
+            tasks[name] = {{"pending", was.is_boolean() ? nlohmann::json(was == false) : was},
+                           {"seconds", json["seconds"].is_object() ? json["seconds"].value(name, none) : none}};
+        }
+        json["tasks"] = tasks;
+    }
     require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");
@@ -110,6 +114,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
                         .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
     if (json.contains("state_files") && json["state_files"].is_object())
         for (const auto& [name, files] : json["state_files"].items()) sample.state_files[name] = 0;
+    if (json.contains("tasks") && json["tasks"].is_object())
+        for (const auto& [name, task] : json["tasks"].items()) sample.tasks[name] = {};
     require_kinds_of(sample, json, file.string());
     TrainerState state;
     try {
@@ -138,9 +144,12 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
             state.optimizer.norms.size(), std::to_string(held) + ", the number of losses",
             "restore the file from a copy");
-    const RunSeconds& times = state.seconds;
-    for (const double seconds : {times.before_training, times.used - times.before_training, times.at_the_end()})
+    const auto require_seconds = [&](double seconds) {
         require(seconds >= 0, file.string() + ": seconds", seconds, "at least 0", "restore the file from a copy");
+    };
+    require_seconds(state.seconds.before_training);
+    require_seconds(state.seconds.used - state.seconds.before_training);
+    for (const auto& [name, task] : state.tasks) require_seconds(task.seconds);
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);
     for (const auto& [name, files] : state.state_files)

@@ -50,14 +50,19 @@ struct HealthState {
 
 // Times of a run, for one whose length is a time (--max-minutes).
 struct RunSeconds {
-    double used = 0;                                  // of the whole run, also before a resume
-    double before_training = 0;                       // of these, those before the first step
-    double validation = 0, samples = 0, checkpoint = 0;  // the last one of each; 0: none yet
-
-    double at_the_end() const { return validation + samples + checkpoint; }  // what follows the last step
-    // The share of the training time that is used, from 0 to 1, in a run of `all` seconds.
-    double share(double all) const;
+    double used = 0;             // of the whole run, also before a resume
+    double before_training = 0;  // of these, those before the first step
 };
+
+// A task between steps (control/tasks.h).
+struct TaskState {
+    bool pending = false;  // due, but a signal or the time limit ended the run first
+    double seconds = 0;    // that it took last, if a run whose length is a time leaves time for it at its end; 0: none
+    bool operator==(const TaskState&) const = default;
+};
+using TaskStates = std::map<std::string, TaskState>;  // by name
+inline constexpr const char *kValidationTask = "validation", *kHellaSwagTask = "hellaswag", *kSamplesTask = "samples",
+                            *kCheckpointTask = "checkpoint";
 
 // Training progress between two steps.
 struct TrainerState {
@@ -65,12 +70,11 @@ struct TrainerState {
     OptimizerCounts optimizer{};
     int failed_in_a_row = 0;            // consecutive last steps with a loss or norm that was not finite
     int without_update = 0;             // the same, or outliers
-    // false: the task is pending, because a signal or the time limit ended the run first
-    bool validated = true, scored = true, sampled = true;
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
     HealthState health{};
     RunSeconds seconds{};
+    TaskStates tasks{};
     std::map<std::string, int> state_files{};  // number of files of each name of the optimizer's state
     RunIdentity run;
 

@@ -9,11 +9,22 @@
 
 namespace llmc {
 
-BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed)
-    : loop_(loop), control_(settings, loop.ranks), saves_(settings.saves), timed_(settings.timed),
-      limited_(settings.max_minutes > 0),
+BetweenSteps::BetweenSteps(const Settings& settings, const Loop& loop, const TrainerState* resumed)
+    : loop_(loop),
+      settings_(settings),
+      control_(settings.control, loop.ranks),
+      tasks_({{.name = kValidationTask, .every = settings.val_every, .before_steps = true,
+               .run = [this] { return validate(); }},
+              {.name = kHellaSwagTask, .every = settings.hellaswag_every, .at_the_end = false,
+               .run = [this] { return score_hellaswag(); }},
+              {.name = kSamplesTask, .every = settings.sample_every, .run = [this] { return sample(); }}},
+             settings.checkpoints, settings.control.total_steps, control_),
       stopped_before_(loop.interrupt.stopped_seconds()) {
-    if (resumed) control_.restore(*resumed);
+    if (resumed) {
+        control_.restore(*resumed);
+        tasks_.restore(*resumed);
+        stop_if_no_better();
+    }
     control_.agree(requests());
 }
 
@@ -27,56 +38,64 @@ std::exception_ptr BetweenSteps::failure() const {
 
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
-            .failed = failure() != nullptr, .stopped = stopped_here()};
+            .failed = failure() != nullptr, .stopped = stopped_here(), .tasks = tasks_.states()};
 }
 
 BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     step_ = step;
     next_position_ = loop_.batches.position();
     control_.reach(step);
+    tasks_.reach(step);
     if (!loop_.checkpoints.is_writing()) {
         loop_.checkpoints.end(/*last=*/false);
-        if (save_began_ > 0) control_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
+        if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
     }
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
-        if (loop_.ranks.rank() == 0 && !saves_)
+        if (loop_.ranks.rank() == 0 && !settings_.checkpoints.saves)
             print_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
     }
-    if (control_.pauses()) {
+    if (tasks_.pauses()) {
         loop_.step_log.flush();  // then all ranks know the results of the same steps
         if (loop_.health.failure()) control_.fail();
     }
-    validate_if_due();
-    if (control_.hellaswag_due()) {
-        const HellaSwagScore score =
-            loop_.evaluator.score_hellaswag(step, [this] { return control_.is_time_up_here(); });
-        if (score.signal == 0 && score.out_of_time) {
-            control_.run_out_of_time();
-            validate_if_due();  // as at the end of every run
-        } else {
-            control_.end_hellaswag(score.signal);
-        }
-    }
-    if (control_.samples_due()) {
-        const double began = control_.seconds();
-        const int signal = loop_.evaluator.sample(step);
-        if (signal == 0) control_.samples_took(seconds_since(began));
-        control_.end_samples(signal);
-    }
+    while (tasks_.run_next()) {}
     if (control_.ends()) return Next::end;
-    if (control_.checkpoint_due()) save();
+    if (tasks_.checkpoint_due()) save();
     return Next::step;
 }
 
-void BetweenSteps::validate_if_due() {
-    if (!control_.validation_due()) return;
+std::optional<double> BetweenSteps::validate() {
     const double began = control_.seconds();
     const int signal = loop_.evaluator.validate(step_, [&] { return seconds_since(began); });
-    if (signal == 0) control_.validation_took(control_.seconds() - began);  // with its report
-    if (loop_.evaluator.unreadable()) control_.fail();
-    else control_.end_validation(signal);
-    if (signal == 0 && !loop_.evaluator.unreadable()) control_.after_validation(loop_.health.state());
+    if (signal != 0) control_.interrupt(signal);
+    else if (loop_.evaluator.unreadable()) control_.fail();
+    if (!control_.intact()) return {};
+    if (step_ == 0) control_.training_begins();
+    if (settings_.keep_best && loop_.health.state().best_validation_after == step_) tasks_.checkpoint_now();
+    stop_if_no_better();
+    return control_.seconds() - began;  // with its report
+}
+
+void BetweenSteps::stop_if_no_better() {
+    if (settings_.stop_after > 0 && loop_.health.state().validations_since_best >= settings_.stop_after)
+        control_.stop_early();
+}
+
+std::optional<double> BetweenSteps::score_hellaswag() {
+    const HellaSwagScore score = loop_.evaluator.score_hellaswag(step_, [this] { return control_.is_time_up_here(); });
+    if (score.signal != 0) control_.interrupt(score.signal);
+    else if (score.out_of_time) control_.run_out_of_time();
+    return score.signal != 0 || score.out_of_time ? std::optional<double>() : score.seconds;
+}
+
+std::optional<double> BetweenSteps::sample() {
+    const double began = control_.seconds();
+    if (const int signal = loop_.evaluator.sample(step_); signal != 0) {
+        control_.interrupt(signal);
+        return {};
+    }
+    return seconds_since(began);
 }
 
 // Collective; `began` of RunControl::seconds().
@@ -101,22 +120,23 @@ void BetweenSteps::note_stops() {
 }
 
 std::optional<Report::Progress> BetweenSteps::progress() const {
-    if (!limited_) return {};
-    return Report::Progress{.share = control_.share(), .seconds_left = control_.seconds_left(), .is_length = timed_};
+    if (settings_.control.max_minutes == 0) return {};
+    return Report::Progress{.share = control_.share(), .seconds_left = control_.seconds_left(),
+                            .is_length = settings_.control.timed};
 }
 
 void BetweenSteps::save() {
     const double began = control_.seconds();
     const RunHealth::InARow in_a_row = loop_.health.in_a_row();
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
-                             .without_update = in_a_row.without_update, .validated = !control_.validation_pending(),
-                             .scored = !control_.hellaswag_pending(), .sampled = !control_.samples_pending(),
-                             .data = next_position_, .noise = loop_.step_log.noise().averages(),
-                             .health = loop_.health.state(), .seconds = control_.run_seconds()});
+                             .without_update = in_a_row.without_update, .data = next_position_,
+                             .noise = loop_.step_log.noise().averages(), .health = loop_.health.state(),
+                             .seconds = control_.run_seconds(), .tasks = tasks_.states()});
     // A checkpoint that was still being written is complete: begin() has waited for it.
-    if (save_began_ > 0) control_.checkpoint_took(control_.seconds() - save_began_);
+    if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - save_began_);
     save_began_ = began;
     control_.checkpoint_begun();
+    tasks_.checkpoint_begun();
 }
 
 int BetweenSteps::finish() {
@@ -125,7 +145,7 @@ int BetweenSteps::finish() {
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would
     // take it, and --keep-checkpoints would delete a better one for it.
-    if (control_.checkpoint_due() && !loop_.health.diverged()) save();
+    if (tasks_.checkpoint_due() && !loop_.health.diverged()) save();
     std::exception_ptr unsaved;
     try {
         loop_.checkpoints.end(/*last=*/!control_.failed());  // an earlier failure is the one to report

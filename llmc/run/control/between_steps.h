@@ -3,9 +3,9 @@
 #pragma once
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/control/evaluator.h"
-#include "llmc/run/control/run_control.h"
 #include "llmc/run/control/step_batches.h"
 #include "llmc/run/control/step_log.h"
+#include "llmc/run/control/tasks.h"
 
 namespace llmc {
 
@@ -22,9 +22,16 @@ public:
         RunHealth& health;
         const StepBatches& batches;
     };
+    struct Settings {
+        RunControl::Settings control;
+        std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0;  // steps; 0: never
+        Tasks::Checkpoints checkpoints;
+        std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
+        bool keep_best = false;       // the lowest validation loss makes a checkpoint due
+    };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,
     // or null.
-    BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed);
+    BetweenSteps(const Settings& settings, const Loop& loop, const TrainerState* resumed);
 
     enum class Next { step, end };
     // After `step` steps: validates, scores, samples and saves what is due, and says whether the run ends here.
@@ -45,7 +52,8 @@ public:
 private:
     std::exception_ptr failure() const;
     RankRequests requests() const;
-    void validate_if_due();
+    std::optional<double> validate(), score_hellaswag(), sample();  // Task::run
+    void stop_if_no_better();
     void save();
     double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
     double seconds_since(double began);
@@ -53,8 +61,9 @@ private:
     void report_end(const char* reason);
 
     Loop loop_;
+    const Settings settings_;
     RunControl control_;
-    bool saves_, timed_, limited_;
+    Tasks tasks_;
     const double stopped_before_;    // Interrupt::stopped_seconds() at construction
     double stops_noted_ = 0, elsewhere_noted_ = 0;  // of RunControl
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is

@@ -15,35 +15,40 @@ constexpr double kWholeShare = 0x1p52;  // shares are sent as whole numbers up t
 
 bool minutes_passed(double minutes, double since) { return minutes > 0 && seconds_now() - since >= minutes * 60; }
 
+double seconds_of(const TaskStates& tasks, bool checkpoint) {
+    double all = 0;
+    for (const auto& [name, task] : tasks)
+        if (checkpoint || name != kCheckpointTask) all += task.seconds;
+    return all;
+}
+
 }  // namespace
+
+double share_of_time(const RunSeconds& seconds, const TaskStates& tasks, double all) {
+    const double trained = seconds.used - seconds.before_training, left = all - seconds.before_training;
+    const double training = std::max(left - seconds_of(tasks, /*checkpoint=*/true), left / 2);
+    return trained < training ? std::max(trained / training, 0.0) : 1;
+}
 
 RunControl::RunControl(const Settings& settings, Communicator& communicator)
     : settings_(settings),
       communicator_(communicator),
-      validation_(settings.val_every, settings.total_steps, Periodic::First::before_steps),
-      hellaswag_(settings.hellaswag_every, settings.total_steps, Periodic::First::after_a_step),
-      samples_(settings.sample_every, settings.total_steps, Periodic::First::after_a_step),
-      checkpoint_(settings.saves ? settings.checkpoint_every : 0, settings.total_steps, Periodic::First::after_a_step),
       began_(seconds_now()),
       last_save_(began_),
       agreed_{began_, began_} {}
 
 void RunControl::restore(const TrainerState& state) {
-    validation_.restore(state.step, !state.validated);
-    hellaswag_.restore(state.step, !state.scored);
-    samples_.restore(state.step, !state.sampled);
-    checkpoint_.restore(state.step, false);
-    if (!settings_.branches) saved_ = state.step;
     last_ = state.seconds;
-    ends_early_ = ends_early(state.health);
+    tasks_ = state.tasks;
 }
 
 void RunControl::agree(const RankRequests& mine) {
     enum { kSignal, kShare, kFailed, kHurries, kSaveByTime, kSave, kStopped };
+    tasks_ = mine.tasks;
     const auto reduced = [&] {
         std::array<std::int64_t, 7> requests{
             mine.signal, std::int64_t(share_after(0) * kWholeShare), mine.failed,
-            settings_.timed && share_after(last_.validation + last_.samples) >= 1,
+            settings_.timed && share_after(seconds_of(tasks_, /*checkpoint=*/false)) >= 1,
             minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save, microseconds_stopped(mine.stopped)};
         // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on
         // cores of their own, 160 us for 8 ranks on 2 cores that other programs use too.
@@ -88,37 +93,10 @@ bool RunControl::leave_out(std::int64_t longest, double mine) {
 }
 
 void RunControl::reach(std::int64_t step) {
-    step_ = step;
-    ends_ = failed_ || signal_ != 0 || out_of_time_ || ends_early_ ||
-            (!settings_.timed && step == settings_.total_steps);
-    for (Periodic* const each : {&validation_, &hellaswag_, &samples_, &checkpoint_}) each->reach(step);
-    save_due_ = save_by_time_ || save_requested_ || checkpoint_.due(ends_);
+    ends_ = !intact() || out_of_time_ || stops_early_ || (!settings_.timed && step == settings_.total_steps);
 }
 
-bool RunControl::checkpoint_due() const {
-    return settings_.saves && step_ != saved_ && (failed_ ? step_ > 0 : ends_ || save_due_);
-}
-
-void RunControl::checkpoint_begun() {
-    saved_ = step_;
-    last_save_ = seconds_now();
-}
-
-void RunControl::end(Periodic& periodic, int signal) {
-    signal_ = signal;
-    if (signal == 0) periodic.done();
-    else ends_ = true;
-}
-
-void RunControl::after_validation(const HealthState& health) {
-    if (settings_.keep_best && health.best_validation_after == step_) save_due_ = true;
-    if (ends_early(health)) ends_ = ends_early_ = true;
-}
-
-void RunControl::validation_took(double seconds) {
-    last_.validation = seconds;
-    if (step_ == 0) last_.before_training = last_.used + this->seconds();
-}
+void RunControl::checkpoint_begun() { last_save_ = seconds_now(); }
 
 double RunControl::seconds() const { return seconds_now() - began_; }
 
@@ -128,7 +106,7 @@ double RunControl::share_after(double more) const {
     if (!settings_.timed) return std::min((seconds() + more) / all, 1.0);
     RunSeconds then = run_seconds();
     then.used += more;
-    return then.share(all);
+    return share_of_time(then, tasks_, all);
 }
 
 // A run that has ended has used all its time, also if its end took less than expected.
@@ -147,7 +125,7 @@ double RunControl::seconds_left() const {
 const char* RunControl::reason() const {
     return failed_ ? "error" : signal_ != 0 ? "interrupted"
            : out_of_time_ ? "out of time (--max-minutes)"
-           : ends_early_ ? "no lower validation loss (--stop-after)" : "all steps completed";
+           : stops_early_ ? "no lower validation loss (--stop-after)" : "all steps completed";
 }
 
 }  // namespace llmc

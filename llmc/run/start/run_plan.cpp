@@ -93,7 +93,8 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Opt
     if (plan.is_complete() || (new_data && !before.has_steps())) return "";
     const StepPlan then = with_total(plan.steps, before, loader);
     const auto rate = [&](const Schedule& schedule, const Options& o) {
-        const double share = o.is_timed() ? plan.seconds_before.share(o.max_minutes * 60) : 0;
+        const double all = o.max_minutes * 60,
+                     share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
         return schedule.learning_rate(plan.steps.at(plan.first_step), share);
     };
     const double old = rate(schedule_of(before, then), before), now = rate(plan.schedule, now_options);
@@ -133,12 +134,13 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
             break;
     }
     plan.setup.sharding.whole_matrices = owns_whole_matrices(plan.optimizer);
-    plan.control = {.total_steps = plan.steps.total, .val_every = data.val ? o.val_every : 0,
-                    .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
-                    .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
-                    .max_minutes = o.max_minutes, .checkpoint_minutes = o.checkpoint_minutes,
-                    .timed = o.is_timed(), .stop_after = o.stop_after, .keep_best = o.keep_best,
-                    .saves = !o.output_dir.empty()};
+    plan.between_steps = {
+        .control = {.total_steps = plan.steps.total, .max_minutes = o.max_minutes,
+                    .checkpoint_minutes = o.checkpoint_minutes, .timed = o.is_timed()},
+        .val_every = data.val ? o.val_every : 0, .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
+        .sample_every = o.sample_every,
+        .checkpoints = {.every = o.checkpoint_every, .saves = !o.output_dir.empty()},
+        .stop_after = o.stop_after, .keep_best = o.keep_best};
 }
 
 void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, const Resumption& resumption) {
@@ -155,7 +157,8 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
     }
     plan.first_step = resumption.state.step;
     plan.seconds_before = resumption.state.seconds;
-    plan.control.branches = !appends_to_log(o, &resumption);
+    plan.tasks_before = resumption.state.tasks;
+    plan.between_steps.checkpoints.branches = !appends_to_log(o, &resumption);
     if (plan.optimizer.onebit) plan.frozen_after = onebit_frozen_after(resumption);
     require(!plan.steps.total || plan.first_step <= *plan.steps.total, "the number of steps of the whole run",
             plan.steps.total.value_or(0),

@@ -8,7 +8,7 @@
 #include "llmc/data/tokenizer_files.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/checkpoint/resume.h"
-#include "llmc/run/control/run_control.h"
+#include "llmc/run/control/between_steps.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/text_sampler.h"
 #include "llmc/run/log/module_noise.h"
@@ -26,7 +26,8 @@ struct RunPlan {
     ModelSetup setup{};
     StepPlan steps{};
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
-    RunSeconds seconds_before{};                    // and the time that it used
+    RunSeconds seconds_before{};                    // and the time that it used,
+    TaskStates tasks_before{};                      // for tasks, too
     int ranks_here = 1;                             // on this machine, with 1-bit Adam
     std::int64_t frozen_after = 0;                  // updates after which its 1-bit Adam froze; 0: not yet
     RunIdentity identity{};
@@ -35,7 +36,7 @@ struct RunPlan {
     bool reduce_in_bf16 = false;
     OptimizerSettings optimizer{};
     Schedule schedule{};
-    RunControl::Settings control{};
+    BetweenSteps::Settings between_steps{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
     bool is_complete() const { return steps.ends_at(first_step); }

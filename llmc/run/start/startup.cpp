@@ -63,7 +63,7 @@ std::string memory_by_rank(RunPlan plan, const Options& options, const Context& 
 
 // "" if the disk of --output-dir has room for the checkpoints that are on it at once, or its room is not known.
 std::string note_on_disk(RunPlan plan, const Options& o) {
-    if (!plan.control.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
+    if (!plan.between_steps.checkpoints.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
     std::filesystem::path folder = std::filesystem::absolute(o.output_dir);
     std::error_code fault;
     while (!std::filesystem::exists(folder, fault) && folder.has_relative_path()) folder = folder.parent_path();
@@ -138,7 +138,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         "--epochs auto makes the time the length of the run");
     if (plan.optimizer.muon && start.checkpoint && plan.first_step == 0 && !is_of_muon(start.path))
         notes.push_back("a model that AdamW has trained may become worse with --optimizer muon");
-    if (plan.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
+    if (plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
         notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
                         "; to train further: " + resume_command(options, context.communicator->size()) +
                         " --max-minutes " +
@@ -155,7 +155,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
 // checkpoint can be written to folders of the same name on several hosts.
 void require_shared_output(const RunPlan& plan, const Options& options, Communicator& ranks) {
     constexpr double kPatience = 5;  // seconds; a network file system may show other hosts a new file later
-    if (!plan.control.saves || ranks.size() == 1) return;
+    if (!plan.between_steps.checkpoints.saves || ranks.size() == 1) return;
     const bool writes =
         ranks.rank() > 0 && CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) > 0;
     const std::filesystem::path file = std::filesystem::path(options.output_dir) /

@@ -139,11 +139,11 @@ StartupItem options_item(const Options& options) {
 StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
     const StepSize size = plan.steps.at(0);
-    const bool timed = plan.control.timed;
+    const bool timed = plan.between_steps.control.timed;
     std::string lines;
     if (plan.setup.training)
         lines += "training: " +
-                 (timed ? minutes_text(plan.control.max_minutes) + ", " : "") +
+                 (timed ? minutes_text(plan.between_steps.control.max_minutes) + ", " : "") +
                  (plan.steps.total ? with_commas(*plan.steps.total, "step") : "steps") +
                  " of " + with_commas(size.positions, "token") +
                  ", micro-batches per step: " + std::to_string(size.micro_batches) + '\n';
@@ -319,7 +319,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const double parameters = parameters_of(plan.table);
     const PublishedRun& run = nearest(parameters);
     const double text_tokens = tokens_per_pass(data), wanted = kTokensPerParameter * parameters;
-    const bool held_out = plan.control.val_every > 0;
+    const bool held_out = plan.between_steps.val_every > 0;
     const double given = plan.steps.total ? double(plan.steps.positions_left(0)) / text_tokens : 0;
     const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
     const double tokens = std::min(wanted, most_passes * text_tokens);
@@ -367,7 +367,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     }
     if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !plan.optimizer.onebit)
         text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
-    if (plan.control.timed) return text;
+    if (plan.between_steps.control.timed) return text;
     const double passes = tokens / text_tokens;
     const std::string over = data.train && data.train->is_weighted() ? " passes over the corpus that repeats most"
                                                                      : " passes over the text";

@@ -23,11 +23,12 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     TrainerState state{.step = std::int64_t(1) << 40,
                        .optimizer = {(std::int64_t(1) << 40) - 3, 3, {third, 0x1.0000000000001p1}, {-0.0, tiny},
                                      json_of({.frozen_after = 5, .moment_sum = third, .moment_sum_after = 4})},
-                       .failed_in_a_row = 9, .without_update = 127, .scored = false,
+                       .failed_in_a_row = 9, .without_update = 127,
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
-                       .seconds = {.used = third, .before_training = 0.25, .validation = tiny, .samples = 2,
-                                   .checkpoint = large},
+                       .seconds = {.used = third, .before_training = 0.25},
+                       .tasks = {{"validation", {.seconds = tiny}}, {"hellaswag", {.pending = true}},
+                                 {"samples", {.seconds = 2}}, {"checkpoint", {.seconds = large}}},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
                        .run = {.step_tokens = 524288, .ranks = 8, .options = JsonValue(to_json(Options{})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
@@ -39,7 +40,6 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(test::same_bits(read.optimizer.norms, state.optimizer.norms));
     CHECK(read.failed_in_a_row == 9);
     CHECK(read.without_update == 127);
-    CHECK((read.validated && !read.scored && read.sampled));
     CHECK(read.data == state.data);
     REQUIRE(read.noise.size() == 2);
     CHECK(read.noise[0].count == 7);
@@ -49,8 +49,8 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
     CHECK(read.run.step_tokens == 524288);
     CHECK(read.run.ranks == 8);
-    CHECK((read.seconds.used == third && read.seconds.validation == tiny));
-    CHECK((read.seconds.before_training == 0.25 && read.seconds.samples == 2 && read.seconds.checkpoint == large));
+    CHECK((read.seconds.used == third && read.seconds.before_training == 0.25));
+    CHECK(read.tasks == state.tasks);
     CHECK(read.state_files == state.state_files);
     CHECK(read.run.options == state.run.options);
     CHECK(read.run.training_data[0].value == "2");
@@ -63,9 +63,9 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is not a valid JSON object"));
-    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 5"));
-    CHECK_THAT(faults("{}"), Contains("the format is none; expected 5"));
-    CHECK_THAT(faults(R"({"format": 5})"), Contains("not those that the run wrote") && Contains("step"));
+    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 6"));
+    CHECK_THAT(faults("{}"), Contains("the format is none; expected 6"));
+    CHECK_THAT(faults(R"({"format": 6})"), Contains("not those that the run wrote") && Contains("step"));
     auto json = parse_json(whole);
     auto older = json;
     older["seconds"].erase("before_training");
@@ -77,8 +77,23 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read_trainer_state(scratch.path()).run.options->at("val-spread") == false);
     older["seconds"]["before_training"] = 0.5;
     CHECK_THAT(faults(text_of(older)), Contains("seconds is -0.1666") && Contains("expected at least 0"));
-    // A format in which 1-bit Adam has names of its own.
+    // A format in which every task has a name of its own.
     older = json;
+    older["format"] = 5;
+    older.erase("tasks");
+    older["validated"] = true, older["scored"] = false, older["sampled"] = true;
+    older["seconds"].update({{"validation", tiny}, {"samples", 2}, {"checkpoint", large}});
+    test::write_bytes(file, text_of(older));
+    CHECK(read_trainer_state(scratch.path()).tasks == state.tasks);
+    for (const auto& [format, name, wrong] :
+         {std::tuple(5, "scored", "8"), {5, "seconds", "[]"}, {6, "tasks", "null"},
+          {6, "tasks", R"({"samples": {"pending": 0, "seconds": 1}})"},
+          {6, "tasks", R"({"samples": {"pending": true, "seconds": -1}})"}}) {
+        auto other = format == 6 ? json : older;
+        other[name] = parse_json(wrong);
+        CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json"));
+    }
+    // A format in which 1-bit Adam has names of its own.
     older["format"] = 4;
     older.erase("state_files");
     older["moment_files"] = 8;
@@ -88,13 +103,13 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     test::write_bytes(file, text_of(older));
     CHECK(read_trainer_state(scratch.path()).optimizer == state.optimizer);
     CHECK(read_trainer_state(scratch.path()).state_files == state.state_files);
-    CHECK(!read_trainer_state(scratch.path()).scored);
+    CHECK(read_trainer_state(scratch.path()).tasks == state.tasks);
     // A format without HellaSwag.
     older["format"] = 3;
     older.erase("scored");
     test::write_bytes(file, text_of(older));
     CHECK(read_trainer_state(scratch.path()).optimizer == state.optimizer);
-    CHECK(read_trainer_state(scratch.path()).scored);
+    CHECK(!read_trainer_state(scratch.path()).tasks.at("hellaswag").pending);
     // A format without 1-bit Adam.
     older["format"] = 2;
     older["optimizer"].erase("onebit");
@@ -104,7 +119,6 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(onebit_counts(before.optimizer.own, 5, "") == OnebitCounts{});
     CHECK(before.state_files == std::map<std::string, int>{{"optimizer", 8}});
     CHECK(before.optimizer.losses == state.optimizer.losses);
-    CHECK(before.scored);
     for (const auto& wrong : std::vector<nlohmann::json>{0, -1, 1.5, "8", nullptr}) {
         older["moment_files"] = wrong;
         CHECK_THAT(faults(text_of(older)), Contains("trainer_state.json"));

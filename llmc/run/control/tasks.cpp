@@ -1,0 +1,72 @@
+// tasks.cpp - which task is due
+#include "llmc/run/control/tasks.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace llmc {
+
+Tasks::Tasks(std::vector<Task> tasks, const Checkpoints& checkpoints, std::optional<std::int64_t> steps,
+             const RunControl& control)
+    : checkpoints_(checkpoints), steps_(steps), control_(control) {
+    for (Task& task : tasks) rows_.push_back({.task = std::move(task)});
+}
+
+void Tasks::restore(const TrainerState& state) {
+    step_ = state.step;
+    if (!checkpoints_.branches) saved_ = state.step;
+    for (Row& row : rows_)
+        if (const auto found = state.tasks.find(row.task.name); found != state.tasks.end()) {
+            row.state = found->second;
+            row.state.pending &= row.task.every > 0;
+        }
+    if (const auto found = state.tasks.find(kCheckpointTask); found != state.tasks.end())
+        checkpoint_seconds_ = found->second.seconds;
+}
+
+void Tasks::reach(std::int64_t step) {
+    const auto falls_on = [&](std::int64_t every) { return every > 0 && (step == steps_ || step % every == 0); };
+    if (step != step_) {
+        interval_ends_ = step > 0 && falls_on(checkpoints_.every);
+        for (auto& [task, may_run, state] : rows_) {
+            may_run = task.every > 0 && (step > 0 || task.before_steps);
+            state.pending = may_run && falls_on(task.every);
+        }
+    }
+    step_ = step;
+    save_due_ = interval_ends_ || control_.save_requested() || control_.checkpoint_by_time();
+}
+
+std::size_t Tasks::first_due() const {
+    if (!control_.intact()) return rows_.size();
+    const auto due = [&](const Row& row) {
+        const auto& [task, may_run, state] = row;
+        if (!control_.ends()) return state.pending && !(task.at_the_end && control_.hurries());
+        return (state.pending || may_run) && (task.at_the_end || !control_.out_of_time());
+    };
+    return std::size_t(std::ranges::find_if(rows_, due) - rows_.begin());
+}
+
+bool Tasks::run_next() {
+    const std::size_t due = first_due();
+    if (due == rows_.size()) return false;
+    auto& [task, may_run, state] = rows_[due];
+    if (const auto seconds = task.run()) {
+        may_run = state.pending = false;
+        if (task.at_the_end) state.seconds = *seconds;
+    }
+    return true;
+}
+
+bool Tasks::checkpoint_due() const {
+    return checkpoints_.saves && step_ != saved_ &&
+           (control_.failed() ? step_ > 0 : control_.ends() || save_due_);
+}
+
+TaskStates Tasks::states() const {
+    TaskStates states{{kCheckpointTask, {.seconds = checkpoint_seconds_}}};
+    for (const Row& row : rows_) states[row.task.name] = row.state;
+    return states;
+}
+
+}  // namespace llmc
