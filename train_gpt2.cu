@@ -32,13 +32,13 @@ struct Outcome {
 // A run from its start to its exit code. Every rank has one and makes the same calls; only rank 0 prints, samples and
 // writes the log.
 struct Trainer {
-    const Options& options;
-    Startup& startup;
+    Startup startup;
     Context& context;
     Interrupt& interrupt;
     const RunPlan& plan = startup.plan;
-    const RunData& data = startup.data;
-    const std::unique_ptr<Model> model = make_initial_model(startup, options, context);
+    const Options& options = plan.options;
+    RunBatches& batches = startup.data.batches;
+    const std::unique_ptr<Model> model = make_initial_model(startup, context);
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.schedule.warmup_steps,
                       .may_overfit = options.overfit_batch, .output_dir = options.output_dir,
@@ -48,10 +48,10 @@ struct Trainer {
 
     // Nothing is written before.
     void open_log() {
-        report.emplace(open_report(startup, options, context));
+        report.emplace(open_report(startup, context));
         evaluator.emplace(Evaluator::Inputs{.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
-                                            .validation = startup.data.validation ? &*startup.data.validation : nullptr,
-                                            .hellaswag = data.hellaswag ? &*data.hellaswag : nullptr,
+                                            .validation = batches.validation ? &*batches.validation : nullptr,
+                                            .hellaswag = batches.hellaswag ? &*batches.hellaswag : nullptr,
                                             .sampler = plan.sampler ? &*plan.sampler : nullptr},
                           context, *model, upload, health, *report, interrupt);
     }
@@ -74,11 +74,11 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
                      Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), std::move(noise),
                      {.optimizer = optimizer, .ranks = ranks, .interrupt = interrupt, .health = health,
                       .report = *report});
-    StepBatches batches(*data.loader, options.overfit_batch, shape.rows());
+    StepBatches step_batches(*batches.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.between_steps,
                                {.ranks = ranks, .interrupt = interrupt, .report = *report, .evaluator = *evaluator,
                                 .checkpoints = checkpoints, .step_log = step_log, .health = health,
-                                .batches = batches},
+                                .batches = step_batches},
                                resumption ? &resumption->state : nullptr);
     try {
         for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
@@ -90,7 +90,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             const float token_weight = float(1.0 / double(size.positions));
             for (int micro_batch = 0; micro_batch < size.micro_batches; ++micro_batch) {
                 const device::Range micro_batch_range("micro-batch");
-                const Batch& batch = batches.next(micro_batch);
+                const Batch& batch = step_batches.next(micro_batch);
                 if (micro_batch == 0) record.epoch = batch.from.epoch;
                 gradients.begin({.index = micro_batch, .count = size.micro_batches,
                                  .valid_targets = batch.valid_targets});
@@ -139,9 +139,9 @@ Outcome Trainer::train() {
 int Trainer::evaluate() {
     open_log();
     const double began = seconds_now();
-    int signal = data.val ? evaluator->validate(0, [&] { return seconds_now() - began; }) : 0;
+    int signal = batches.validation ? evaluator->validate(0, [&] { return seconds_now() - began; }) : 0;
     if (evaluator->unreadable()) std::rethrow_exception(evaluator->unreadable());
-    if (data.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
+    if (batches.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
     if (plan.sampler && signal == 0) signal = evaluator->sample(0);
     report->end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
     share_failure(*context.communicator, report->failure());
@@ -151,11 +151,12 @@ int Trainer::evaluate() {
 // From the command line to the exit code, on every rank.
 int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
     ResumeSearch search = find_resumption(line.options, *communicator);
-    Options options = together(*communicator, [&] { return options_of_run(line, search, communicator->size()); });
+    const Options options =
+        together(*communicator, [&] { return options_of_run(line, search, communicator->size()); });
     Context context = open_context(options, communicator);
     Startup startup = prepare_run(options, std::move(search), context);
     if (options.dry_run) return 0;
-    Trainer trainer{options, startup, context, interrupt};
+    Trainer trainer{std::move(startup), context, interrupt};
     if (options.eval_only) return trainer.evaluate();
     const Outcome outcome = trainer.train();
     if (outcome.shared_error) std::rethrow_exception(outcome.shared_error);

@@ -14,8 +14,8 @@ constexpr int kRowLengthStep = 64;  // rounds lengths up, so that few shapes occ
 
 }  // namespace
 
-HellaSwagBatches::HellaSwagBatches(HellaSwagFile file, int micro_batch, int seq_len)
-    : file_(std::move(file)), seq_len_(seq_len), order_(4 * file_.examples().size()) {
+HellaSwagBatches::HellaSwagBatches(const HellaSwagFile& file, int micro_batch, int seq_len)
+    : file_(file), seq_len_(seq_len), order_(4 * file_.examples().size()) {
     std::vector<int> length(order_.size());
     for (std::size_t i = 0; i < file_.examples().size(); ++i) {
         const HellaSwagExample& example = file_.examples()[i];

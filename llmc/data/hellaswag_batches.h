@@ -14,8 +14,9 @@ namespace llmc {
 
 class HellaSwagBatches {
 public:
-    // Batches of at most micro_batch * seq_len positions. Throws Error if an ending has more than seq_len tokens.
-    HellaSwagBatches(HellaSwagFile file, int micro_batch, int seq_len);
+    // Batches of at most micro_batch * seq_len positions. The file must outlive them. Throws Error if an ending has
+    // more than seq_len tokens.
+    HellaSwagBatches(const HellaSwagFile& file, int micro_batch, int seq_len);
 
     const HellaSwagFile& file() const { return file_; }
     std::int64_t rows() const { return std::int64_t(order_.size()); }  // 4 per example
@@ -35,7 +36,7 @@ private:
         std::size_t first, count;  // elements of `order_`
         int seq_len;
     };
-    HellaSwagFile file_;
+    const HellaSwagFile& file_;
     int seq_len_;
     std::vector<std::int64_t> order_;  // row numbers, short rows first
     std::vector<Extent> batches_;

@@ -1,4 +1,4 @@
-// run_data.cpp - opens shards, HellaSwag and the model of --init, and divides a step into micro-batches
+// run_data.cpp - opens shards, HellaSwag and the model of --init, and makes batches
 #include "llmc/run/start/run_data.h"
 
 #include <algorithm>
@@ -23,34 +23,6 @@ std::string fingerprint_of_blocks(const std::string& path) {
     for (std::size_t i = 0; i < kBlocks; ++i)
         file.read(spread * i / (kBlocks - 1), std::span(read).subspan(i * block, block));
     return fingerprint(read);
-}
-
-RunData open_shards(const Options& o) {
-    RunData data;
-    const auto open = [&](const std::vector<std::string>& patterns) {
-        const bool none = patterns.empty() || (o.dry_run && !ShardSet::unmatched(patterns).empty());
-        return none ? nullptr : std::make_unique<const ShardSet>(patterns);
-    };
-    data.train = open(o.train_data);
-    data.val = open(o.val_data);
-    require(!data.val || !data.val->is_weighted(), "--val-data", "given with weights", "patterns alone",
-            "validations read rows of all shards");
-    if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
-        fail("the vocabulary of " + (*data.val)[0].path(), describe(data.val->vocabulary()),
-             "that of " + (*data.train)[0].path() + ", " + describe(data.train->vocabulary()),
-             "tokenize both with the same tokenizer");
-    data.train_facts = shard_facts("training", data.train.get());
-    data.val_facts = shard_facts("validation", data.val.get());
-    return data;
-}
-
-HellaSwagBatches open_hellaswag(const Options& o, const RunData& data) {
-    HellaSwagFile file(o.hellaswag);
-    const bool shards = data.train || data.val;
-    if (shards && file.vocabulary() != data.vocabulary())
-        fail("the vocabulary of " + o.hellaswag, describe(file.vocabulary()),
-             "that of the shards, " + describe(data.vocabulary()), "tokenize both with the same tokenizer");
-    return {std::move(file), int(o.micro_batch), int(o.seq_len)};
 }
 
 }  // namespace
@@ -82,23 +54,50 @@ std::vector<Fact> hellaswag_facts(const HellaSwagFile* file) {
              file->path()}};
 }
 
-RunData open_run_data(const Options& o, const StepPlan& steps) {
-    RunData data = open_shards(o);
-    if (!o.hellaswag.empty()) data.hellaswag = open_hellaswag(o, data);
-    data.hellaswag_facts = hellaswag_facts(data.hellaswag ? &data.hellaswag->file() : nullptr);
+RunFiles open_files(const Options& o) {
+    RunFiles files;
+    const auto open = [&](const std::vector<std::string>& patterns) {
+        const bool none = patterns.empty() || (o.dry_run && !ShardSet::unmatched(patterns).empty());
+        return none ? nullptr : std::make_unique<const ShardSet>(patterns);
+    };
+    files.train = open(o.train_data);
+    files.val = open(o.val_data);
+    require(!files.val || !files.val->is_weighted(), "--val-data", "given with weights", "patterns alone",
+            "validations read rows of all shards");
+    const auto require_same = [&](const std::string& path, Vocabulary vocabulary, const std::string& others) {
+        if (vocabulary != files.vocabulary())
+            fail("the vocabulary of " + path, describe(vocabulary),
+                 "that of " + others + ", " + describe(files.vocabulary()), "tokenize both with the same tokenizer");
+    };
+    if (files.train && files.val)
+        require_same((*files.val)[0].path(), files.val->vocabulary(), (*files.train)[0].path());
+    if (!o.hellaswag.empty()) {
+        files.hellaswag = std::make_unique<const HellaSwagFile>(o.hellaswag);
+        require_same(o.hellaswag, files.hellaswag->vocabulary(), "the shards");
+    }
+    files.train_facts = shard_facts("training", files.train.get());
+    files.val_facts = shard_facts("validation", files.val.get());
+    files.hellaswag_facts = hellaswag_facts(files.hellaswag.get());
+    return files;
+}
+
+RunBatches make_batches(const RunFiles& files, const Options& o, const StepPlan& steps) {
+    RunBatches batches;
+    if (files.hellaswag) batches.hellaswag.emplace(*files.hellaswag, int(o.micro_batch), int(o.seq_len));
     try {
-        if (!o.eval_only && data.train)
-            data.loader = std::make_unique<DataLoader>(
-                *data.train,
+        if (!o.eval_only && files.train)
+            batches.loader = std::make_unique<DataLoader>(
+                *files.train,
                 DataLoaderSettings{.steps = steps,
                                    .shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
                                    .mask_document_start = o.mask_document_start, .pad = o.pad_last});
     } catch (const Error& error) {
         if (!o.plans_elsewhere() || error.blame() != Blame::input) throw;
-        data.too_small = error.what();
+        batches.too_small = error.what();
     }
-    if (data.val) data.validation.emplace(*data.val, o.val_tokens, steps.batch(), o.mask_document_start, o.val_spread);
-    return data;
+    if (files.val)
+        batches.validation.emplace(*files.val, o.val_tokens, steps.batch(), o.mask_document_start, o.val_spread);
+    return batches;
 }
 
 bool is_model_name(const std::string& init) {
@@ -119,9 +118,9 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks) {
     return model;
 }
 
-StartingPoint starting_point(const NewestModel& model, const Options& options, const RunData& data) {
-    const Vocabulary vocabulary = data.vocabulary();
-    const bool no_data = !data.train && !data.val && !data.hellaswag;
+StartingPoint starting_point(const NewestModel& model, const Options& options, const RunFiles& files) {
+    const Vocabulary vocabulary = files.vocabulary();
+    const bool no_data = !files.train && !files.val && !files.hellaswag;
     const std::string init = model.path.string();
     StartingPoint start{.notes = model.notes};
     require_model_path(init);

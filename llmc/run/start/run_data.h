@@ -1,4 +1,4 @@
-// run_data.h - the files that a run reads: its data, with the batches made from them, and the model that it starts from
+// run_data.h - what a run reads: the files of its data, their batches, and the model that it starts from
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -16,24 +16,36 @@
 
 namespace llmc {
 
-struct RunData {
+struct RunFiles {
     // --train-data, --val-data: either may be null; both only if HellaSwag alone is evaluated, or if a dry run finds
     // none.
     std::unique_ptr<const ShardSet> train, val;
+    std::unique_ptr<const HellaSwagFile> hellaswag;
     std::vector<Fact> train_facts, val_facts, hellaswag_facts;
-    std::unique_ptr<DataLoader> loader{};  // null with --eval-only, without train, or if it is too small for a plan
-    std::string too_small{};               // why, in a dry run for another machine
-    std::optional<ValidationBatches> validation{};
-    std::optional<HellaSwagBatches> hellaswag{};
 
     Vocabulary vocabulary() const {  // GPT-2's, if there are no data
         return train ? train->vocabulary() : val ? val->vocabulary()
-               : hellaswag ? hellaswag->file().vocabulary() : Vocabulary{};
+               : hellaswag ? hellaswag->vocabulary() : Vocabulary{};
     }
 };
 
 // Throws Error for files that cannot be read or do not match each other or the options.
-RunData open_run_data(const Options& options, const StepPlan& steps);
+RunFiles open_files(const Options& options);
+
+struct RunBatches {
+    std::unique_ptr<DataLoader> loader{};  // null with --eval-only, without train, or if it is too small for a plan
+    std::string too_small{};               // why, in a dry run for another machine
+    std::optional<ValidationBatches> validation{};
+    std::optional<HellaSwagBatches> hellaswag{};
+};
+
+// The files must outlive them. `options` without auto. Throws Error for files that are too small for them.
+RunBatches make_batches(const RunFiles& files, const Options& options, const StepPlan& steps);
+
+struct RunData {
+    RunFiles files;
+    RunBatches batches;
+};
 
 // What must be the same on all ranks (comm/agreement.h compares). The shards of one `kind` of data, "training" or
 // "validation"; null: none. A shard is identified by its number of tokens, its vocabulary and a fingerprint of 16
@@ -61,7 +73,7 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks);
 
 // `model`: of model_of_init(), or the folder for --resume. Throws Error if it does not exist, if its vocabulary differs
 // from the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than --seq-len.
-StartingPoint starting_point(const NewestModel& model, const Options& options, const RunData& data);
+StartingPoint starting_point(const NewestModel& model, const Options& options, const RunFiles& files);
 
 // table.elements() floats: from the checkpoint, or by --seed.
 std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options);

@@ -88,8 +88,7 @@ std::string length_of(const StepPlan& steps, const Options& o) {
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
 // another amount of data are not known.
-std::string change_of_rate(const RunPlan& plan, const Options& before, const Options& now_options,
-                           const DataLoader* loader, bool new_data) {
+std::string change_of_rate(const RunPlan& plan, const Options& before, const DataLoader* loader, bool new_data) {
     if (plan.is_complete() || (new_data && !before.has_steps())) return "";
     const StepPlan then = with_total(plan.steps, before, loader);
     const auto rate = [&](const Schedule& schedule, const Options& o) {
@@ -97,20 +96,21 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Opt
                      share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
         return schedule.learning_rate(plan.steps.at(plan.first_step), share);
     };
-    const double old = rate(schedule_of(before, then), before), now = rate(plan.schedule, now_options);
+    const double old = rate(schedule_of(before, then), before), now = rate(plan.schedule, plan.options);
     if (old == now) return "";
     char text[128];
     std::snprintf(text, sizeof text, "learning rate at step %lld: %.3g -> %.3g",
                   static_cast<long long>(plan.first_step + 1), old, now);
-    const std::string length = length_of(plan.steps, now_options);
+    const std::string length = length_of(plan.steps, plan.options);
     return text + (length == length_of(then, before) ? "" : "; the schedule is now of " + length);
 }
 
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
-void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::span<const int> nodes) {
+void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loader, std::span<const int> nodes) {
+    const Options& o = plan.options;
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
                                         plan.steps.at(0).micro_batches);
-    plan.steps = with_total(plan.steps, o, data.loader.get());
+    plan.steps = with_total(plan.steps, o, loader);
     plan.schedule = schedule_of(o, plan.steps);
     // As for --max-steps: the learning rate would never reach its peak.
     const std::int64_t warmup = plan.schedule.warmup_steps;
@@ -137,13 +137,14 @@ void plan_training(RunPlan& plan, const Options& o, const RunData& data, std::sp
     plan.between_steps = {
         .control = {.total_steps = plan.steps.total, .max_minutes = o.max_minutes,
                     .checkpoint_minutes = o.checkpoint_minutes, .timed = o.is_timed()},
-        .val_every = data.val ? o.val_every : 0, .hellaswag_every = data.hellaswag ? o.hellaswag_every : 0,
+        .val_every = files.val ? o.val_every : 0, .hellaswag_every = files.hellaswag ? o.hellaswag_every : 0,
         .sample_every = o.sample_every,
         .checkpoints = {.every = o.checkpoint_every, .saves = !o.output_dir.empty()},
         .stop_after = o.stop_after, .keep_best = o.keep_best};
 }
 
-void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, const Resumption& resumption) {
+void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {
+    const Options& o = plan.options;
     const ModelConfig& config = plan.setup.config;
     if (is_model_name(o.init)) {
         ModelConfig named = model_by_name(o.init, vocabulary.size).config;
@@ -169,11 +170,12 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
 
 }  // namespace
 
-RunPlan make_plan(const Options& o, const StepPlan& steps, const RunData& data, const StartingPoint& start,
-                  const Resumption* resumption, std::span<const int> nodes, const Context& context) {
+RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files, const DataLoader* loader,
+                  const StartingPoint& start, const Resumption* resumption, std::span<const int> nodes,
+                  const Context& context) {
     const int rank = context.communicator->rank(), ranks = steps.batch().world;
-    const Vocabulary vocabulary = data.vocabulary();
-    RunPlan plan{.table = ParameterTable(start.config)};
+    const Vocabulary vocabulary = files.vocabulary();
+    RunPlan plan{.options = o, .table = ParameterTable(start.config)};
     choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);
     choose_tokenizer_files(plan, o, vocabulary, start, rank);
     plan.setup = {.config = start.config, .dtype = o.dtype,
@@ -185,12 +187,12 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunData& data, 
     if (plan.peak_flops) *plan.peak_flops *= ranks;
     plan.steps = steps;
     plan.identity = {.step_tokens = steps.at(0).positions, .ranks = ranks, .options = JsonValue(to_json(o)),
-                     .training_data = data.train_facts};
-    if (data.val) plan.identity.validation_data = data.val_facts;
-    if (data.hellaswag) plan.identity.hellaswag = data.hellaswag_facts;
+                     .training_data = files.train_facts};
+    if (files.val) plan.identity.validation_data = files.val_facts;
+    if (files.hellaswag) plan.identity.hellaswag = files.hellaswag_facts;
     if (!nodes.empty()) plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
-    if (!o.eval_only) plan_training(plan, o, data, nodes);
-    if (resumption) plan_resumption(plan, o, vocabulary, *resumption);
+    if (!o.eval_only) plan_training(plan, files, loader, nodes);
+    if (resumption) plan_resumption(plan, vocabulary, *resumption);
     if (o.sample_every > 0)
         plan.sampler.emplace(rank == 0 ? o.prompt : "",
                              GenerationSettings{.tokens = int(o.sample_tokens), .samples = int(o.samples),
@@ -201,8 +203,8 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunData& data, 
     return plan;
 }
 
-Changes check_resumption(const RunPlan& plan, const Options& options, const RunData& data,
-                         const Resumption& resumption) {
+Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Resumption& resumption) {
+    const Options& options = plan.options;
     Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
     const nlohmann::json &before = *resumption.state.run.options, &now = *plan.identity.options;
     const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };
@@ -221,7 +223,7 @@ Changes check_resumption(const RunPlan& plan, const Options& options, const RunD
              resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
     const Options then = continued({}, before, (resumption.folder / "trainer_state.json").string()).options;
-    const std::string rate = change_of_rate(plan, then, options, data.loader.get(), changes.data);
+    const std::string rate = change_of_rate(plan, then, loader, changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }

@@ -18,6 +18,7 @@
 namespace llmc {
 
 struct RunPlan {
+    Options options;  // of the command line, --config and the checkpoint that is resumed, without auto
     std::shared_ptr<const Tokenizer> tokenizer{};  // of the data; only rank 0 always loads its table
     std::string tokenizer_note{};                  // why it has no table; empty: it has one, or no task needs it
     TokenizerFiles tokenizer_files{};              // for checkpoints, with end_of_text, also of config.json; -1: none
@@ -49,13 +50,14 @@ struct RunPlan {
 
 // Throws Error for options that do not match each other, the data or the device. Whether the memory plan fits is
 // checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `steps`:
-// their size. `resumption`: the checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for 1-bit Adam only.
-RunPlan make_plan(const Options& options, const StepPlan& steps, const RunData& data, const StartingPoint& start,
-                  const Resumption* resumption, std::span<const int> nodes, const Context& context);
+// their size. `loader`: null if there is no training, or for a plan without the number of steps. `resumption`: the
+// checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for 1-bit Adam only.
+RunPlan make_plan(const Options& options, const StepPlan& steps, const RunFiles& files, const DataLoader* loader,
+                  const StartingPoint& start, const Resumption* resumption, std::span<const int> nodes,
+                  const Context& context);
 
 // What differs from the run that is resumed, the learning rate included. Throws Error if the difference is not allowed
 // (changes_since()).
-Changes check_resumption(const RunPlan& plan, const Options& options, const RunData& data,
-                         const Resumption& resumption);
+Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Resumption& resumption);
 
 }  // namespace llmc

@@ -12,6 +12,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "llmc/base/clock.h"
@@ -35,22 +36,23 @@
 namespace llmc {
 namespace {
 
-MemoryPlan memory_of(const RunPlan& plan, const Options& options, const Context& context) {
-    const bool copies = device::memory_is_host_memory() && plan.setup.training && !options.output_dir.empty();
-    const bool samples = plan.sampler && plan.setup.sharding.rank == 0;
+MemoryPlan memory_of(const RunPlan& plan, const ModelSetup& setup, const Context& context) {
+    const bool copies = device::memory_is_host_memory() && setup.training && !plan.options.output_dir.empty();
+    const bool samples = plan.sampler && setup.sharding.rank == 0;
     return plan_memory(
-        {.setup = plan.setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduce_in_bf16,
-         .checkpoint_copies =
-             copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) : 0,
-         .samples = samples ? plan.sampler->bytes(plan.setup.config, plan.setup.dtype) : 0}, plan.table, context);
+        {.setup = setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduce_in_bf16,
+         .checkpoint_copies = copies ? CheckpointWriter::copy_bytes(plan.table, setup.sharding, plan.optimizer) : 0,
+         .samples = samples ? plan.sampler->bytes(setup.config, setup.dtype) : 0}, plan.table, context);
 }
 
 // "memory by rank", for --ranks.
-std::string memory_by_rank(RunPlan plan, const Options& options, const Context& context) {
+std::string memory_by_rank(const RunPlan& plan, const Context& context) {
+    const Options& options = plan.options;
     if (options.ranks == 0) return "";
     std::string text = "memory by rank\n", before;
-    for (int& rank = plan.setup.sharding.rank = 0; rank < plan.setup.sharding.ranks; ++rank) {
-        const std::string size = mebibytes(memory_of(plan, options, context).total());
+    ModelSetup setup = plan.setup;
+    for (int& rank = setup.sharding.rank = 0; rank < setup.sharding.ranks; ++rank) {
+        const std::string size = mebibytes(memory_of(plan, setup, context).total());
         if (size != before) text += "  from rank " + std::to_string(rank) + ": " + size + '\n';
         before = size;
     }
@@ -62,7 +64,8 @@ std::string memory_by_rank(RunPlan plan, const Options& options, const Context& 
 }
 
 // "" if the disk of --output-dir has room for the checkpoints that are on it at once, or its room is not known.
-std::string note_on_disk(RunPlan plan, const Options& o) {
+std::string note_on_disk(const RunPlan& plan) {
+    const Options& o = plan.options;
     if (!plan.between_steps.checkpoints.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
     std::filesystem::path folder = std::filesystem::absolute(o.output_dir);
     std::error_code fault;
@@ -70,8 +73,8 @@ std::string note_on_disk(RunPlan plan, const Options& o) {
     const auto room = std::filesystem::space(folder, fault);
     if (fault) return "";
     double bytes = 0;  // of one checkpoint
-    for (int& rank = plan.setup.sharding.rank; rank < plan.setup.sharding.ranks; ++rank)
-        bytes += double(CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer));
+    for (Sharding sharding = plan.setup.sharding; sharding.rank < sharding.ranks; ++sharding.rank)
+        bytes += double(CheckpointWriter::copy_bytes(plan.table, sharding, plan.optimizer));
     const std::int64_t every = o.checkpoint_every, steps = plan.steps.total.value_or(0) - plan.first_step,
                        saved = every > 0 && steps > 0 ? (steps - 1) / every + 1 : 1,
                        kept = o.keep_checkpoints > 0 ? std::min(saved, o.keep_checkpoints + 1) : saved;
@@ -92,7 +95,7 @@ std::string resume_command(const Options& options, int ranks) {
 }
 
 // "" if no validation shard is a training shard, too.
-std::string note_on_seen_shards(const RunData& data) {
+std::string note_on_seen_shards(const RunFiles& data) {
     if (!data.train || !data.val) return "";
     const auto seen = std::ranges::count_if(data.val_facts.begin() + 1, data.val_facts.end(), [&](const Fact& shard) {
         return std::ranges::find(data.train_facts, shard.value, &Fact::value) != data.train_facts.end();
@@ -112,24 +115,25 @@ bool is_of_muon(const std::filesystem::path& model) {
 }
 
 std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
-                                       const Options& options, const Context& context) {
+                                       const Context& context) {
+    const Options& options = plan.options;
     std::vector<std::string> notes;
     const std::string& why_not_cudnn = attention_plan(plan.setup, context).why_not_cudnn;
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
     for (const auto& [shards, patterns] :
-         {std::pair(data.train.get(), options.train_data), {data.val.get(), options.val_data}})
+         {std::pair(data.files.train.get(), options.train_data), {data.files.val.get(), options.val_data}})
         if (!shards && !patterns.empty())
             notes.push_back("no shard matches " + in_quotes(ShardSet::unmatched(patterns)) +
                             ": the plan is for a vocabulary of " + std::to_string(plan.setup.config.vocabulary));
     if (options.train_data.empty() && plan.setup.training)
         notes.push_back("no --train-data: the plan is for a vocabulary of " +
                         std::to_string(plan.setup.config.vocabulary));
-    if (!data.too_small.empty())
-        notes.push_back("the plan leaves out --train-data, which is too small for it: " + data.too_small);
-    if (const std::string disk = note_on_disk(plan, options); !disk.empty()) notes.push_back(disk);
-    if (const std::string seen = note_on_seen_shards(data); !seen.empty()) notes.push_back(seen);
+    if (const std::string& why = data.batches.too_small; !why.empty())
+        notes.push_back("the plan leaves out --train-data, which is too small for it: " + why);
+    if (const std::string disk = note_on_disk(plan); !disk.empty()) notes.push_back(disk);
+    if (const std::string seen = note_on_seen_shards(data.files); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
     if (options.max_minutes > 0 && options.epochs > 0 && !options.has_steps())
@@ -153,7 +157,8 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
 
 // Throws SharedError if a rank that writes parts of checkpoints does not see rank 0's --output-dir, because no
 // checkpoint can be written to folders of the same name on several hosts.
-void require_shared_output(const RunPlan& plan, const Options& options, Communicator& ranks) {
+void require_shared_output(const RunPlan& plan, Communicator& ranks) {
+    const Options& options = plan.options;
     constexpr double kPatience = 5;  // seconds; a network file system may show other hosts a new file later
     if (!plan.between_steps.checkpoints.saves || ranks.size() == 1) return;
     const bool writes =
@@ -191,18 +196,10 @@ void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, bool fi
 }
 
 // The largest micro-batch that fits the memory plan of this rank; 0: none.
-std::int64_t most_at_once(RunPlan plan, const Options& options, const Context& context) {
-    plan.setup.shape.batch = int(std::numeric_limits<int>::max() / options.seq_len);
-    return memory_of(plan, options, context).largest_micro_batch;
-}
-
-// --seq-len auto.
-std::int64_t length_for(const NewestModel& model) {
-    const std::string init = model.path.string();
-    require_model_path(init);
-    const ModelConfig config = is_model_name(init) ? model_by_name(init, kGpt2Vocabulary.size).config
-                                                   : SavedModel(init).config();
-    return std::min<std::int64_t>(config.max_seq_len, 1024);
+std::int64_t most_at_once(const RunPlan& plan, const Context& context) {
+    ModelSetup setup = plan.setup;
+    setup.shape.batch = std::numeric_limits<int>::max() / setup.shape.seq_len;
+    return memory_of(plan, setup, context).largest_micro_batch;
 }
 
 // How much each step trains on; make_plan() adds their number.
@@ -212,33 +209,22 @@ StepPlan steps_of(const Options& options, const Communicator& ranks) {
 }
 
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
-// none does.
-std::int64_t largest_micro_batch(Options options, const NewestModel& model, const Resumption* resumption,
-                                 std::span<const int> nodes, const Context& context) {
-    Communicator& ranks = *context.communicator;
-    options.micro_batch = 1;
-    constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
-    std::int64_t sequences = 0;  // of a rank in one step
-    const int most = together(ranks, [&] {
-        const StepPlan steps = steps_of(options, ranks);
-        const RunData data = open_run_data(options, steps);
-        const StartingPoint start = starting_point(model, options, data);
-        RunPlan plan = make_plan(options, steps, data, start, resumption, nodes, context);
-        sequences = steps.at(0).micro_batches;
-        plan.setup.shape.batch = int(std::min<std::int64_t>(sequences, kMostRows / options.seq_len));
-        return memory_of(plan, options, context).largest_micro_batch;
-    });
-    std::int64_t batch = most;
-    for (const auto& of_rank : gather_json(ranks, most)) batch = std::min<std::int64_t>(batch, of_rank);
+// none does. `plan`: for a micro-batch of 1.
+std::int64_t largest_micro_batch(const RunPlan& plan, const Context& context) {
+    const std::int64_t sequences = plan.steps.at(0).micro_batches,  // of a rank in one step
+                       most_rows = std::numeric_limits<int>::max();
+    ModelSetup setup = plan.setup;
+    setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));
+    const std::int64_t fits = memory_of(plan, setup, context).largest_micro_batch;
+    std::int64_t batch = -context.communicator->host_reduce(-fits, HostReduction::max);
     while (batch > 1 && sequences % batch != 0) --batch;
     return std::max<std::int64_t>(batch, 1);
 }
 
 // Loads the same weights on every rank: those of `start`, whose file is then closed, or new ones. Throws SharedError if
 // the weights differ between ranks.
-void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, const Options& options,
-                          Communicator& ranks) {
-    const auto weights = together(ranks, [&] { return initial_weights(start, table, options); });
+void load_initial_weights(Model& model, StartingPoint& start, const RunPlan& plan, Communicator& ranks) {
+    const auto weights = together(ranks, [&] { return initial_weights(start, plan.table, plan.options); });
     start.checkpoint.reset();
     const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
     require_same(ranks, {{"initial weights with the fingerprint", bits}}, "use the same --init on all ranks");
@@ -296,9 +282,10 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
             communicator, std::move(tuned)};
 }
 
-Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
+Startup prepare_run(const Options& given, ResumeSearch search, Context& context) {
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
+    Options options = given;
     require(options.ranks == 0 || ranks.size() == 1, "--ranks", options.ranks, "one process, without mpirun");
     if (const std::size_t memory = memory_bytes(options)) context.device.memory_free = memory;
     else if (options.ranks > 0 && device::memory_is_host_memory())
@@ -308,14 +295,22 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
     const std::vector<int> nodes =
         options.optimizer == OptimizerKind::onebit_adam ? nodes_of(ranks) : std::vector<int>();
-    if (options.seq_len == 0) options.seq_len = together(ranks, [&] { return length_for(model); });
-    if (options.micro_batch == 0) options.micro_batch = largest_micro_batch(options, model, resumption, nodes, context);
+    RunFiles files = together(ranks, [&] { return open_files(options); });
+    StartingPoint start = together(ranks, [&] { return starting_point(model, options, files); });
+    if (options.seq_len == 0) options.seq_len = std::min(start.config.max_seq_len, 1024);
+    const auto plan_with = [&](const StepPlan& steps, const DataLoader* loader) {
+        return make_plan(options, steps, files, loader, start, resumption, nodes, context);
+    };
+    if (std::exchange(options.micro_batch, std::max<std::int64_t>(options.micro_batch, 1)) == 0) {
+        const RunPlan of_one = together(ranks, [&] { return plan_with(steps_of(options, ranks), nullptr); });
+        options.micro_batch = largest_micro_batch(of_one, context);
+    }
     const StepPlan steps = together(ranks, [&] { return steps_of(options, ranks); });
-    RunData data = together(ranks, [&] { return open_run_data(options, steps); });
-    StartingPoint start = together(ranks, [&] { return starting_point(model, options, data); });
-    const RunPlan plan =
-        together(ranks, [&] { return make_plan(options, steps, data, start, resumption, nodes, context); });
-    for (const auto& facts : {data.train_facts, data.val_facts, data.hellaswag_facts})
+    RunBatches batches = together(ranks, [&] { return make_batches(files, options, steps); });
+    DataLoader* const loader = batches.loader.get();
+    const RunPlan plan = together(ranks, [&] { return plan_with(steps, loader); });
+    RunData data{std::move(files), std::move(batches)};
+    for (const auto& facts : {data.files.train_facts, data.files.val_facts, data.files.hellaswag_facts})
         require_same(ranks, facts, "use the same files on all ranks");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
@@ -325,9 +320,9 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
     Changes changes;
     if (resumption)
         changes = together(ranks, [&] {
-            const Changes since = check_resumption(plan, options, data, *resumption);
+            const Changes since = check_resumption(plan, loader, *resumption);
             // New data (--allow-new-data) are read from their first row; --overfit-batch repeats the first batch.
-            if (!since.data && !options.overfit_batch && data.loader) data.loader->seek(resumption->state.data);
+            if (!since.data && !options.overfit_batch && loader) loader->seek(resumption->state.data);
             return since;
         });
     tuning.choose([&] {  // before the memory plan, which depends on what attention stores
@@ -335,14 +330,13 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
                                  plan.setup.training, context.stream);
         context.matmul.describe(plan.setup.dtype);
     });
-    const MemoryPlan memory = together(ranks, [&] { return memory_of(plan, options, context); });
-    const std::vector<std::string> notes = startup_notes(plan, data, start, options, context);
+    const MemoryPlan memory = together(ranks, [&] { return memory_of(plan, plan.setup, context); });
+    const std::vector<std::string> notes = startup_notes(plan, data, start, context);
     if (first_rank) print_notes(notes);
-    std::vector<StartupItem> items = startup_items(plan, data, memory, options, context);
+    std::vector<StartupItem> items = startup_items(plan, data, memory, context);
     const std::string text = terminal_text(items, options);
     if (first_rank && options.dry_run)
-        print_stdout(text + memory_by_rank(plan, options, context) +
-                     advice_text(plan, data, most_at_once(plan, options, context), options));
+        print_stdout(text + memory_by_rank(plan, context) + advice_text(plan, data, most_at_once(plan, context)));
     else if (first_rank) std::cout << text << std::flush;
     try {
         together(ranks, [&] { require_room(memory); });
@@ -351,16 +345,16 @@ Startup prepare_run(Options& options, ResumeSearch search, Context& context) {
         if (first_rank) print_stderr(std::string("note: continuing because of --ignore-memory-plan: ") + error.what());
     }
     if (options.dry_run) print_tuning(items, tuning, first_rank);
-    return {std::move(tuning), std::move(search), std::move(data), std::move(start),
-            plan, std::move(changes), std::move(items), appends};
+    return {plan, std::move(search), std::move(changes), appends, std::move(data), std::move(start),
+            std::move(tuning), std::move(items)};
 }
 
-std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context) {
+std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
     const RunPlan& plan = startup.plan;
     ProgressLine progress(context.communicator->rank() == 0);  // large models take seconds
     progress.show("initializing the model");
     auto model = make_model(plan.setup, plan.table, context);
-    load_initial_weights(*model, std::move(startup.start), plan.table, options, *context.communicator);
+    load_initial_weights(*model, startup.start, plan, *context.communicator);
     if (kernels::Matmul::chooses_by_shape()) startup.tuning.choose([&] { choose_products(*model, plan, context); });
     startup.tuning.save();
     const bool first_rank = context.communicator->rank() == 0;
@@ -370,11 +364,12 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& optio
     return model;
 }
 
-Report open_report(Startup& startup, const Options& options, Context& context) {
+Report open_report(const Startup& startup, Context& context) {
     Communicator& ranks = *context.communicator;
     const RunPlan& plan = startup.plan;
+    const Options& options = plan.options;
     const bool first_rank = ranks.rank() == 0;
-    require_shared_output(plan, options, ranks);
+    require_shared_output(plan, ranks);
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.steps.total, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),

@@ -28,29 +28,29 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
 
 // The same on every rank, except for what only rank 0 prints.
 struct Startup {
-    Tuning tuning;
-    ResumeSearch search;
+    const RunPlan plan;              // what this run is
+    const ResumeSearch search;       // what it resumes from, and
+    const Changes changes;           // what has changed since
+    const bool appends;              // to the existing log
     RunData data;
     StartingPoint start;
-    const RunPlan plan;
-    Changes changes;                 // since the checkpoint
+    Tuning tuning;
     std::vector<StartupItem> items;  // printed so far
-    bool appends = false;            // to the existing log
 
     const Resumption* resumption() const { return search.resumption ? &*search.resumption : nullptr; }
 };
 
-// Sets --seq-len and --micro-batch if they are auto, plans steps and memory, autotunes attention and prints the plan;
-// with --dry-run also the autotuned algorithms, as nothing follows. Every rank calls it; if one rank refuses options,
-// data, checkpoint or memory, all throw a SharedError. Writes nothing. The context must outlive the result.
-Startup prepare_run(Options& options, ResumeSearch search, Context& context);
+// Plans steps and memory, autotunes attention and prints the plan; with --dry-run also the autotuned algorithms, as
+// nothing follows. Every rank calls it; if one rank refuses options, data, checkpoint or memory, all throw a
+// SharedError. Writes nothing. The context must outlive the result.
+Startup prepare_run(const Options& options, ResumeSearch search, Context& context);
 
 // The model with its initial weights and its matrix products autotuned; saves the tuning file, and prints the autotuned
 // algorithms and the cost of compression. Every rank calls it. The model refers to startup.plan and to the context.
-std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context);
+std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context);
 
 // Opens the log, writes options.json and the start or resume event, and clears the checkpoint folder for this run.
 // Every rank calls it. Throws SharedError if the folder cannot be written.
-Report open_report(Startup& startup, const Options& options, Context& context);
+Report open_report(const Startup& startup, Context& context);
 
 }  // namespace llmc

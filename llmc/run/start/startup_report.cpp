@@ -48,13 +48,14 @@ StartupItem device_item(const Context& context) {
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
-std::string describe_dropped(const RunPlan& plan, const RunData& data, const Options& options) {
-    const DataLoader& loader = *data.loader;
+std::string describe_dropped(const RunPlan& plan, const RunData& data) {
+    const Options& options = plan.options;
+    const DataLoader& loader = *data.batches.loader;
     std::string lines;
     if (const std::int64_t dropped = loader.dropped_per_epoch(); dropped > 0)
         lines = "  " + with_commas(dropped) + " of " + with_commas(loader.targets(), "target") +
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
-    const bool whole_epochs = !options.has_steps() && !options.is_timed() && !data.train->is_weighted();
+    const bool whole_epochs = !options.has_steps() && !options.is_timed() && !data.files.train->is_weighted();
     const std::int64_t more =
         whole_epochs ? loader.positions_in(options.passes()) - plan.steps.at(*plan.steps.total).positions_before : 0;
     if (more > 0)
@@ -67,50 +68,50 @@ std::string describe_dropped(const RunPlan& plan, const RunData& data, const Opt
 std::string describe_corpora(const RunPlan& plan, const RunData& data) {
     std::string lines;
     std::int64_t sum = 0, shard = 0;
-    for (const Corpus& corpus : data.train->corpora()) sum += corpus.weight;
-    for (std::int64_t i = 0; sum > 0 && i < std::ssize(data.train->corpora()); ++i) {
-        const Corpus& corpus = data.train->corpora()[std::size_t(i)];
+    for (const Corpus& corpus : data.files.train->corpora()) sum += corpus.weight;
+    for (std::int64_t i = 0; sum > 0 && i < std::ssize(data.files.train->corpora()); ++i) {
+        const Corpus& corpus = data.files.train->corpora()[std::size_t(i)];
         std::int64_t tokens = 0;
         for (const std::int64_t end = shard + corpus.shards; shard < end; ++shard)
-            tokens += (*data.train)[shard].tokens();
+            tokens += (*data.files.train)[shard].tokens();
         char share[32], epochs[32] = "";
         std::snprintf(share, sizeof share, "  %.4g %% ", 100 * double(corpus.weight) / double(sum));
-        if (plan.steps.total && data.loader)
+        if (plan.steps.total && data.batches.loader)
             std::snprintf(epochs, sizeof epochs, ", %.3g epochs",
-                          data.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
+                          data.batches.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
         lines += share + corpus.pattern + ": " + counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") +
                  epochs + (sum == corpus.weight ? "; the weight of one pattern alone has no effect\n" : "\n");
     }
     return lines;
 }
 
-StartupItem data_item(const RunPlan& plan, const RunData& data, const Options& options) {
+StartupItem data_item(const RunPlan& plan, const RunData& data) {
     std::string lines;
     Json fields = Json::object();
-    if (data.train) lines += describe_shards("training data", *data.train);
-    if (data.train) lines += describe_corpora(plan, data);
-    if (data.loader) lines += describe_dropped(plan, data, options);
-    if (data.val) lines += describe_shards("validation data", *data.val);
-    if (data.validation) {
-        const std::int64_t taken = data.validation->taken(), all = data.validation->available();
+    if (data.files.train) lines += describe_shards("training data", *data.files.train);
+    if (data.files.train) lines += describe_corpora(plan, data);
+    if (data.batches.loader) lines += describe_dropped(plan, data);
+    if (data.files.val) lines += describe_shards("validation data", *data.files.val);
+    if (data.batches.validation) {
+        const std::int64_t taken = data.batches.validation->taken(), all = data.batches.validation->available();
         fields["validation_tokens"] = taken;
         fields["validation_tokens_available"] = all;
-        const std::string part = (options.val_spread ? "" : "the first ") + with_commas(taken) + " of ";
+        const std::string part = (plan.options.val_spread ? "" : "the first ") + with_commas(taken) + " of ";
         lines += "  a validation reads " + (taken == all ? "all " : part) + with_commas(all, "target") +
-                 (taken < all && options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n");
+                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n");
     }
-    if (data.hellaswag) {
-        const auto examples = std::int64_t(data.hellaswag->file().examples().size());
+    if (data.batches.hellaswag) {
+        const auto examples = std::int64_t(data.batches.hellaswag->file().examples().size());
         fields["hellaswag_examples"] = examples;
-        fields["hellaswag_fingerprint"] = data.hellaswag->file().fingerprint();
+        fields["hellaswag_fingerprint"] = data.batches.hellaswag->file().fingerprint();
         lines += "HellaSwag: " + with_commas(examples, "example") + '\n';
-        if (const std::int64_t cut = data.hellaswag->truncated_contexts(); cut > 0)
+        if (const std::int64_t cut = data.batches.hellaswag->truncated_contexts(); cut > 0)
             lines += "  contexts truncated at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
     return {lines, fields};
 }
 
-StartupItem model_item(const RunPlan& plan, const Options& options) {
+StartupItem model_item(const RunPlan& plan) {
     const ModelConfig& config = plan.setup.config;
     const auto decayed = plan.table.decayed(), not_decayed = plan.table.not_decayed();
     const std::int64_t padding = plan.table.padding(), parameters = plan.table.parameters() - padding;
@@ -121,7 +122,7 @@ StartupItem model_item(const RunPlan& plan, const Options& options) {
                                 count(not_decayed, not_decayed.elements) + " without" +
                                 (padding > 0 ? ", and " + with_commas(padding) + " of padding" : "") + '\n';
     return {"model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters\n",
-            {{"model", {{"name", options.init}, {"layers", config.layers}, {"heads", config.heads},
+            {{"model", {{"name", plan.options.init}, {"layers", config.layers}, {"heads", config.heads},
                         {"channels", config.channels}, {"positions", config.max_seq_len},
                         {"vocabulary", config.vocabulary}}},
              {"parameters", parameters}, {"padding_parameters", padding}},
@@ -233,11 +234,11 @@ std::string suggestion(const char* flag, Number given, Number suggested, const s
 
 // The tokens of a run that read the text once; of corpora with weights, the one that repeats most.
 double tokens_per_pass(const RunData& data) {
-    if (!data.loader) return INFINITY;
-    const std::int64_t targets = data.loader->targets();
+    if (!data.batches.loader) return INFINITY;
+    const std::int64_t targets = data.batches.loader->targets();
     double most = 1;
-    for (std::int64_t i = 0; data.train->is_weighted() && i < std::ssize(data.train->corpora()); ++i)
-        most = std::max(most, data.loader->epochs_of_corpus(i, targets));
+    for (std::int64_t i = 0; data.files.train->is_weighted() && i < std::ssize(data.files.train->corpora()); ++i)
+        most = std::max(most, data.batches.loader->epochs_of_corpus(i, targets));
     return double(targets) / most;
 }
 
@@ -268,7 +269,8 @@ StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields
       fields(std::make_shared<const nlohmann::ordered_json>(fields)) {}
 
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
-                                       const Options& options, Context& context) {
+                                       Context& context) {
+    const Options& options = plan.options;
     const std::string communication = options.ranks > 0 ? "not started: a plan for " + counted(options.ranks, "rank")
                                                         : context.communicator->describe(),
                       matmul = context.matmul.describe(plan.setup.dtype);
@@ -284,8 +286,8 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             item(!device::memory_is_host_memory(), "attention: " + attention.text,  // CPUs have no choice
                  {{"attention", attention.text}, {"deterministic", attention.deterministic}}),
             options_item(options),
-            data_item(plan, data, options),
-            model_item(plan, options),
+            data_item(plan, data),
+            model_item(plan),
             training_item(plan),
             onebit_exchange_item(plan),
             {memory.summary(), {{"planned_bytes", memory.total()}}, memory.text()}};
@@ -313,8 +315,8 @@ nlohmann::ordered_json start_event(const std::vector<StartupItem>& items) {
     return event;
 }
 
-std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch,
-                        const Options& o) {
+std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch) {
+    const Options& o = plan.options;
     if (!plan.setup.training) return "";
     const double parameters = parameters_of(plan.table);
     const PublishedRun& run = nearest(parameters);
@@ -337,7 +339,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const std::int64_t warmup = std::llround(std::min(kWarmupTokens, kWarmupPart * tokens) / double(step_tokens));
     const std::string name = run.name;
     std::string text = "suggestions, to be taken together, and the reason for each (without an arrow: as it is):\n";
-    const double new_tokens = data.loader ? double(data.loader->targets()) : INFINITY;
+    const double new_tokens = data.batches.loader ? double(data.batches.loader->targets()) : INFINITY;
     const std::string smaller_model = smaller_shape(parameters, kMostParametersPerToken * new_tokens,
                                                     plan.setup.config.vocabulary, o.seq_len);
     if (as_published && !smaller_model.empty())
@@ -369,8 +371,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
     if (plan.between_steps.control.timed) return text;
     const double passes = tokens / text_tokens;
-    const std::string over = data.train && data.train->is_weighted() ? " passes over the corpus that repeats most"
-                                                                     : " passes over the text";
+    const bool weighted = data.files.train && data.files.train->is_weighted();
+    const std::string over = weighted ? " passes over the corpus that repeats most" : " passes over the text";
     const std::string length_reason =
         tokens < wanted ? (held_out ? "at most " : "") + number_text("%.3g", passes) + over + ", 1/" +
                               number_text("%.3g", wanted / text_tokens) + " of 20 tokens per parameter"
@@ -395,10 +397,10 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                 what_passes_add +
                 length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
-    if (!data.loader || data.train->is_weighted()) return text;  // whose corpora have epochs of their own
+    if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
            number_text("%.3g", double(plan.steps.positions_left(0)) / text_tokens) +
-           " passes over " + with_commas(data.loader->targets(), "token") + '\n';
+           " passes over " + with_commas(data.batches.loader->targets(), "token") + '\n';
 }
 
 }  // namespace llmc

@@ -24,15 +24,14 @@ struct StartupItem {
 };
 // In the order of the terminal.
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
-                                       const Options& options, Context& context);
+                                       Context& context);
 // Known once the model has been initialized: how many algorithms were timed.
 StartupItem tuning_item(const Tuning& tuning);
 
 // For --dry-run: batch, learning rate and number of steps of published runs beside those given, each with its reason,
 // and how often the run reads its data. Empty with --eval-only. `largest_micro_batch`: that fits the memory plan, 0:
 // none.
-std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch,
-                        const Options& options);
+std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch);
 
 // With the details for --verbose and --dry-run.
 std::string terminal_text(const std::vector<StartupItem>& items, const Options& options);

@@ -121,7 +121,8 @@ TEST_CASE("an ending's tokens are targets at the position of the token before th
     const auto examples = test::random_hellaswag(40, 300, 150);
     const std::string path = HellaSwagBytes(examples, 300, 0).write(folder / "many.bin");
     const int micro_batch = GENERATE(1, 3, 64);
-    const HellaSwagBatches batches(HellaSwagFile(path), micro_batch, 256);
+    const HellaSwagFile file(path);
+    const HellaSwagBatches batches(file, micro_batch, 256);
     CHECK(batches.rows() == 160);
     CHECK(batches.truncated_contexts() == 0);
     int before = 0;
@@ -143,12 +144,13 @@ TEST_CASE("an ending's tokens are targets at the position of the token before th
 TEST_CASE("a context that is too long is truncated at its start; an ending must fit", "[hellaswag]") {
     const ScratchFolder folder;
     const std::string path = kTwo.write(folder / "two.bin");
-    const HellaSwagBatches batches(HellaSwagFile(path), 2, 3);
+    const HellaSwagFile file(path);
+    const HellaSwagBatches batches(file, 2, 3);
     CHECK(batches.truncated_contexts() == 1);
     CHECK(same(find_row(batches, 0), row_of({6, 7}, {1, 2}, 3)));
     CHECK(same(find_row(batches, 1), row_of({5, 6, 7}, {3}, 3)));
     CHECK(same(find_row(batches, 2), row_of({7}, {4, 4, 4}, 3)));
     CHECK(same(find_row(batches, 4), row_of({8}, {1}, 3)));
-    CHECK_THROWS_WITH(HellaSwagBatches(HellaSwagFile(path), 2, 2),
+    CHECK_THROWS_WITH(HellaSwagBatches(file, 2, 2),
                       Contains("tokens of ending 2 of example 0 is 3; expected at most --seq-len = 2"));
 }

@@ -108,7 +108,8 @@ TEST_CASE("a model's HellaSwag scores equal those of its fp64 logits on any numb
                                       ParameterTable(kScored), context);
         model->load(weights);
         BatchUpload upload(shape, kScored.vocabulary, context);
-        const HellaSwagBatches batches(HellaSwagFile(path), micro_batch, 128);
+        const HellaSwagFile file(path);
+        const HellaSwagBatches batches(file, micro_batch, 128);
         scores[std::size_t(communicator.rank())] =
             hellaswag_score(batches, *model, upload, context, [] { return 0; }, [] { return false; });
     }, {});
@@ -132,7 +133,8 @@ std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_tim
         std::vector<float> weights(std::size_t(model->table().elements()));
         model->load(weights);
         BatchUpload upload({1, 16}, kTinyModel.vocabulary, context);
-        const HellaSwagBatches batches(HellaSwagFile(path), 1, 16);
+        const HellaSwagFile file(path);
+        const HellaSwagBatches batches(file, 1, 16);
         const bool ends = communicator.rank() == 1;
         scores[std::size_t(communicator.rank())] =
             hellaswag_score(batches, *model, upload, context, [&] { return ends ? signal : 0; },
