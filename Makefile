@@ -123,17 +123,17 @@ APART     := %/processor_check.cpp test/support/% test/main% \
              kernels/simt/races/% $(if $(or $(filter cpu,$(DEVICE)),$(KERNELS_AS_ONE)),,kernels/%.cu) \
              $(filter-out %.cu %_mpi_test.cpp,$(call with_end,$(ENDS) $(ENDS:%=%_absent)))
 # GROUP:FOLDER: these folders are compiled with the files of another one, because most of the time of each goes to
-# headers and their templates (base, comm, data and weights: 11 s of CPU time instead of 17). INNER_LOOPS: files whose
-# loops take much of the time of a start, a checkpoint or a tokenizer: the only ones of llmc that need an optimiser.
-TOGETHER  := llmc/base/:llmc/data/ llmc/base/:llmc/weights/ llmc/model/:llmc/comm/ \
+# headers and their templates (base, comm, data, text and weights: 11 s of CPU time instead of 17). INNER_LOOPS: files
+# whose loops take much of the time of a start, a checkpoint or a tokenizer: the only ones that need an optimiser.
+TOGETHER  := $(patsubst %,llmc/base/:llmc/%/,data text weights) llmc/model/:llmc/comm/ \
              $(patsubst %,llmc/run/:llmc/run/%/,checkpoint control evaluation log options start) \
              $(patsubst %,kernels/:kernels/%/,attention device matmul tuning) \
              $(patsubst %,test/kernels/:test/kernels/%/,attention device matmul simt tuning) \
              $(patsubst %,test/llmc/run/:test/llmc/run/%/,checkpoint control evaluation log options start) \
-             $(patsubst %,test/llmc/base/:test/llmc/%/,comm data weights) \
+             $(patsubst %,test/llmc/base/:test/llmc/%/,comm data text weights) \
              $(patsubst %,test/:test/%/,fuzz fuzz/targets program)
 INNER_LOOPS := llmc/base/fingerprint.cpp llmc/weights/parameters.cpp \
-               $(patsubst %,llmc/data/%.cpp,batch bpe_encoder bpe_split shard)
+               $(patsubst %,llmc/%.cpp,data/batch data/shard text/bpe_encoder text/bpe_split)
 group      = $(if $(filter $(INNER_LOOPS),$(1)),llmc/inner_loops/,$(or $(patsubst %:$(dir $(1)),%,$(filter \
                %:$(dir $(1)),$(TOGETHER))),$(dir $(1))))
 EXECUTOR_ONE := $(if $(filter kernels,$(UNITE)),kernels/simt/%.cpp)

@@ -19,14 +19,14 @@
 #include "llmc/base/clock.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/value_text.h"
-#include "llmc/data/bpe_merges.h"
-#include "llmc/data/text_stream.h"
-#include "llmc/data/tokenizer_files.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/model.h"
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/evaluation/generation.h"
 #include "llmc/run/options/options.h"
+#include "llmc/text/bpe_merges.h"
+#include "llmc/text/text_stream.h"
+#include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/saved_model.h"
 
 using namespace base;

@@ -14,9 +14,9 @@
 #include "llmc/base/names.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
-#include "llmc/data/bpe_tokenizer.h"
-#include "llmc/data/text_corpus.h"
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/bpe_tokenizer.h"
+#include "llmc/text/text_corpus.h"
+#include "llmc/text/tokenizer.h"
 
 using namespace base;
 

@@ -190,7 +190,7 @@ fi
 all_of kernels && build fibers-thread DEVICE=fibers SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
 all_of ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 # Only the folders that the tests below need: no whole programs, models, or ranks as processes.
-checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
+checked="test/kernels $(echo test/llmc/{base,comm,data,run,text,weights})"
 all_of kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
 all_of host && build fuzz -f test/fuzz/Makefile  # one file: leaves a core for the last tests
 set -m  # its own process group, so that one signal ends all of it

@@ -28,7 +28,7 @@ const std::vector<Strings> kLayers = {
     {"kernels/attention", "kernels/matmul"},
     {"llmc/base"},
     {"llmc/comm", "llmc/data", "llmc/weights"},
-    {"llmc/model"},
+    {"llmc/model", "llmc/text"},
     {"llmc/run/evaluation", "llmc/run/options"},
     {"llmc/run/log"},
     {"llmc/run/checkpoint"},
@@ -153,6 +153,7 @@ TEST_CASE("wrong includes, missing headers and include cycles are found", "[layo
                            {"kernels/k.cu", {"kernels/simt/s.h", "kernels/device/a.h"}},
                            {"llmc/data/d.h", {"kernels/device/a.h"}},
                            {"llmc/comm/c.h", {"kernels/device/a.h"}},
+                           {"llmc/text/t.h", {"llmc/data/d.h"}},
                            {"llmc/run/options/o.h", {"llmc/data/d.h"}},
                            {"llmc/run/evaluation/e.h", {"llmc/comm/c.h"}},
                            {"llmc/run/log/l.h", {"llmc/run/options/o.h", "llmc/run/evaluation/e.h"}},
@@ -177,6 +178,7 @@ TEST_CASE("wrong includes, missing headers and include cycles are found", "[layo
     CHECK_THAT(only_fault("kernels/base/b.h", "kernels/simt/s.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/data/d.h", "llmc/run/control/r.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/data/d.h", "llmc/comm/c.h"), Contains("above it or in its layer"));
+    CHECK_THAT(only_fault("llmc/data/d.h", "llmc/text/t.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/run/control/r.h", "test/u.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/run/control/r.h", "kernels/simt/s.h"), Contains("for kernels"));
     CHECK_THAT(only_fault("llmc/run/control/r.h", "llmc/run/control/gone.h"), Contains("does not exist"));

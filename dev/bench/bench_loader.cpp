@@ -7,7 +7,7 @@
 #include "dev/tool_main.h"
 #include "llmc/base/counted.h"
 #include "llmc/data/data_loader.h"
-#include "llmc/data/shard_writer.h"
+#include "llmc/text/shard_writer.h"
 
 namespace {
 

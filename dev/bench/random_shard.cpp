@@ -5,7 +5,7 @@
 
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
-#include "llmc/data/shard_writer.h"
+#include "llmc/text/shard_writer.h"
 #include "test/operations/text_tokens.h"
 
 using namespace base;

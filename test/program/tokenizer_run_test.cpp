@@ -5,8 +5,8 @@
 #include <set>
 #include <thread>
 
-#include "llmc/data/bpe_merges.h"
-#include "llmc/data/tokenizer_files.h"
+#include "llmc/text/bpe_merges.h"
+#include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/manifest.h"
 #include "test/support/gpt2_merges.h"
 #include "test/support/run_support.h"

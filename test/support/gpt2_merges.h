@@ -2,7 +2,7 @@
 #pragma once
 #include <filesystem>
 
-#include "llmc/data/bpe_merges.h"
+#include "llmc/text/bpe_merges.h"
 #include "test/support/catch.h"
 
 namespace test {

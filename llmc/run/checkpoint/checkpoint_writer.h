@@ -9,7 +9,7 @@
 //
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/saved_model.h)
 //                     optimizer-00000-of-00004.safetensors, ...   the optimizer's state (model/state_files.h)
-//                     tokenizer.json, tokenizer_config.json, generation_config.json   (data/tokenizer_files.h)
+//                     tokenizer.json, tokenizer_config.json, generation_config.json   (text/tokenizer_files.h)
 //                     trainer_state.json               (trainer_state.h)
 //                     manifest.json                    (weights/manifest.h)
 //   OUT/best -> step_00000100                          with --keep-best
@@ -20,11 +20,11 @@
 
 #include "llmc/base/background_task.h"
 #include "llmc/base/staged_folder.h"
-#include "llmc/data/tokenizer_files.h"
 #include "llmc/model/model.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/checkpoint/trainer_state.h"
 #include "llmc/run/log/report.h"
+#include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/manifest.h"
 
 namespace llmc {

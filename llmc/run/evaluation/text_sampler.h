@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "llmc/data/tokenizer.h"
 #include "llmc/model/model.h"
 #include "llmc/run/evaluation/generation.h"
 #include "llmc/run/evaluation/signal_poll.h"
+#include "llmc/text/tokenizer.h"
 
 namespace llmc {
 

@@ -3,10 +3,10 @@
 #include <exception>
 #include <optional>
 
-#include "llmc/data/tokenizer.h"
 #include "llmc/data/validation_batches.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/evaluation/signal_poll.h"
+#include "llmc/text/tokenizer.h"
 
 namespace llmc {
 

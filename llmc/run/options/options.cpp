@@ -12,8 +12,8 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/value_text.h"
-#include "llmc/data/utf8.h"
 #include "llmc/run/options/option_table.h"
+#include "llmc/text/utf8.h"
 
 namespace llmc {
 namespace {

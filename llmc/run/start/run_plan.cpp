@@ -7,10 +7,10 @@
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/value_text.h"
-#include "llmc/data/bpe_merges.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/throughput.h"
 #include "llmc/run/start/onebit_start.h"
+#include "llmc/text/bpe_merges.h"
 
 namespace llmc {
 namespace {

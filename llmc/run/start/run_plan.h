@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 
-#include "llmc/data/tokenizer_files.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/checkpoint/resume.h"
 #include "llmc/run/control/between_steps.h"
@@ -14,6 +13,7 @@
 #include "llmc/run/log/module_noise.h"
 #include "llmc/run/options/options.h"
 #include "llmc/run/start/run_data.h"
+#include "llmc/text/tokenizer_files.h"
 
 namespace llmc {
 

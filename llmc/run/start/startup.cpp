@@ -25,12 +25,12 @@
 #include "llmc/base/value_text.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
-#include "llmc/data/bpe_merges.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/model/muon.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/onebit_start.h"
 #include "llmc/run/start/version.h"
+#include "llmc/text/bpe_merges.h"
 #include "llmc/weights/model_path.h"
 
 namespace llmc {

@@ -1,5 +1,5 @@
 // merges.cpp - BPE merges in all formats
-#include "llmc/data/bpe_merges.h"
+#include "llmc/text/bpe_merges.h"
 
 #include <set>
 

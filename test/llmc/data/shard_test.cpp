@@ -11,8 +11,8 @@
 #include "kernels/base/error.h"
 #include "llmc/data/shard.h"
 #include "llmc/data/shard_set.h"
-#include "llmc/data/shard_writer.h"
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/shard_writer.h"
+#include "llmc/text/tokenizer.h"
 #include "test/support/shard_support.h"
 #include "test/support/without_root.h"
 

@@ -1,5 +1,5 @@
 // bpe_merges.cpp - parses merges from lines of symbols and from Hugging Face's JSON
-#include "llmc/data/bpe_merges.h"
+#include "llmc/text/bpe_merges.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

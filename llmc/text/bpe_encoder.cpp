@@ -1,5 +1,5 @@
 // bpe_encoder.cpp - BPE merging by linear search for short pieces, by a heap for long ones
-#include "llmc/data/bpe_encoder.h"
+#include "llmc/text/bpe_encoder.h"
 
 #include <algorithm>
 #include <bit>

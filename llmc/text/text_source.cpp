@@ -1,5 +1,5 @@
 // text_source.cpp - reads files and pipes, decompressing with zlib and zstd
-#include "llmc/data/text_source.h"
+#include "llmc/text/text_source.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
-#include "llmc/data/parquet_lines.h"
+#include "llmc/text/parquet_lines.h"
 
 namespace llmc {
 namespace {

@@ -1,5 +1,5 @@
 // text_corpus.cpp - converts text files to training and validation shards, document by document
-#include "llmc/data/text_corpus.h"
+#include "llmc/text/text_corpus.h"
 
 #include <omp.h>
 
@@ -10,11 +10,11 @@
 #include <span>
 
 #include "kernels/base/error.h"
-#include "llmc/data/corpus_input.h"
-#include "llmc/data/encoding_pool.h"
-#include "llmc/data/parquet_lines.h"
-#include "llmc/data/shard_writer.h"
-#include "llmc/data/text_source.h"
+#include "llmc/text/corpus_input.h"
+#include "llmc/text/encoding_pool.h"
+#include "llmc/text/parquet_lines.h"
+#include "llmc/text/shard_writer.h"
+#include "llmc/text/text_source.h"
 
 namespace llmc {
 namespace {

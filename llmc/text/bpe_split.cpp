@@ -1,5 +1,5 @@
 // bpe_split.cpp - GPT-2's pattern with PCRE2's just-in-time compiler, several pieces per call
-#include "llmc/data/bpe_split.h"
+#include "llmc/text/bpe_split.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "kernels/base/error.h"
-#include "llmc/data/utf8.h"
+#include "llmc/text/utf8.h"
 
 namespace llmc {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/data/bpe_merges.h"
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/bpe_merges.h"
+#include "llmc/text/tokenizer.h"
 
 namespace llmc {
 

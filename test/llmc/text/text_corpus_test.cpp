@@ -5,10 +5,10 @@
 #include <random>
 
 #include "kernels/base/error.h"
-#include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/shard_set.h"
-#include "llmc/data/text_corpus.h"
-#include "llmc/data/text_source.h"
+#include "llmc/text/bpe_tokenizer.h"
+#include "llmc/text/text_corpus.h"
+#include "llmc/text/text_source.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;

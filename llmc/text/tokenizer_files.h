@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/tokenizer.h"
 
 namespace llmc {
 

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "kernels/base/error.h"
-#include "llmc/data/bpe_split.h"
-#include "llmc/data/bpe_tokenizer.h"
+#include "llmc/text/bpe_split.h"
+#include "llmc/text/bpe_tokenizer.h"
 #include "test/support/gpt2_merges.h"
 #include "test/support/shard_support.h"
 

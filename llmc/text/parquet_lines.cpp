@@ -1,5 +1,5 @@
 // parquet_lines.cpp - starts the program that reads Parquet, and reports its errors
-#include "llmc/data/parquet_lines.h"
+#include "llmc/text/parquet_lines.h"
 
 #include <fcntl.h>
 #include <spawn.h>

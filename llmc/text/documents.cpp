@@ -1,5 +1,5 @@
 // documents.cpp - splits a text into documents with POSIX regular expressions, line by line
-#include "llmc/data/documents.h"
+#include "llmc/text/documents.h"
 
 #include <regex.h>
 

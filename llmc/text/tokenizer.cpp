@@ -1,10 +1,10 @@
 // tokenizer.cpp - the byte tokenizer, the tokenizer without a table, and escaping of text for terminals
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/tokenizer.h"
 
 #include "kernels/base/error.h"
 #include "llmc/base/counted.h"
-#include "llmc/data/bpe_tokenizer.h"
-#include "llmc/data/utf8.h"
+#include "llmc/text/bpe_tokenizer.h"
+#include "llmc/text/utf8.h"
 
 namespace llmc {
 namespace {

@@ -1,5 +1,5 @@
 // encoding_pool.cpp - the threads that encode batches, and extraction of the text of JSON lines
-#include "llmc/data/encoding_pool.h"
+#include "llmc/text/encoding_pool.h"
 
 #include <nlohmann/json.hpp>
 

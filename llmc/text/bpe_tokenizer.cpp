@@ -1,12 +1,12 @@
 // bpe_tokenizer.cpp - encodes pieces of a text with a cache and the encoder; decodes ids with a table
-#include "llmc/data/bpe_tokenizer.h"
+#include "llmc/text/bpe_tokenizer.h"
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
-#include "llmc/data/bpe_encoder.h"
-#include "llmc/data/bpe_split.h"
+#include "llmc/text/bpe_encoder.h"
+#include "llmc/text/bpe_split.h"
 
 namespace llmc {
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "llmc/data/documents.h"
 #include "llmc/data/shard_set.h"
-#include "llmc/data/text_corpus.h"
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/documents.h"
+#include "llmc/text/text_corpus.h"
+#include "llmc/text/tokenizer.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;

@@ -1,9 +1,9 @@
 // text_stream_test.cpp - text that arrives in pieces is shown like the whole text
-#include "llmc/data/text_stream.h"
+#include "llmc/text/text_stream.h"
 
 #include <random>
 
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/tokenizer.h"
 #include "test/support/catch.h"
 
 using namespace llmc;

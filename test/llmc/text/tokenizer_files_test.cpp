@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "llmc/data/bpe_tokenizer.h"
-#include "llmc/data/tokenizer_files.h"
+#include "llmc/text/bpe_tokenizer.h"
+#include "llmc/text/tokenizer_files.h"
 #include "test/support/gpt2_merges.h"
 #include "test/support/shard_support.h"
 

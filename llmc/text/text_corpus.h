@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "llmc/base/names.h"
-#include "llmc/data/documents.h"
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/documents.h"
+#include "llmc/text/tokenizer.h"
 
 namespace llmc {
 

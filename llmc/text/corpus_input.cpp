@@ -1,5 +1,5 @@
 // corpus_input.cpp - checks the files of a text corpus and counts their documents
-#include "llmc/data/corpus_input.h"
+#include "llmc/text/corpus_input.h"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 #include "kernels/base/error.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
-#include "llmc/data/parquet_lines.h"
-#include "llmc/data/text_source.h"
+#include "llmc/text/parquet_lines.h"
+#include "llmc/text/text_source.h"
 
 namespace llmc {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/data/bpe_merges.h"
+#include "llmc/text/bpe_merges.h"
 
 namespace llmc {
 

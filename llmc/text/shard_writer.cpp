@@ -1,5 +1,5 @@
 // shard_writer.cpp - writes shards through a buffer under temporary names, syncs them in seal(), renames in publish()
-#include "llmc/data/shard_writer.h"
+#include "llmc/text/shard_writer.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

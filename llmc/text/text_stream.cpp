@@ -1,10 +1,10 @@
 // text_stream.cpp - holds back an incomplete UTF-8 character
-#include "llmc/data/text_stream.h"
+#include "llmc/text/text_stream.h"
 
 #include <cstddef>
 #include <utility>
 
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/tokenizer.h"
 
 namespace llmc {
 namespace {

@@ -1,6 +1,6 @@
 // corpus_input.h - the files of a text corpus: their formats, the checks before anything is written, and their sizes
 #pragma once
-#include "llmc/data/text_corpus.h"
+#include "llmc/text/text_corpus.h"
 
 namespace llmc {
 

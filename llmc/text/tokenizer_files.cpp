@@ -1,11 +1,11 @@
 // tokenizer_files.cpp - writes a tokenizer as Hugging Face's JSON files
-#include "llmc/data/tokenizer_files.h"
+#include "llmc/text/tokenizer_files.h"
 
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/input_file.h"
 #include "llmc/base/json_text.h"
-#include "llmc/data/bpe_tokenizer.h"
+#include "llmc/text/bpe_tokenizer.h"
 
 namespace llmc {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "llmc/data/tokenizer.h"
+#include "llmc/text/tokenizer.h"
 
 namespace llmc {
 
