@@ -252,8 +252,6 @@ for most in $caps; do
 done
 all_of run && one cpu "configs: plans, 20 steps of each, finetuning" test/program/configs.sh
 all_of run && one cpu "sweeps: combinations, interrupted and failed runs" test/program/sweep.sh
-all_of ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" \
-    dev/bench/bench_onebit.sh 0.1
 
 # Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
 # several of these programs run at a time.

@@ -10,7 +10,7 @@
 //
 // The optimizer's update is in none of them. Each round times all four, so that a machine or network whose speed varies
 // affects all of them; ratios are medians over the rounds. Every time is that of the slowest rank. `bench onebit` times
-// each kernel alone; bench_onebit.sh measures on links of a given rate.
+// each kernel alone.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>

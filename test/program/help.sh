@@ -34,14 +34,12 @@ root=$PWD
 for script in scripts/*.sh dev/{,bench/,mutate/}*.sh dev/gpu_check/{pack,planted_faults,text}.sh; do
     case $script in
         scripts/help.sh | scripts/progress.sh | scripts/launch.sh) continue ;;  # to source
-        dev/bench/limited_link.sh) continue ;;
     esac
     answers "$script" bash "$root/$script" --help
     case $script in  # accept any argument, as a file or a flag of train_gpt2
         scripts/quickstart.sh | scripts/run_*) ;;
         dev/mutate/mutate_*) ;;  # names of the lines to remove
         dev/gpu_check/planted_faults.sh) ;;  # arguments of compute-sanitizer
-        dev/bench/bench_onebit.sh) refuses bash "$root/$script" --word ;;
         *) refuses bash "$root/$script" 1 2 3 4 5 ;;
     esac
 done

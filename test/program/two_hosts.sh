@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # two_hosts.sh - trains with one rank on each of two hosts, which are network namespaces of this machine
-# (dev/bench/limited_link.sh), and compares losses and weights with two ranks on one host, bit for bit; then with two
+# (test/support/two_hosts.sh), and compares losses and weights with two ranks on one host, bit for bit; then with two
 # ranks on each, whose hosts compress what they send
 #
 #   test/program/two_hosts.sh [build/cpu/train_gpt2]
@@ -11,8 +11,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$(realpath "${1:-train_gpt2}")
 
-# shellcheck source=dev/bench/limited_link.sh
-. dev/bench/limited_link.sh
+# shellcheck source=test/support/two_hosts.sh
+. test/support/two_hosts.sh
 make_hosts
 
 # A language that a small model learns quickly: counting, with an end of text now and then.

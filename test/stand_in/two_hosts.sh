@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # two_hosts.sh - 1-bit Adam between nodes over NCCL: two ranks of the CUDA build, on stand-ins for its libraries, on
-# each of two hosts (dev/bench/limited_link.sh). Eager and late streams must give bit-identical weights, and all losses
+# each of two hosts (test/support/two_hosts.sh). Eager and late streams must give bit-identical weights, and all losses
 # must match those of the CPU build over MPI
 #
 #   test/stand_in/two_hosts.sh [build/stand-in/train_gpt2 [build/cpu/train_gpt2]]
@@ -11,8 +11,8 @@ cd "$(dirname "$0")/../.."
 gpu=$(realpath "${1:-build/stand-in/train_gpt2}")
 cpu=$(realpath "${2:-build/cpu/train_gpt2}")
 
-# shellcheck source=dev/bench/limited_link.sh
-. dev/bench/limited_link.sh
+# shellcheck source=test/support/two_hosts.sh
+. test/support/two_hosts.sh
 make_hosts
 printf '10.98.0.1 slots=2\n10.98.0.2 slots=2\n' >"$HOSTFILE"
 

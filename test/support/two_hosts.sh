@@ -1,21 +1,11 @@
-# limited_link.sh - sourced by scripts: two hosts joined by a link of limited rate. The hosts are network namespaces of
-# this machine with their own addresses and names (hosta, 10.98.0.1 and hostb, 10.98.0.2), each with half of its cores
+# two_hosts.sh - sourced by scripts: two hosts joined by a link. The hosts are network namespaces of this machine with
+# their own addresses and names (hosta, 10.98.0.1 and hostb, 10.98.0.2), each with half of its cores
 #
 #   make_hosts            call once; sets $work, a folder that is removed at exit, and the namespaces $host_a and
 #                         $host_b. Exit code 77 if hosts are not possible: they need root, network namespaces and host
 #                         names
-#   rates GBIT_S...       refuses what is not a rate in Gbit/s
-#   limit GBIT_S          limits the link to $bits per second each way; exit code 77 without tc's token bucket filter
 #   on_first_host COMMAND...   runs COMMAND; scripts/run_two_nodes.sh there starts a rank on each host
 # shellcheck shell=bash
-
-rates() {
-    local rate
-    for rate; do
-        [[ $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] && awk "BEGIN { exit !($rate >= 0.001 && $rate <= 100) }" ||
-            refuse "\"$rate\" is not a rate; expected Gbit/s, 0.001 to 100"
-    done
-}
 
 skip() {
     echo "skipped: $1"
@@ -63,19 +53,6 @@ AGENT
     printf '10.98.0.1 slots=1\n10.98.0.2 slots=1\n' >"$work/hosts"
     export HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent OMP_WAIT_POLICY=passive
     on_first_host true 2>/dev/null || skip "host names of their own are not permitted"
-}
-
-# Burst after a pause: 50 us of the link, and at least one packet of the kernel's segmentation offload (64 KiB). With a
-# longer burst, messages with pauses between them would not be limited.
-limit() {
-    local burst host
-    bits=$(awk "BEGIN { printf \"%d\", $1 * 1e9 }")
-    burst=$((bits / 8 / 20000))
-    command -v tc >/dev/null || skip "no tc"
-    for host in "$host_a" "$host_b"; do
-        tc -n "$host" qdisc replace dev veth0 root tbf rate "${bits}bit" burst $((burst > 70000 ? burst : 70000)) \
-            limit $((16 << 20)) 2>/dev/null || skip "no token bucket filter (tc ... tbf) in this kernel"
-    done
 }
 
 # shellcheck disable=SC2016
