@@ -12,7 +12,7 @@
 #
 # Before any training, each combination is tried with --dry-run, so that a wrong flag or value ends the sweep at once.
 # An interrupted program writes a checkpoint. So the same command finishes a sweep that was stopped: finished runs are
-# skipped, others resumed. A run that fails, for example because its loss is no longer finite, counts as worst; its
+# skipped, others resumed. Other values and seeds add runs; other program flags need another folder. A run that fails, for example because its loss is no longer finite, counts as worst; its
 # output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds, the scatter of seeds. Below
 # the table: combinations whose loss is above the best by no more than the scatter of either, and the next value to try
 # for a flag whose best value is its least or largest. Exit status 1: a run failed or has no validation loss; 2: wrong
@@ -70,6 +70,10 @@ twice=$(printf '%s\n' $seeds "${combinations[@]}" | sort | uniq -d)
 name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
 finished() { [ -e "$1/log.jsonl" ] && [[ $(jq -rs 'last | .reason // ""' "$1/log.jsonl") == "all steps "* ]]; }
 
+command=$(printf ' %q' "$@")
+command=${command:1} before=$(cat "$out/command" 2>/dev/null || true)
+[ -z "$before" ] || [ "$before" = "$command" ] ||
+    refuse "-o is \"$out\", which has runs of other flags: $before; expected another folder"
 read -r first _ <<<"$seeds"
 for flags in "${combinations[@]}"; do
     run=$(name_of "$flags"),seed=$first
@@ -77,8 +81,10 @@ for flags in "${combinations[@]}"; do
     # shellcheck disable=SC2086
     said=$("$@" "${threads[@]}" $flags --seed "$first" -o "$out/$run" -y auto --dry-run 2>&1 </dev/null) ||
         refuse "the dry run of $run fails: ${said##*error: }"
+    [[ $said == *"validation data: "* ]] || refuse "no validation data; expected -j among the program's flags"
 done
 mkdir -p "$out"
+echo "$command" >"$out/command"
 pids=() stopped=0
 stop() {
     stopped=130

@@ -27,10 +27,14 @@ ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens
     require(available_ > 0, "number of tokens in each shard of the validation data", 1,
             "at least 2, an input and its target", "hold out more text");
     spread_rows_ = spread && tokens < available_ ? ceil_div(tokens, shape.seq_len) : rows_.total();
-    for (; rows_used_ < spread_rows_ && taken_ < tokens; ++rows_used_) {
-        last_row_targets_ = std::min(place_of(rows_used_).targets, tokens - taken_);
-        taken_ += last_row_targets_;
-    }
+    const auto take = [&] {  // whether it is enough: rows at the ends of shards may be shorter
+        for (rows_used_ = taken_ = 0; rows_used_ < spread_rows_ && taken_ < tokens; ++rows_used_) {
+            last_row_targets_ = std::min(place_of(rows_used_).targets, tokens - taken_);
+            taken_ += last_row_targets_;
+        }
+        return taken_ == std::min(tokens, available_);
+    };
+    while (!take()) spread_rows_ = std::min(spread_rows_ + ceil_div(tokens - taken_, shape.seq_len), rows_.total());
     if (mask_document_start_) for_targets([&](std::int32_t) { ++targets_; });
     else targets_ = taken_;
     require(targets_ > 0, "number of validation targets that --mask-document-start leaves of " + std::to_string(taken_),

@@ -39,6 +39,15 @@ sweep "${small[@]}" >"$work/out" 2>&1
 check "nothing to do again" test "$(grep -c ^started: "$work/out")" = 0
 check "the same table" cmp "$work/before.md" "$work/sweep/table.md"
 
+# Other flags are another sweep; other values and seeds are not.
+dev/sweep.sh -o "$work/sweep" --vary '--lr 1e-3' -- "${train[@]}" -x 21 >"$work/out" 2>&1
+check "other flags" test $? = 2
+says "other flags" "$(cat "$work/out")" "which has runs of other flags: " " -x 20; expected another folder"
+sweep --vary '--lr 1e-3 1e-2' --vary '-u 5' -- "${train[@]}" -x 20 >"$work/out" 2>&1
+check "fewer values" test $? = 0
+dev/sweep.sh -o "$work/blind" --vary '--lr 1e-3' -- "${train[@]:0:3}" "${train[@]:5}" -x 20 >"$work/out" 2>&1
+says "no -j" "$(cat "$work/out")" "no validation data; expected -j among the program's flags"
+
 # Interrupted, then finished by the same command, with the losses of whole runs.
 long=(--vary '--lr 1e-3' -- "${train[@]}" -x 4000 -d 64 --threads 1)
 dev/sweep.sh -o "$work/whole" --seeds 1 --jobs 1 "${long[@]}" >/dev/null 2>&1
@@ -78,7 +87,7 @@ says "the last line" "$(tail -n 1 "$work/out")" "note: no $work/sweep/plot.png"
 # Notes below the table. The loss is least at --lr 4; the scatter of two seeds is 0.01, and beta2 changes less.
 cat >"$work/fake" <<'END'
 #!/usr/bin/env bash
-[[ $* != *--dry-run* ]] || exit 0
+[[ $* != *--dry-run* ]] || { echo "validation data: "; exit 0; }
 while [ $# -gt 1 ]; do declare "${1//-/}=$2" && shift 2; done
 mkdir -p "$o"
 {

@@ -26,14 +26,19 @@ TEST_CASE("validation: the same targets exactly once, for any batch and number o
     for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
         for (int row = 0; row < size - 1; row += seq_len)
             all.emplace_back(first + row, std::min(seq_len, size - 1 - row));
-    const int parts = spread && asked < 198 ? (asked + seq_len - 1) / seq_len : int(all.size());
-    int left = asked;
-    for (int i = 0; i < parts && left > 0; ++i) {
-        rows.push_back(all[std::size_t((2 * i + 1) * int(all.size()) / (2 * parts))]);
-        rows.back().second = std::min(rows.back().second, left);
-        left -= rows.back().second;
+    const int taken = std::min(asked, 198);
+    int parts = spread && asked < 198 ? (asked + seq_len - 1) / seq_len : int(all.size()), left = asked;
+    while (true) {
+        for (int i = 0; i < parts && left > 0; ++i) {
+            rows.push_back(all[std::size_t((2 * i + 1) * int(all.size()) / (2 * parts))]);
+            rows.back().second = std::min(rows.back().second, left);
+            left -= rows.back().second;
+        }
+        if (left == asked - taken) break;
+        parts = std::min(parts + (left + seq_len - 1) / seq_len, int(all.size()));  // some rows are shorter
+        rows.clear();
+        left = asked;
     }
-    const int taken = std::min(asked, 198 + left) - left;
 
     std::vector<std::int32_t> targets;
     std::int64_t valid = 0;
