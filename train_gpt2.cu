@@ -24,11 +24,6 @@ namespace {
 
 int exit_code_after(int signal) { return signal != 0 ? 128 + signal : 0; }  // 0: no signal
 
-struct Outcome {
-    int exit_code = 0;
-    std::exception_ptr shared_error{};
-};
-
 // A run from its start to its exit code. Every rank has one and makes the same calls; only rank 0 prints, samples and
 // writes the log.
 struct Trainer {
@@ -56,7 +51,7 @@ struct Trainer {
                           context, *model, upload, health, *report, interrupt);
     }
     int evaluate();
-    Outcome train();
+    int train();
     int run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints);
 };
 
@@ -111,29 +106,19 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     }
 }
 
-// A SharedError is returned, not thrown: optimizer and checkpoints have parts of the communicator. A part that is
-// destroyed during an exception cannot know that all ranks share it, so it gives up MPI and aborts NCCL.
-Outcome Trainer::train() {
+int Trainer::train() {
     const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), context);
     OptimizerStep optimizer(*model, *gradients, plan.optimizer, context);
-    try {
-        if (const Resumption* const from = startup.resumption())
-            load_optimizer(optimizer, from->folder, from->state, plan.table, context);
-        open_log();
-    } catch (const SharedError&) {
-        return {.shared_error = std::current_exception()};
-    }
+    if (const Resumption* const from = startup.resumption())
+        load_optimizer(optimizer, from->folder, from->state, plan.table, context);
+    open_log();
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
                                   .end_of_text = plan.end_of_text, .tokenizer = plan.tokenizer_files,
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
                                   .keep_best = options.keep_best,
                                   .first_step = plan.first_step, .run = plan.identity},
                                  *model, optimizer, context, *report);
-    try {
-        return {.exit_code = run_steps(*gradients, optimizer, checkpoints)};
-    } catch (const SharedError&) {
-        return {.shared_error = std::current_exception()};
-    }
+    return run_steps(*gradients, optimizer, checkpoints);
 }
 
 int Trainer::evaluate() {
@@ -157,10 +142,7 @@ int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, In
     Startup startup = prepare_run(options, std::move(search), context);
     if (options.dry_run) return 0;
     Trainer trainer{std::move(startup), context, interrupt};
-    if (options.eval_only) return trainer.evaluate();
-    const Outcome outcome = trainer.train();
-    if (outcome.shared_error) std::rethrow_exception(outcome.shared_error);
-    return outcome.exit_code;
+    return options.eval_only ? trainer.evaluate() : trainer.train();
 }
 
 int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }

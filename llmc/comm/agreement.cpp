@@ -20,15 +20,15 @@ std::string one_of(std::ptrdiff_t count, const char* that) {
     return count > 1 ? " (one of " + std::to_string(count) + ' ' + that + ')' : "";
 }
 
-SharedError shared(const std::exception_ptr& thrown) {
+Error error_in(const std::exception_ptr& thrown) {
     try {
         std::rethrow_exception(thrown);
     } catch (const Error& error) {
-        return SharedError(error.what(), error.blame());
+        return error;
     } catch (const std::exception& error) {
-        return SharedError(message_of(error), Blame::runtime);
+        return Error(message_of(error), Blame::runtime);
     } catch (...) {
-        return SharedError("an exception of an unknown type", Blame::runtime);
+        return Error("an exception of an unknown type", Blame::runtime);
     }
 }
 
@@ -42,12 +42,13 @@ std::vector<json> gather_json(Communicator& communicator, const json& mine) {
 
 void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
     if (communicator.size() == 1) {
-        if (mine) throw shared(mine);
-        return;
+        if (!mine) return;
+        const Error failure = error_in(mine);
+        throw SharedError(communicator, failure.what(), failure.blame());
     }
     json entry = {{"host", host_name()}, {"failed", mine != nullptr}};
     if (mine) {
-        const SharedError failure = shared(mine);
+        const Error failure = error_in(mine);
         entry["text"] = failure.what();
         entry["input"] = failure.blame() == Blame::input;
     }
@@ -60,6 +61,7 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
         all.begin(), all.end(), [&](const json& rank) { return failed(rank) && rank["text"] == (*first)["text"]; });
     const std::string text = (*first)["text"];
     throw SharedError(
+        communicator,
         all_equal ? text
                   : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
         (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
@@ -92,9 +94,9 @@ void require_same(Communicator& communicator, const std::vector<Fact>& facts, co
             const json theirs = fact_of(all[rank], i);
             const std::string name = theirs[0],
                               name_of_first = theirs[0] == first[i][0] ? "" : first[i][0].get<std::string>() + ' ';
-            throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name + ' ' +
-                              text_of_fact(theirs) + ", " + name_of(0, all[0]) + " has " + name_of_first +
-                              text_of_fact(first[i]) + "; " + hint);
+            throw SharedError(communicator, name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name +
+                                                ' ' + text_of_fact(theirs) + ", " + name_of(0, all[0]) + " has " +
+                                                name_of_first + text_of_fact(first[i]) + "; " + hint);
         }
 }
 

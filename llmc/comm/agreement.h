@@ -22,7 +22,9 @@ std::vector<nlohmann::json> gather_json(Communicator& communicator, const nlohma
 // An error that is thrown on every rank: rank 0 prints it, and all ranks finish normally with the same exit code.
 class SharedError : public Error {
 public:
-    using Error::Error;
+    SharedError(Communicator& ranks, const std::string& message, Blame blame = Blame::input) : Error(message, blame) {
+        ranks.leave_together();
+    }
 };
 
 // If any rank passes an exception, throws SharedError on every rank: the failure of the lowest such rank. The message

@@ -27,6 +27,7 @@ ElementRange shard_of(std::int64_t elements, int rank, int size) {
 void Communicator::group_begin(device::StreamRef compute) {
     require(!in_group_, "group_begin()", "within a group", "one group at a time, each with its group_end()");
     in_group_ = true;
+    all_leave() = false;
     compute_ = compute;
 }
 

@@ -33,6 +33,8 @@
 // The control plane exchanges a few numbers and strings between hosts; its calls block. You may use it while device
 // collectives are in progress.
 #pragma once
+#include <atomic>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -155,6 +157,10 @@ public:
     // failed. With `abandon` it ends them instead of waiting (ncclCommAbort): results are undefined, and no further
     // collectives are possible.
     virtual void end_all(bool abandon) noexcept = 0;
+    // All ranks leave with the same error (SharedError, agreement.h), from the same place in the order of their calls:
+    // until the next group, destructors do not abandon collectives during an exception, because none of them waits for
+    // a rank that does not come.
+    void leave_together() { all_leave() = true; }
 
     // ---- control plane
     // elementwise; every rank gets the result
@@ -184,7 +190,10 @@ protected:
           place_(place),
           whole_(whole) {}
     Place place() const { return place_; }
-    Communicator* whole() const { return whole_; }  // the communicator that split() was called on; nullptr: none
+    // The communicator that split() was called on, or for NCCL the control plane; nullptr: none.
+    Communicator* whole() const { return whole_; }
+    // In a destructor: whether an exception of which the other ranks may not know ends this rank.
+    bool leaves_alone() const { return std::uncaught_exceptions() > 0 && !all_leave(); }
 
     // A group is begin_group(), at most two calls of enqueue(), end_group(). The operations of one enqueue() are
     // independent of each other.
@@ -201,11 +210,13 @@ private:
     }
     void add(Collectives& to, Collective operation, std::int64_t out_size, std::int64_t in_size) const;
     std::int64_t bytes_sent_in(const Collective& operation) const;
+    std::atomic<bool>& all_leave() const { return whole_ ? whole_->all_leave() : all_leave_; }
 
     int rank_, size_;
     Place place_;
     Communicator* whole_;
     std::int64_t bytes_sent_ = 0;
+    mutable std::atomic<bool> all_leave_ = false;  // of the run's communicator, also for its parts
     bool in_group_ = false;
     device::StreamRef compute_ = nullptr;
     Collectives first_, second_;  // second_: the all_gathers of all_reduce, after their reduce_scatters

@@ -60,7 +60,7 @@ public:
           control_(control),
           payload_(payload) {}
     ~Mpi() override {
-        end_all(std::uncaught_exceptions() > 0);
+        end_all(leaves_alone());
         if (!is_part_ || leaving_) return;
         const std::lock_guard lock(mpi_);
         MPI_Comm_free(&control_);

@@ -61,7 +61,8 @@ class Nccl final : public Communicator {
 public:
     // `whole`: the communicator that this is a part of; nullptr for that of the run.
     explicit Nccl(std::shared_ptr<Communicator> control, Nccl* whole = nullptr)
-        : Communicator(control->rank(), control->size(), {control->local_rank(), control->node()}, whole),
+        : Communicator(control->rank(), control->size(), {control->local_rank(), control->node()},
+                       whole ? static_cast<Communicator*>(whole) : control.get()),
           control_(std::move(control)),
           stream_(whole ? whole->stream_ : std::make_shared<CommStream>()) {
         ncclUniqueId id{};
@@ -75,7 +76,7 @@ public:
         watchdog_ = std::thread([this] { watch(); });
     }
     ~Nccl() override {
-        end_all(std::uncaught_exceptions() > 0);
+        end_all(leaves_alone());
         stop_watchdog();
         if (nccl_) ncclCommDestroy(nccl_);
     }
@@ -102,8 +103,7 @@ public:
             stop_watchdog();  // it must not use the communicator any more
             // ends kernels that wait for other ranks, so that the stream drains
             if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));
-            control_->end_all(true);
-            if (whole()) whole()->end_all(true);
+            whole()->end_all(true);
             return;
         }
         try {

@@ -135,7 +135,7 @@ public:
         if (prompt()) thread_ = std::thread([this] { run_promptly(); });
     }
     ~Local() override {
-        end_all(std::uncaught_exceptions() > 0);
+        end_all(leaves_alone());
         stop();
     }
     std::string describe() const override { return std::to_string(size()) + " ranks as threads"; }

@@ -175,7 +175,7 @@ void CheckpointWriter::end(bool last) {
     staged_.reset();
     if (failure.empty()) return report_.checkpoint(begun.state.step, begun.folder, begun.waited_seconds);
     const std::string why = "no checkpoint of step " + std::to_string(begun.state.step) + ": " + failure;
-    if (last) throw SharedError(why, Blame::runtime);
+    if (last) throw SharedError(*context_.communicator, why, Blame::runtime);
     report_.checkpoint_failed(begun.state.step, why);
 }
 

@@ -2,6 +2,7 @@
 #include "llmc/comm/agreement.h"
 
 #include "test/support/agreement_support.h"
+#include "test/support/support.h"
 
 using namespace llmc;
 using namespace test;
@@ -77,4 +78,32 @@ TEST_CASE("a failure of the first rank is an error on all ranks", "[start_agreem
     CHECK(heard([](Communicator& communicator) {
               throw Error("no room for rank " + std::to_string(communicator.rank()));
           }) == on_this_host(0) + ": no room for rank 0");
+}
+
+TEST_CASE("collectives end before a shared error, and are abandoned by an error of one rank", "[start_agreement]") {
+    const auto own_error = [](Communicator&) { throw Error("no room"); };
+    const auto shared_error = [&](Communicator& ranks) { together(ranks, [&] { own_error(ranks); }); };
+    const auto sums_after = [](const std::function<void(Communicator&)>& fail) {
+        std::vector<float> sums(2);
+        run_ranks(2, [&](Communicator& ranks) {
+            const auto data = on_device(std::vector<float>(16, 1));
+            error_of([&] {
+                const auto part = ranks.split(0);
+                part->group_begin(nullptr);
+                part->all_reduce(data.span());
+                part->group_end();
+                fail(ranks);
+            });
+            sums[std::size_t(ranks.rank())] = data.download(nullptr)[0];
+        }, {.order = LocalOrder::late});
+        return sums;
+    };
+    CHECK(sums_after(shared_error) == std::vector<float>{2, 2});
+    CHECK(sums_after(own_error) == std::vector<float>{1, 1});
+    CHECK(sums_after([&](Communicator& ranks) {  // after another group an older shared error says nothing
+        error_of([&] { shared_error(ranks); });
+        ranks.group_begin(nullptr);
+        ranks.group_end();
+        own_error(ranks);
+    }) == std::vector<float>{1, 1});
 }
