@@ -73,4 +73,10 @@ void OutputFile::refused(const char* action) const {
     fail_as_unwritable(std::string("cannot ") + action + ' ' + name_, errno);
 }
 
+FileFingerprint write_file(const std::filesystem::path& path, std::string_view contents) {
+    OutputFile file(path);
+    file.append(std::as_bytes(std::span(contents)));
+    return file.finish();
+}
+
 }  // namespace llmc

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "llmc/base/fingerprint.h"
 
@@ -44,5 +45,8 @@ private:
     std::size_t gathered_ = 0;                 // bytes in it
     FingerprintStream fingerprint_;
 };
+
+// A file of these contents, complete and on disk.
+FileFingerprint write_file(const std::filesystem::path& path, std::string_view contents);
 
 }  // namespace llmc

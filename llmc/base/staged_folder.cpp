@@ -59,12 +59,9 @@ StagedFolder::~StagedFolder() {
 }
 
 void StagedFolder::commit() {
-    std::error_code fault;
-    for (fs::directory_iterator entry(hidden_, fault), end; !fault && entry != end; entry.increment(fault))
-        sync(entry->path());
-    if (fault) refused("reading the folder", hidden_, fault.value());
     sync(hidden_);
     require_absent(place_);  // rename() itself would replace an empty folder
+    std::error_code fault;
     fs::rename(hidden_, place_, fault);
     if (fault) refused("renaming to", place_, fault.value());
     committed_ = true;

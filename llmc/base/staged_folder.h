@@ -1,7 +1,7 @@
 // staged_folder.h - a folder that appears under its name only when it is completely on disk
 //
-// Files (no folders) are written to a hidden folder beside the final place; commit() syncs them to disk and renames the
-// folder. Even if the program or the machine crashes, the final folder is either absent or complete.
+// Files that are on disk (output_file.h), and no folders, are written to a hidden folder beside the final place, which
+// commit() renames. Even if the program or the machine crashes, the final folder is either absent or complete.
 #pragma once
 #include <filesystem>
 
@@ -18,8 +18,7 @@ public:
 
     const std::filesystem::path& path() const { return hidden_; }  // write the files here
     static std::filesystem::path path_of(const std::filesystem::path& place);  // the hidden folder for `place`
-    // On return the folder and its files are on disk under their final name. Throws a run-time Error as the
-    // constructor does.
+    // On return the folder is on disk under its final name. Throws a run-time Error as the constructor does.
     void commit();
 
 private:

@@ -130,7 +130,7 @@ ConfigJson read_config_json(const std::filesystem::path& file) {
     return found;
 }
 
-void write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text) {
+FileFingerprint write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text) {
     require(end_of_text >= -1 && end_of_text < config.vocabulary, "the end-of-text id", end_of_text,
             "an id below the vocabulary of " + std::to_string(config.vocabulary) + ", or -1");
     const json token = end_of_text < 0 ? json(nullptr) : json(end_of_text);
@@ -156,10 +156,7 @@ void write_config_json(const std::filesystem::path& file, const ModelConfig& con
         {"eos_token_id", token},
         {"torch_dtype", "float32"},  // every version of transformers understands this key
     };
-    const std::string written = text_of(text, 2) + '\n';
-    OutputFile out(file);
-    out.append(std::as_bytes(std::span(written)));
-    out.finish();
+    return write_file(file, text_of(text, 2) + '\n');
 }
 
 }  // namespace llmc

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 
+#include "llmc/base/fingerprint.h"
 #include "llmc/weights/model_config.h"
 
 namespace llmc {
@@ -20,6 +21,6 @@ ConfigJson read_config_json(const std::filesystem::path& file);
 
 // Writes the keys that GPT2LMHeadModel.from_pretrained needs. `end_of_text` becomes the beginning-of-text and the
 // end-of-text id; -1: none. Throws a run-time Error if the file cannot be written.
-void write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text);
+FileFingerprint write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text);
 
 }  // namespace llmc

@@ -10,7 +10,7 @@
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
-#include "llmc/base/staged_file.h"
+#include "llmc/base/output_file.h"
 
 namespace llmc {
 
@@ -87,7 +87,7 @@ Manifest manifest_of(std::string_view text) { return parse_json(text).get<Manife
 
 void write_manifest(const fs::path& folder, const Manifest& manifest) {
     const json files = manifest;
-    write_whole(folder / kManifestName, text_of(json{{"files", files}, {"xxh3", checksum_of(files)}}, 2) + '\n');
+    write_file(folder / kManifestName, text_of(json{{"files", files}, {"xxh3", checksum_of(files)}}, 2) + '\n');
 }
 
 void check_manifest(const fs::path& folder, const std::function<void(double)>& on_progress,

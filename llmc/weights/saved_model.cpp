@@ -11,7 +11,6 @@
 #include "llmc/base/file_status.h"
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/llmc_file.h"
-#include "llmc/weights/manifest.h"
 #include "llmc/weights/model_path.h"
 #include "llmc/weights/safetensors_set.h"
 #include "llmc/weights/step_folder.h"
@@ -280,11 +279,11 @@ NewestModel newest_model(const fs::path& path) {
     return newest;
 }
 
-FileFingerprint write_model(const fs::path& folder, const ParameterTable& table, std::span<const float> flat,
-                            int end_of_text) {
+Manifest write_model(const fs::path& folder, const ParameterTable& table, std::span<const float> flat,
+                     int end_of_text) {
     require(std::int64_t(flat.size()) == table.elements(), "the length of the array to save", flat.size(),
             std::to_string(table.elements()));
-    write_config_json(folder / "config.json", table.config(), end_of_text);
+    Manifest written{{"config.json", write_config_json(folder / "config.json", table.config(), end_of_text)}};
     std::vector<TensorToWrite> tensors;
     for (const ParameterSpec& spec : table.tensors())
         tensors.push_back({std::string(kPrefix) + spec.name, "F32", shape_in_files(spec)});
@@ -296,7 +295,8 @@ FileFingerprint write_model(const fs::path& folder, const ParameterTable& table,
         if (spec.transposed_in_files) append_transposed(writer, values, spec.columns, spec.rows);
         else writer.append(values.first(std::size_t(spec.rows_in_files * spec.columns)));
     }
-    return writer.finish();
+    written["model.safetensors"] = writer.finish();
+    return written;
 }
 
 }  // namespace llmc

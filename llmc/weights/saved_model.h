@@ -16,7 +16,7 @@
 #include <span>
 #include <string>
 
-#include "llmc/base/fingerprint.h"
+#include "llmc/weights/manifest.h"
 #include "llmc/weights/parameters.h"
 
 namespace llmc {
@@ -60,8 +60,8 @@ NewestModel newest_model(const std::filesystem::path& path);
 bool is_there(const std::filesystem::path& path);
 
 // Writes config.json and model.safetensors, of table.elements() master weights, to an existing folder. `end_of_text`:
-// the end-of-text id of the data; -1: none. Does not check the values. Returns the fingerprint of model.safetensors.
-FileFingerprint write_model(const std::filesystem::path& folder, const ParameterTable& table,
-                            std::span<const float> flat, int end_of_text);
+// the end-of-text id of the data; -1: none. Does not check the values. Returns the two files' fingerprints.
+Manifest write_model(const std::filesystem::path& folder, const ParameterTable& table, std::span<const float> flat,
+                     int end_of_text);
 
 }  // namespace llmc

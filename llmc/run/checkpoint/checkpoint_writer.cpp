@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "llmc/base/clock.h"
-#include "llmc/base/staged_file.h"
+#include "llmc/base/output_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/model/state_files.h"
 #include "llmc/weights/saved_model.h"
@@ -145,15 +145,10 @@ void CheckpointWriter::write() {
             written_[copied.name] =
                 write_state(folder / copied.name, copied.file, model_.table().elements(), copied.values);
         if (writes_model_) {
-            written_["model.safetensors"] = write_model(
-                folder, model_.table(), master_weights_, settings_.end_of_text);
-            write_trainer_state(folder, begun_->state);
-            for (const auto& [name, contents] : settings_.tokenizer) {
-                write_whole(folder / name, contents);
-                written_[name] = fingerprint_of_file(folder / name);
-            }
-            for (const char* const name : {"config.json", "trainer_state.json"})
-                written_[name] = fingerprint_of_file(folder / name);
+            written_.merge(write_model(folder, model_.table(), master_weights_, settings_.end_of_text));
+            written_[kStateName] = write_trainer_state(folder, begun_->state);
+            for (const auto& [name, contents] : settings_.tokenizer)
+                written_[name] = write_file(folder / name, contents);
         }
     } catch (...) {
         std::error_code none;  // free the disk space at once

@@ -141,7 +141,7 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
     if (!is_present(folder / kManifestName)) {
         require(step_folders(folder).empty(), "--resume", given + ", a run's folder", "a checkpoint in it",
                 "use one of its step_XXXXXXXX folders, or --output-dir " + options.resume + " --resume auto");
-        require(!is_present(folder / "config.json") || is_present(folder / "trainer_state.json"), "--resume",
+        require(!is_present(folder / "config.json") || is_present(folder / kStateName), "--resume",
                 given + ", a model without a trainer state", "a complete checkpoint of this program",
                 "start a new run from it with --init");
     }
@@ -175,7 +175,7 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
     CommandLine all = line;
     if (search.resumption) {
         const RunIdentity& before = search.resumption->state.run;
-        all = continued(line, *before.options, (search.resumption->folder / "trainer_state.json").string());
+        all = continued(line, *before.options, (search.resumption->folder / kStateName).string());
         Options& o = all.options;
         if (o.seq_len == 0) o.seq_len = before.options->value("seq-len", std::int64_t(1024));
         require(line.given.contains("total-batch-tokens") || before.step_tokens % (o.seq_len * ranks) == 0,

@@ -8,7 +8,7 @@
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
-#include "llmc/base/staged_file.h"
+#include "llmc/base/output_file.h"
 
 namespace llmc {
 
@@ -33,7 +33,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_ro
 
 namespace {
 
-constexpr const char* kStateName = "trainer_state.json";
 constexpr int kStateFormat = 6, kBeforeTasks = 5, kBeforeStateFiles = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
@@ -61,10 +60,10 @@ void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found
 
 }  // namespace
 
-void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
+FileFingerprint write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
     nlohmann::json json = state;
     json["format"] = kStateFormat;
-    write_whole(folder / kStateName, text_of(json, 2) + '\n');
+    return write_file(folder / kStateName, text_of(json, 2) + '\n');
 }
 
 TrainerState read_trainer_state(const std::filesystem::path& folder) {

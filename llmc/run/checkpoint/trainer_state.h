@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/fingerprint.h"
 #include "llmc/base/json_value.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/data/data_loader.h"
@@ -16,6 +17,8 @@
 #include "llmc/run/log/noise_scale.h"
 
 namespace llmc {
+
+inline constexpr const char* kStateName = "trainer_state.json";
 
 // How a run was started, which decides whether another run may resume it.
 struct RunIdentity {
@@ -83,7 +86,7 @@ struct TrainerState {
 };
 
 // Throws a run-time Error if the file cannot be written.
-void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state);
+FileFingerprint write_trainer_state(const std::filesystem::path& folder, const TrainerState& state);
 // Throws Error that names the file if it is missing, invalid, or of another format version.
 TrainerState read_trainer_state(const std::filesystem::path& folder);
 
