@@ -31,7 +31,7 @@ constexpr const char* kExamples =
     "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files.\n\n"
     "  dev/tokenize -o data/mine --name mine --document-start '^$' book.txt\n"
     "  scripts/get_gpt2_tokenizer.sh && dev/tokenize -o data/web --tokenizer gpt2 web-*.jsonl.zst\n"
-    "  dev/tokenize -o data/tables --tokenizer gpt2 --field body a.parquet b.parquet\n"
+    "  dev/data/parquet_lines.py a.parquet b.parquet | dev/tokenize -o data/tables --format jsonl -\n"
     "  gzip -dc news.gz | dev/tokenize -o data/news --tokenizer gpt2 --document-start '^<doc' -\n";
 
 cxxopts::Options command_line() {
@@ -59,10 +59,9 @@ cxxopts::Options command_line() {
         "format",
         "text, or jsonl: one object per line, each a document; auto: jsonl if the name ends with .json, .jsonl or "
         ".ndjson; "
-        ".gz and .zst are decompressed; .parquet is read with python3 and pyarrow, a row is a document; - is standard "
-        "input",
+        ".gz and .zst are decompressed; - is standard input",
         text("auto"), "auto|text|jsonl")(
-        "field", "key of a jsonl object, or column of a Parquet table, that holds the text", text("text"), "KEY")(
+        "field", "key of a jsonl object that holds the text", text("text"), "KEY")(
         "document-start", "a line that matches starts a document (default: one document per file)", given(), "REGEX")(
         "document-key",
         "consecutive lines with the same text in the first capture group are one document: '^([^:]+):' joins lines "

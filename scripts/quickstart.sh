@@ -72,8 +72,8 @@ else
     if [ ! -e "$data/${name}_val_000000.bin" ]; then
         rm -f "$data/$name"_train_*.bin
         rule=(--document-start '^[[:space:]]*$')
-        for text in "${texts[@],,}"; do  # a line of JSON, and a row of a table, is a document
-            [[ ! $text =~ \.(json|jsonl|ndjson|parquet)(\.gz|\.zst)?$ ]] || rule=()
+        for text in "${texts[@],,}"; do  # a line of JSON is a document
+            [[ ! $text =~ \.(json|jsonl|ndjson)(\.gz|\.zst)?$ ]] || rule=()
         done
         dev/tokenize -o "$data" --name "$name" ${rule[@]+"${rule[@]}"} "${texts[@]}"
         echo "$sum" >"$data/text.sha256"

@@ -12,7 +12,6 @@
 #include "kernels/base/error.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
-#include "llmc/text/parquet_lines.h"
 #include "llmc/text/text_source.h"
 
 namespace llmc {
@@ -35,14 +34,13 @@ void check_files(const TextCorpusSettings& settings) {
         const struct stat status = status_of_file(path, "text file");
         const auto [first, is_new] = names.try_emplace({status.st_dev, status.st_ino}, path);
         require(is_new, "text file " + path, "the same file as " + first->second, "each file once", "leave it out");
-        if (!is_parquet(path)) check_format(settings, path, {start.data(), source.read(start)});
+        check_format(settings, path, {start.data(), source.read(start)});
     }
 }
 
 }  // namespace
 
 bool is_jsonl(const TextCorpusSettings& settings, std::string_view path) {
-    if (is_parquet(path)) return true;
     if (settings.format != TextFormat::automatic) return settings.format == TextFormat::jsonl;
     for (const std::string_view end : {".gz", ".zst"})
         if (has_ending(path, end)) path.remove_suffix(end.size());
@@ -92,7 +90,7 @@ void check(const TextCorpusSettings& settings) {
     require(!any_jsonl || settings.documents.is_whole_text(), "--document-start or --document-key",
             "set for lines of JSON", "neither, as every line is a document", "leave it out, or set --format text");
     require(any_jsonl || settings.field == "text", "--field", in_quotes(settings.field) + " without lines of JSON",
-            "a file NAME.jsonl or NAME.parquet, or --format jsonl");
+            "a file NAME.jsonl, or --format jsonl");
     check_files(settings);
 }
 
@@ -108,7 +106,7 @@ std::vector<std::int64_t> sizes_for_tails(const TextCorpusSettings& settings) {
         if (is_pipe(path)) return {};
         const bool jsonl = is_jsonl(settings, path);
         bool blank = true;  // the line so far
-        TextSource source(path, report_progress, settings.field);
+        TextSource source(path, report_progress);
         DocumentStream stream(settings.documents, [&](std::string_view, bool begins) { documents += begins; });
         sizes.push_back(0);
         while (const std::size_t got = source.read(std::span(room).first(kReadBytes))) {

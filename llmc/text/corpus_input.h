@@ -12,7 +12,7 @@ inline std::vector<char> room_for_text() { return std::vector<char>(kReadBytes +
 inline constexpr std::string_view kBlanks = " \t\r";
 inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// Whether every line of the file is a document. A Parquet table is read as lines of JSON.
+// Whether every line of the file is a document.
 bool is_jsonl(const TextCorpusSettings& settings, std::string_view path);
 
 // Throws Error for a text that starts as JSON if it is not read as such, and for JSON on several lines. `start`: the

@@ -12,7 +12,6 @@
 #include "kernels/base/error.h"
 #include "llmc/text/corpus_input.h"
 #include "llmc/text/encoding_pool.h"
-#include "llmc/text/parquet_lines.h"
 #include "llmc/text/shard_writer.h"
 #include "llmc/text/text_source.h"
 
@@ -111,7 +110,7 @@ public:
         for (const std::string& path : settings.files) {
             std::error_code unknown;
             const auto size = fs::file_size(path, unknown);
-            if (unknown || is_parquet(path)) {
+            if (unknown) {
                 progress_.bytes_in_all = 0;
                 break;
             }
@@ -145,7 +144,7 @@ public:
 
 private:
     void read_file() {
-        TextSource source(settings_.files[file_], [this] { report_progress(); }, settings_.field);
+        TextSource source(settings_.files[file_], [this] { report_progress(); });
         documents_before_ = documents_;
         const std::int64_t bytes_before = progress_.bytes_read;
         const bool jsonl = is_jsonl(settings_, source.path());

@@ -40,7 +40,7 @@ struct TextCorpusSettings {
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);
     // automatic: jsonl if the name, without .gz or .zst and in either case, ends with .json, .jsonl or .ndjson
     TextFormat format = TextFormat::automatic;
-    std::string field = "text";  // of a line of JSON; column of a Parquet table
+    std::string field = "text";  // of a line of JSON
     int threads = 0;             // 0: one per hardware thread
     // Called frequently on the caller's thread, also when a signal interrupts a read. If it throws, the work ends and
     // no shard remains.

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,7 +16,6 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
-#include "llmc/text/parquet_lines.h"
 
 namespace llmc {
 namespace {
@@ -46,8 +44,6 @@ struct TextSource::State {
     bool within = false;             // inside a member or frame
     z_stream gzip{};
     ZSTD_DStream* zstd = nullptr;
-    std::string column;
-    std::optional<ParquetLines> rows;  // started by the first read
 
     ~State() {
         if (packing == Packing::gzip) ::inflateEnd(&gzip);
@@ -59,26 +55,20 @@ struct TextSource::State {
     bool refill() {
         if (begin < end) return true;
         begin = end = 0;
-        if (is_parquet(path) && !rows) rows.emplace(path, column);
         return append(Blame::runtime);
     }
     // Reads from the file into `input`. False at the end of the file.
     bool append(Blame blame) {
         ssize_t got;
-        const int from = rows ? rows->descriptor() : descriptor;
-        while ((got = ::read(from, input.data() + end, input.size() - end)) < 0 && errno == EINTR) interrupted();
+        while ((got = ::read(descriptor, input.data() + end, input.size() - end)) < 0 && errno == EINTR) interrupted();
         if (got < 0)
             fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file that can be read to its end",
                  blame == Blame::runtime ? "check its disk" : "check its source", blame);
         end += std::size_t(got);
         taken += got;
-        if (got == 0 && !rows && size > 0 && taken != size)
+        if (got == 0 && size > 0 && taken != size)
             fail(what, counted(taken, "byte"), "the " + std::to_string(size) + " that it had when it was opened",
                  "do not change it while it is read", Blame::runtime);
-        if (got == 0 && rows) {
-            interrupted();  // a signal to the process group also ends the program
-            rows->check_end();
-        }
         return got > 0;
     }
     [[noreturn]] void damaged(const std::string& how) const {
@@ -122,12 +112,11 @@ struct TextSource::State {
     }
 };
 
-TextSource::TextSource(const std::string& path, std::function<void()> interrupted, const std::string& column)
+TextSource::TextSource(const std::string& path, std::function<void()> interrupted)
     : state_(std::make_unique<State>()) {
     State& s = *state_;
     s.path = path;
     s.interrupted = std::move(interrupted);
-    s.column = column;
     s.what = path == "-" ? "standard input" : "text file " + path;
     s.descriptor = path == "-" ? STDIN_FILENO : open_text(path, s.what, s.size);
     // Enough bytes to identify the format; a pipe may deliver them one by one.
@@ -135,12 +124,6 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
     }
     using Packing = State::Packing;
     const std::string_view start(s.input.data(), s.end);
-    if (is_parquet(path)) {
-        if (s.end > 0 && !start.starts_with("PAR1"))
-            fail(s.what, "not in Parquet format", "the format of its name", "rename it, or copy it again");
-        s.begin = s.end = s.taken = 0;
-        return;
-    }
     const Packing found = start.starts_with("\x1f\x8b")           ? Packing::gzip
                           : start.starts_with("\x28\xb5\x2f\xfd") ? Packing::zstd
                                                                   : Packing::none;
@@ -156,7 +139,8 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
     for (const auto& [magic, kind] : kOthers)
         if (start.starts_with(magic))
             fail(s.what, kind, "text in UTF-8 or lines of JSON, plain or compressed by gzip or zstd",
-                 magic == "PAR1" ? "rename it to NAME.parquet" : "convert it first");
+                 magic == "PAR1" ? "convert it: dev/data/parquet_lines.py FILE | dev/tokenize --format jsonl -"
+                                 : "convert it first");
     const Packing packing = found;
     if (s.end > 0 && packing == Packing::gzip) {
         constexpr int kGzipOnly = 15 + 16;

@@ -1,7 +1,7 @@
 // text_source.h - reads a text file sequentially and decompresses it
 //
 // Decompresses NAME.gz and NAME.zst (in either case), also with several members or frames; "-" is standard input, which
-// is decompressed if it starts like a gzip or zstd file. NAME.parquet is read as lines of JSON (parquet_lines.h).
+// is decompressed if it starts like a gzip or zstd file.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,17 +14,15 @@ namespace llmc {
 class TextSource {
 public:
     // Throws Error if the file is missing, a folder, unreadable, or not in the format of its name. `interrupted` is
-    // called when a signal interrupts a read; the read continues unless it throws. `column`: of a Parquet table.
-    explicit TextSource(const std::string& path, std::function<void()> interrupted = [] {},
-                        const std::string& column = "text");
+    // called when a signal interrupts a read; the read continues unless it throws.
+    explicit TextSource(const std::string& path, std::function<void()> interrupted = [] {});
     ~TextSource();
 
     const std::string& path() const;
     // Fills `room` from its start and returns the number of bytes, less than its size only at the end of the text.
     // Throws Error that names the file if it is damaged or truncated.
     std::size_t read(std::span<char> room);
-    // Bytes of the file (not decompressed; of Parquet, of the lines) read so far, and in total (0: not known, such as
-    // for a pipe).
+    // Bytes of the file (not decompressed) read so far, and in total (0: not known, such as for a pipe).
     std::int64_t bytes_taken() const;
     std::int64_t bytes_in_all() const;
 

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import itertools
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -114,61 +113,35 @@ class Sets(Prepares):
 
 
 class Parquet(Prepares):
-    def tokenize(self, *words, path=None):
-        """(exit code, stderr) of dev/tokenize."""
-        hold_out = [] if '--hold-out' in words else ['--hold-out', '0']
-        done = subprocess.run([shards.TOKENIZE, '-o', self.out, *hold_out, *words], capture_output=True,
-                              text=True, check=False, timeout=60,
-                              env={**os.environ, **({'PATH': str(path)} if path else {})})
-        return done.returncode, done.stderr
+    def tokenize(self, *words, field='text'):
+        """(exit code, stderr) of parquet_lines.py, and of dev/tokenize that reads its lines."""
+        lines = subprocess.run([sys.executable, ROOT / 'dev/data/parquet_lines.py', '--column', field, *words],
+                               capture_output=True, check=False, timeout=60)
+        done = subprocess.run([shards.TOKENIZE, '-o', self.out, '--hold-out', '0', '--format', 'jsonl', '--field',
+                               field, '-'], input=lines.stdout, capture_output=True, check=False, timeout=60)
+        return lines.returncode, lines.stderr.decode(), done.returncode, done.stderr.decode()
 
     @unittest.skipUnless(HAS_PYARROW, 'no pyarrow')
-    def test_tokenize_reads_a_column(self):
+    def test_columns_are_tokenized(self):
         import pyarrow
         import pyarrow.parquet
         texts, file = [*documents(3000, 3), 'é\n"\\\x00😀', 'x' * 300000], self.folder / 'a.Parquet'
         pyarrow.parquet.write_table(pyarrow.table({'body': texts, 'id': list(range(len(texts)))}), file)
-        more = self.folder / 'b.jsonl'
-        more.write_text('{"body": "more"}\n')
-        self.assertEqual(self.tokenize('--field', 'body', file, more), (0, ''))
-        self.assertEqual(ids_of(self.out / 'text_train_000000.bin')[1], stream_of([*texts, 'more']))
+        self.assertEqual(self.tokenize(file, file, field='body'), (0, '', 0, ''))
+        self.assertEqual(ids_of(self.out / 'text_train_000000.bin')[1], stream_of(2 * texts))
         self.out = self.folder / 'wrong'
         pyarrow.parquet.write_table(pyarrow.table({'text': ['a'] * 40000 + [None]}), self.folder / 'null.parquet')
         whole = file.read_bytes()
         (self.folder / 'cut.parquet').write_bytes(whole[:-9])
-        for words, code, said in (((file,), 2, 'a.Parquet" is a table with columns "body", "id"; expected a table with '
-                                   'a column "text"'),
-                                  ((self.folder / 'null.parquet',), 2, 'the text in row 40001 of '),
-                                  ((self.folder / 'cut.parquet',), 1, 'cut.parquet" is not a complete Parquet table'),
-                                  ((more, self.folder / 'none.parquet'), 2, 'none.parquet is ')):
-            got, err = self.tokenize(*words)
-            self.assertEqual((got, err.count('\n')), (code, 1), err)
+        for name, code, said in (('a.Parquet', 2, 'a.Parquet" is a table with columns "body", "id"; expected a table '
+                                  'with a column "text"'), ('null.parquet', 2, 'the text in row 40001 of '),
+                                 ('cut.parquet', 1, 'cut.parquet" is not a complete Parquet table'),
+                                 ('none.parquet', 1, 'none.parquet"')):
+            got, err, refused, why = self.tokenize(self.folder / name)
+            self.assertEqual((got, err.count('\n'), refused), (code, 1, 2), err + why)
             self.assertIn(said, err)
+            self.assertIn('incomplete: parquet_lines.py failed', why)
             self.assertEqual(list(self.out.glob('*')), [])
-        # Of few rows the last tenth is held out.
-        pyarrow.parquet.write_table(pyarrow.table({'text': texts[:25]}), file)
-        self.assertEqual(self.tokenize('--hold-out', 'auto', file), (0, ''))
-        self.assertEqual(ids_of(self.out / 'text_val_000000.bin')[1], stream_of(texts[23:25]))
-
-    def test_tokenize_without_pyarrow_or_python(self):
-        table, folder = self.folder / 'a.parquet', self.folder / 'bin'
-        table.write_bytes(b'PAR1')
-        folder.mkdir()
-        self.assertIn('python3 is not found; expected python3 with the package pyarrow',
-                      self.tokenize(table, path=folder)[1])
-        (folder / 'python3').write_text(f"""#!/bin/sh\nPIP_NO_INDEX=1 exec {sys.executable} -c '
-import runpy, sys
-sys.modules["pyarrow"] = None
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
-""")
-        (folder / 'python3').chmod(0o755)
-        code, err = self.tokenize(table, path=folder)
-        self.assertEqual(code, 1, err)
-        self.assertRegex(err, 'pyarrow is missing, and pip cannot install it .*; .* -m pip install pyarrow')
-        (folder / 'python3').write_text('#!/bin/sh\nkill -9 $$\n')
-        self.assertIn('ended by signal 9', self.tokenize(table, path=folder)[1])
-        self.assertEqual(list(self.out.glob('*')), [])
 
 
 class HellaSwag(Prepares):

@@ -101,10 +101,6 @@ done
 said=$(cd / && PATH=$stage/opt/bin:$PATH timeout 20 train_gpt2 --version) && [[ $said = train_gpt2* ]] ||
     fail "make install: train_gpt2 --version prints: $said"
 [ -z "$(find "$stage" -type l)" ] || fail "make install installs links"
-printf PAR1 >"$stage/x.parquet" # the program that reads Parquet is not installed
-said=$("$stage/opt/bin/train_gpt2-tokenize" -o "$stage/shards" "$stage/x.parquet" 2>&1) && fail "Parquet was read"
-[[ $said == *"parquet_lines.py, is missing; expected "* ]] || fail "an installed tokenizer says of Parquet: $said"
-rm -r "$stage/x.parquet"
 makes 0 "" DEVICE=cpu DESTDIR="$stage" PREFIX=/opt uninstall
 [ -z "$(find "$stage" ! -type d)" ] || fail "make uninstall leaves $(find "$stage" ! -type d)"
 [ $failed = 0 ] && echo "every program and make print help and refuse unknown arguments"
