@@ -110,11 +110,11 @@ SavedModel open_newest(const std::filesystem::path& given) {
         try {
             llmc::SavedModel checkpoint(newest.path);
             auto tokenizer = tokenizer_of(checkpoint, newest.path);
-            if (newest.path != given && !llmc::is_there(newest.path)) continue;
+            if (newest.path != given && llmc::is_deleted(newest.path)) continue;
             for (const std::string& note : newest.notes) std::cerr << "note: " << note << '\n';
             return {newest.path, std::move(checkpoint), std::move(tokenizer)};
         } catch (const Error&) {
-            if (newest.path == given || llmc::is_there(newest.path)) throw;
+            if (newest.path == given || !llmc::is_deleted(newest.path)) throw;
         }
     }
 }

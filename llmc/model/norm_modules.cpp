@@ -30,9 +30,9 @@ NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buc
             if (modules[i] != names[module]) continue;
             // with the gap after the tensor, which is 0
             const std::int64_t end = i + 1 < tensors.size() ? tensors[i + 1].offset : table.elements();
-            if (i > 0 && modules[i - 1] == modules[i]) ranges.back().size = end - ranges.back().first;
-            else ranges.push_back({.first = tensors[i].offset, .size = end - tensors[i].offset,
-                                   .bucket = buckets.of_tensor(int(i)), .module = int(module)});
+            if (i > 0 && modules[i - 1] == modules[i]) parts.back().flat.size = end - parts.back().flat.first;
+            else parts.push_back({.flat = {tensors[i].offset, end - tensors[i].offset},
+                                  .bucket = buckets.of_tensor(int(i)), .module = int(module)});
         }
 }
 
@@ -43,13 +43,14 @@ NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets,
         while (int(module_start.size()) <= module) module_start.push_back(std::int32_t(tiles.size()));
         while (int(bucket_start.size()) <= bucket) bucket_start.push_back(tiles.size());
     };
-    for (const NormModules::Range& range : modules.ranges) {
-        close(range.module, range.bucket);
-        const GradientBucket& bucket = buckets[range.bucket];
+    for (const NormModules::Part& part_of_module : modules.parts) {
+        close(part_of_module.module, part_of_module.bucket);
+        const GradientBucket& bucket = buckets[part_of_module.bucket];
+        const ElementRange& range = part_of_module.flat;
         // `origin`: in the flat array, of the first element of the array that the tiles are relative to
         const auto add = [&](std::int64_t begin, std::int64_t size, std::int64_t origin) {
             const std::int64_t first = std::max(begin, range.first),
-                               last = std::min(begin + size, range.first + range.size);
+                               last = std::min(begin + size, range.end());
             if (last > first) kernels::append_tiles(tiles, first - origin, last - first);
         };
         if (of == TilesOf::buckets) {

@@ -13,12 +13,12 @@ namespace llmc {
 // Modules with PyTorch's names: wte, wpe, ln_f, and attn, mlp and ln of every block. Each is within one bucket.
 struct NormModules {
     NormModules(const ParameterTable& table, const GradientBuckets& buckets);
-    struct Range {
-        std::int64_t first, size;  // in the flat array
+    struct Part {
+        ElementRange flat;
         int bucket, module;
     };
     std::vector<std::string> names;  // bucket by bucket, those with matrices first
-    std::vector<Range> ranges;  // ascending by bucket, then by module
+    std::vector<Part> parts;  // ascending by bucket, then by module
 };
 
 // Whole buckets, or this rank's shards of their parts.

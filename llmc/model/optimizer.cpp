@@ -32,7 +32,7 @@ ShardSegments::ShardSegments(const ParameterTable& table, const GradientBuckets&
             segments.push_back({std::min(segment.end, shard.flat.end()) - shard.flat.first, segment.decays});
             if (segment.end >= shard.flat.end()) break;
         }
-        ranges_.push_back({shard.flat.first, first, segments.size() - first});
+        shards_.push_back({shard.flat.first, first, segments.size() - first});
     }
     const device::SyncIfThrown guard(stream);
     segments_ = device::Array<kernels::DecaySegment>(segments, stream);
@@ -40,8 +40,8 @@ ShardSegments::ShardSegments(const ParameterTable& table, const GradientBuckets&
 }
 
 std::span<const kernels::DecaySegment> ShardSegments::of(const OwnedShard& shard) const {
-    const auto range = std::ranges::find(ranges_, shard.flat.first, &Range::shard_first);
-    return segments_.span().subspan(range->first, range->count);
+    const auto found = std::ranges::find(shards_, shard.flat.first, &OfShard::shard_first);
+    return segments_.span().subspan(found->first, found->count);
 }
 
 OptimizerStep::OptimizerStep(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings,

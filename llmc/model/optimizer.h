@@ -90,11 +90,11 @@ public:
     std::span<const kernels::DecaySegment> of(const OwnedShard& shard) const;  // with ends relative to its start
 
 private:
-    struct Range {
+    struct OfShard {
         std::int64_t shard_first;
         std::size_t first, count;  // in segments_
     };
-    std::vector<Range> ranges_;
+    std::vector<OfShard> shards_;
     device::Array<kernels::DecaySegment> segments_;
 };
 

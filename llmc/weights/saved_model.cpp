@@ -246,7 +246,7 @@ void SavedModel::read(const ParameterTable& table, std::span<float> flat) const 
     }
 }
 
-bool is_there(const fs::path& path) { return fs::exists(fs::symlink_status(path)); }
+bool is_deleted(const fs::path& path) { return !fs::exists(fs::symlink_status(path)); }
 
 NewestModel newest_model(const fs::path& path) {
     NewestModel newest{path, {}};
@@ -271,7 +271,7 @@ NewestModel newest_model(const fs::path& path) {
             } catch (const UnreadableError&) {
                 throw;
             } catch (const Error& error) {
-                if (!is_there(folder)) return newest_model(path);  // deleted by the run, which has a newer one
+                if (is_deleted(folder)) return newest_model(path);  // deleted by the run, which has a newer one
                 newest.notes.push_back("skips " + folder.string() + ": " + error.what());
             }
         }

@@ -55,9 +55,9 @@ struct NewestModel {
     std::vector<std::string> notes;
 };
 NewestModel newest_model(const std::filesystem::path& path);
-// Whether the path exists, also as a symbolic link to nothing. A run may delete a checkpoint (--keep-checkpoints) after
-// newest_model() has returned it: then it has saved a newer one.
-bool is_there(const std::filesystem::path& path);
+// Whether the path is missing; a symbolic link to nothing is not. A run may delete a checkpoint (--keep-checkpoints)
+// after newest_model() has returned it: then it has saved a newer one.
+bool is_deleted(const std::filesystem::path& path);
 
 // Writes config.json and model.safetensors, of table.elements() master weights, to an existing folder. `end_of_text`:
 // the end-of-text id of the data; -1: none. Does not check the values. Returns the two files' fingerprints.

@@ -38,12 +38,12 @@ void NoiseScale::add(const NoiseMeasurement& measurement) {
     ++averages_.count;
 }
 
-NoiseScale::Report NoiseScale::report() const {
+NoiseScale::Estimate NoiseScale::estimate() const {
     if (averages_.count == 0) return {State::invalid, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown};
     const double faded = std::pow(beta_, double(averages_.count)), weight = 1 - faded;
-    Report report{State::invalid, averages_.signal / weight, averages_.noise / weight, kUnknown, kUnknown, kUnknown};
-    if (!(report.signal > 0 && report.noise > 0)) return report;
-    report.scale = report.noise / report.signal;
+    Estimate estimate{State::invalid, averages_.signal / weight, averages_.noise / weight, kUnknown, kUnknown, kUnknown};
+    if (!(estimate.signal > 0 && estimate.noise > 0)) return estimate;
+    estimate.scale = estimate.noise / estimate.signal;
 
     // The sum of the squared weights of the measurements: 1 / (effective number of independent measurements). A single
     // measurement has no deviation.
@@ -51,19 +51,19 @@ NoiseScale::Report NoiseScale::report() const {
     double signal_deviation = kUnknown;
     if (averages_.count > 1 && beta_ > 0) {
         const auto variance = [&](double squares, double a, double b) { return (squares / weight - a * b) * factor; };
-        const double signal = variance(averages_.signal_squared, report.signal, report.signal);
-        const double noise = variance(averages_.noise_squared, report.noise, report.noise);
-        const double both = variance(averages_.product, report.signal, report.noise);
-        const double relative = noise / (report.noise * report.noise) + signal / (report.signal * report.signal) -
-                                2 * both / (report.noise * report.signal);
+        const double signal = variance(averages_.signal_squared, estimate.signal, estimate.signal);
+        const double noise = variance(averages_.noise_squared, estimate.noise, estimate.noise);
+        const double both = variance(averages_.product, estimate.signal, estimate.noise);
+        const double relative = noise / (estimate.noise * estimate.noise) + signal / (estimate.signal * estimate.signal) -
+                                2 * both / (estimate.noise * estimate.signal);
         signal_deviation = std::sqrt(std::fmax(signal, 0));  // rounding may leave a variance of 0 negative
-        report.relative_deviation = std::sqrt(std::fmax(relative, 0));
-        report.at_least = report.noise / (report.signal + 2 * signal_deviation);
+        estimate.relative_deviation = std::sqrt(std::fmax(relative, 0));
+        estimate.at_least = estimate.noise / (estimate.signal + 2 * signal_deviation);
     }
-    report.state = averages_.count < kWarmMeasurements    ? State::warming
-                   : report.signal > 2 * signal_deviation ? State::ok
+    estimate.state = averages_.count < kWarmMeasurements    ? State::warming
+                   : estimate.signal > 2 * signal_deviation ? State::ok
                                                           : State::weak;
-    return report;
+    return estimate;
 }
 
 const char* name_of(NoiseScale::State state) {

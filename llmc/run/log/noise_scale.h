@@ -48,7 +48,7 @@ public:
         weak,     // |G|^2 is within two standard deviations of 0: only the bound is meaningful
         invalid,  // an average is not positive, or there is no measurement: no noise scale
     };
-    struct Report {
+    struct Estimate {
         State state;
         // averages of |G|^2 and tr(Sigma), bias-corrected; NaN: no measurement
         double signal, noise;
@@ -61,7 +61,7 @@ public:
 
     explicit NoiseScale(double beta = 0.99, const NoiseAverages& averages = {});  // throws Error unless 0 <= beta < 1
     void add(const NoiseMeasurement& measurement);  // ignored if not finite
-    Report report() const;
+    Estimate estimate() const;
     const NoiseAverages& averages() const { return averages_; }
 
 private:

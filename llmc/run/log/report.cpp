@@ -73,7 +73,7 @@ std::string left_text(double seconds) {
 // fewer than 20 steps
 std::string noise_text(const Report::Noise& noise) {
     using State = NoiseScale::State;
-    const NoiseScale::Report& x = noise.whole;
+    const NoiseScale::Estimate& x = noise.whole;
     const double sequences = (x.state == State::weak ? x.at_least : x.scale) * noise.sequences_per_token;
     if (!std::isfinite(sequences)) return "n/a";
     return (x.state == State::weak ? ">" : x.state == State::warming ? "~" : "") +
@@ -88,7 +88,7 @@ Json hidden(const CommTimes& communication) {
 
 // Unknown numbers are null.
 void write_noise(Json& event, const Report::Noise& noise) {
-    const NoiseScale::Report& x = noise.whole;
+    const NoiseScale::Estimate& x = noise.whole;
     const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
     event["noise_scale_seq"] = number(x.scale * noise.sequences_per_token);
     event["noise_scale_tokens"] = number(x.scale);

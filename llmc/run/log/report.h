@@ -67,7 +67,7 @@ public:
 
     // The noise scale so far.
     struct Noise {
-        NoiseScale::Report whole;
+        NoiseScale::Estimate whole;
         double sequences_per_token;                           // valid tokens
         std::vector<std::pair<std::string, double>> modules;  // noise scale in valid tokens, by module; NaN: unknown
     };

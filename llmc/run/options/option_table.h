@@ -12,15 +12,15 @@
 namespace llmc {
 
 template <class Number>
-struct Range {
+struct Bounds {
     Number least, most;
     bool least_is_auto = false;  // 0 is written as auto
 };
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has
 
-using Whole = Range<std::int64_t>;
-using Real = Range<double>;
+using Whole = Bounds<std::int64_t>;
+using Real = Bounds<double>;
 
 // A field of an enumeration, read and set by name.
 struct Choice {
@@ -29,7 +29,7 @@ struct Choice {
     std::function<void(const std::string& flag, const std::string& name)> set;  // throws Error for an unknown name
 };
 
-// One flag. The values of a number are limited by a Range.
+// One flag. The values of a number are limited by Bounds.
 struct Option {
     const char *group, *flag, *help;
     // of the Options that the table was made for

@@ -52,7 +52,7 @@ Choice choice_of(Value& field, const Named<Value> (&table)[N]) {
 
 }  // namespace
 
-// The table of flags, in the order of --help: `entry(flag, field, help)`, with a Range for a number or the table of
+// The table of flags, in the order of --help: `entry(flag, field, help)`, with Bounds for a number or the table of
 // names for a choice. Entries after `group(name)` belong to that group of --help. It is a list, so that the code that
 // reads it is compiled once instead of once per flag.
 std::vector<Option> option_table(Options& o) {

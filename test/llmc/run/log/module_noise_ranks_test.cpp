@@ -9,17 +9,17 @@ namespace {
 
 // The measurement of one step, for the whole model and each module.
 struct Measured {
-    NoiseScale::Report whole;
-    std::vector<NoiseScale::Report> modules;
+    NoiseScale::Estimate whole;
+    std::vector<NoiseScale::Estimate> modules;
 };
 Measured measure(const RunResult& run, const GlobalBatch& batch) {
     const ParameterTable table(kTinyModel);
     ModuleNoise noise(NormModules(table, GradientBuckets(table, {})).names, 0);  // no memory
     noise.add(kernels::rank_sums(std::span(run.ranks[0].totals.back()), noise.module_names().size()),
               batch.positions());
-    Measured measured{noise.whole().report(), {}};
+    Measured measured{noise.whole().estimate(), {}};
     for (std::size_t module = 0; module < noise.module_names().size(); ++module)
-        measured.modules.push_back(noise.module(module).report());
+        measured.modules.push_back(noise.module(module).estimate());
     return measured;
 }
 
@@ -63,9 +63,8 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
     const NormModules modules(table, GradientBuckets(table, {}));
     const auto squares = [&](const std::vector<double>& gradient, int module) {  // -1: all
         double sum = 0;
-        for (const NormModules::Range& range : modules.ranges)
-            for (std::int64_t i = range.first;
-                 (module < 0 || range.module == module) && i < range.first + range.size; ++i)
+        for (const NormModules::Part& part : modules.parts)
+            for (std::int64_t i = part.flat.first; (module < 0 || part.module == module) && i < part.flat.end(); ++i)
                 sum += gradient[std::size_t(i)] * gradient[std::size_t(i)];
         return sum;
     };
@@ -90,15 +89,15 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
         }
         const double norm = squares(whole.gradient, module);
         const NoiseMeasurement want = measure_noise(norms, norm, batch.valid_targets());
-        const NoiseScale::Report& report = module < 0 ? got.whole : got.modules[std::size_t(module)];
+        const NoiseScale::Estimate& estimate = module < 0 ? got.whole : got.modules[std::size_t(module)];
         CAPTURE(module);
         // Norms are accurate to 2e-6; the estimates are differences of norms, weighted by batch sizes.
         const double small_batch = double(norms.tokens) / double(norms.batches),
                      big_batch = double(batch.valid_targets());
         const double small_norm = norms.norms / double(norms.tokens), most = std::max(small_norm, norm);
-        CHECK(std::fabs(report.signal - want.signal) <=
+        CHECK(std::fabs(estimate.signal - want.signal) <=
               4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
-        CHECK(std::fabs(report.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
+        CHECK(std::fabs(estimate.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
     }
 }
 

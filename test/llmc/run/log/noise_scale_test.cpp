@@ -87,14 +87,14 @@ TEST_CASE("noise scale of four micro-batches on two ranks, by every choice of sm
 
     NoiseScale average(0.9);
     average.add(by_micro_batch);
-    check_near(average.report().scale, 8.0 / 13);
-    CHECK(average.report().state == NoiseScale::State::warming);
+    check_near(average.estimate().scale, 8.0 / 13);
+    CHECK(average.estimate().state == NoiseScale::State::warming);
     NoiseScale negative(0.9);
     negative.add(by_first);
-    CHECK(negative.report().state == NoiseScale::State::invalid);
-    CHECK(std::isnan(negative.report().scale));
+    CHECK(negative.estimate().state == NoiseScale::State::invalid);
+    CHECK(std::isnan(negative.estimate().scale));
     CHECK(negative.averages().count == 1);  // the averages include negative values
-    check_near(negative.report().noise, -8.0 / 3);
+    check_near(negative.estimate().noise, -8.0 / 3);
 }
 
 TEST_CASE("noise scale of small batches with unequal numbers of tokens", "[noise_scale]") {
@@ -105,7 +105,7 @@ TEST_CASE("noise scale of small batches with unequal numbers of tokens", "[noise
     check_near(measured.signal, 5.875);
     NoiseScale average;
     average.add(measured);
-    check_near(average.report().scale, 0.75 / 5.875);
+    check_near(average.estimate().scale, 0.75 / 5.875);
 }
 
 TEST_CASE("averages of the noise scale are bias-corrected", "[noise_scale]") {
@@ -113,8 +113,8 @@ TEST_CASE("averages of the noise scale are bias-corrected", "[noise_scale]") {
     const double noise[3] = {10, 20, 30}, corrected[3] = {10, 15.2631579, 20.7011070};
     for (int i = 0; i < 3; ++i) {
         average.add({noise[i] / 10, noise[i]});
-        check_near(average.report().noise, corrected[i], 1e-8);
-        check_near(average.report().scale, 10);
+        check_near(average.estimate().noise, corrected[i], 1e-8);
+        check_near(average.estimate().scale, 10);
     }
     const auto before = average.averages();
     average.add({std::nan(""), 1});
@@ -124,7 +124,7 @@ TEST_CASE("averages of the noise scale are bias-corrected", "[noise_scale]") {
     NoiseScale resumed(0.9, before);
     resumed.add({4, 40});
     average.add({4, 40});
-    CHECK(resumed.report().noise == average.report().noise);
+    CHECK(resumed.estimate().noise == average.estimate().noise);
 }
 
 TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[noise_scale][statistics]") {
@@ -177,9 +177,9 @@ TEST_CASE("gradients without noise, and none at all", "[noise_scale]") {
         CHECK(nothing.signal == 0);
         NoiseScale average;
         average.add(nothing);
-        CHECK(average.report().state == NoiseScale::State::invalid);
+        CHECK(average.estimate().state == NoiseScale::State::invalid);
     }
-    CHECK(NoiseScale().report().state == NoiseScale::State::invalid);
+    CHECK(NoiseScale().estimate().state == NoiseScale::State::invalid);
 }
 
 TEST_CASE("the error bar of the noise scale is that of repeated runs", "[noise_scale]") {
@@ -195,11 +195,11 @@ TEST_CASE("the error bar of the noise scale is that of repeated runs", "[noise_s
             const double x = normal(bits), y = normal(bits);
             average.add({4 + 0.6 * x, 64 + 3 * (0.6 * x + 0.8 * y)});  // correlated
         }
-        const auto report = average.report();
-        CHECK(report.state == NoiseScale::State::ok);
-        scales.add(report.scale);
-        claimed.add(report.relative_deviation);
-        CHECK(report.at_least < report.scale);
+        const auto estimate = average.estimate();
+        CHECK(estimate.state == NoiseScale::State::ok);
+        scales.add(estimate.scale);
+        claimed.add(estimate.relative_deviation);
+        CHECK(estimate.at_least < estimate.scale);
     }
     check_near(scales.mean(), 16, 0.01);
     // 400 runs determine their deviation to 3.5 %; each run estimates it from about 40 measurements.
@@ -209,24 +209,24 @@ TEST_CASE("the error bar of the noise scale is that of repeated runs", "[noise_s
 TEST_CASE("states of the noise scale", "[noise_scale]") {
     NoiseScale average(0.9);
     for (int i = 0; i < 19; ++i) average.add({1 + 0.1 * (i % 2), 10});
-    CHECK(name_of(average.report().state) == std::string("warming"));
+    CHECK(name_of(average.estimate().state) == std::string("warming"));
     average.add({1.1, 10});
-    CHECK(name_of(average.report().state) == std::string("ok"));
+    CHECK(name_of(average.estimate().state) == std::string("ok"));
     NoiseScale weak(0.9);
     for (int i = 0; i < 40; ++i) weak.add({i % 2 ? 21.0 : -19.0, 10});
-    CHECK(name_of(weak.report().state) == std::string("weak"));
-    CHECK(weak.report().at_least < weak.report().scale);
-    CHECK(name_of(NoiseScale().report().state) == std::string("invalid"));
+    CHECK(name_of(weak.estimate().state) == std::string("weak"));
+    CHECK(weak.estimate().at_least < weak.estimate().scale);
+    CHECK(name_of(NoiseScale().estimate().state) == std::string("invalid"));
 }
 
 TEST_CASE("a noise scale without memory has no error bar", "[noise_scale]") {
     NoiseScale last_only(0);
     for (int i = 0; i < 30; ++i) last_only.add({1 + 0.5 * (i % 2), 10});
-    const auto report = last_only.report();
-    check_near(report.scale, 10 / 1.5);
-    CHECK(std::isnan(report.relative_deviation));
-    CHECK(std::isnan(report.at_least));
-    CHECK(report.state == NoiseScale::State::weak);  // without a deviation the signal may be noise
+    const auto estimate = last_only.estimate();
+    check_near(estimate.scale, 10 / 1.5);
+    CHECK(std::isnan(estimate.relative_deviation));
+    CHECK(std::isnan(estimate.at_least));
+    CHECK(estimate.state == NoiseScale::State::weak);  // without a deviation the signal may be noise
 }
 
 TEST_CASE("invalid input to the noise scale throws", "[noise_scale]") {
