@@ -12,11 +12,11 @@
 #
 # Before any training, each combination is tried with --dry-run, so that a wrong flag or value ends the sweep at once.
 # An interrupted program writes a checkpoint. So the same command finishes a sweep that was stopped: finished runs are
-# skipped, others resumed. Other values and seeds add runs; other program flags need another folder. A run that fails, for example because its loss is no longer finite, counts as worst; its
-# output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds, the scatter of seeds. Below
-# the table: combinations whose loss is above the best by no more than the scatter of either, and the next value to try
-# for a flag whose best value is its least or largest. Exit status 1: a run failed or has no validation loss; 2: wrong
-# arguments; 130: interrupted.
+# skipped, others resumed. Other values and seeds add runs; other program flags need another folder. A run that fails,
+# for example because its loss is no longer finite, counts as worst; its output is in FOLDER/RUN.txt. `spread` is the
+# largest less the smallest loss over seeds, the scatter of seeds. Below the table: combinations whose loss is above the
+# best by no more than the scatter of either, and the next value to try for a flag whose best value is its least or
+# largest. Exit status 1: a run failed or has no validation loss; 2: wrong arguments; 130: interrupted.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"

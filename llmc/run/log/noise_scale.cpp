@@ -41,7 +41,8 @@ void NoiseScale::add(const NoiseMeasurement& measurement) {
 NoiseScale::Estimate NoiseScale::estimate() const {
     if (averages_.count == 0) return {State::invalid, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown};
     const double faded = std::pow(beta_, double(averages_.count)), weight = 1 - faded;
-    Estimate estimate{State::invalid, averages_.signal / weight, averages_.noise / weight, kUnknown, kUnknown, kUnknown};
+    Estimate estimate{State::invalid, averages_.signal / weight, averages_.noise / weight,
+                      kUnknown, kUnknown, kUnknown};
     if (!(estimate.signal > 0 && estimate.noise > 0)) return estimate;
     estimate.scale = estimate.noise / estimate.signal;
 
@@ -54,7 +55,8 @@ NoiseScale::Estimate NoiseScale::estimate() const {
         const double signal = variance(averages_.signal_squared, estimate.signal, estimate.signal);
         const double noise = variance(averages_.noise_squared, estimate.noise, estimate.noise);
         const double both = variance(averages_.product, estimate.signal, estimate.noise);
-        const double relative = noise / (estimate.noise * estimate.noise) + signal / (estimate.signal * estimate.signal) -
+        const double relative = noise / (estimate.noise * estimate.noise) +
+                                signal / (estimate.signal * estimate.signal) -
                                 2 * both / (estimate.noise * estimate.signal);
         signal_deviation = std::sqrt(std::fmax(signal, 0));  // rounding may leave a variance of 0 negative
         estimate.relative_deviation = std::sqrt(std::fmax(relative, 0));
