@@ -21,7 +21,6 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
     llmc::secure_standard_streams();
     llmc::ignore_signals_again();
     try {
-        options.allow_unrecognised_options();
         llmc::set_help_width(options, llmc::terminal_columns());
         const auto [given, unmatched] = llmc::parse_arguments(options, argc, argv);
         if (given.count("help")) {

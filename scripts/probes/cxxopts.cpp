@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
     cxxopts::Options options("probe", "What is used of cxxopts");
-    options.custom_help("FILES").allow_unrecognised_options();
+    options.custom_help("FILES");
     options.add_options("files")("files", "", cxxopts::value<std::vector<std::string>>());
     options.add_options()("n,number", "a number", cxxopts::value<int>()->default_value("1")->no_implicit_value(), "N");
     options.parse_positional({"files"});

@@ -45,8 +45,9 @@ std::vector<std::string> flags_of_letters(const std::string& word, const KnownFl
 }
 
 // The words as cxxopts needs them: a joined value must not contain newlines there, and that of a switch must be joined.
+// Those that are not known are appended to `unmatched`.
 std::vector<std::string> split_arguments(const cxxopts::Options& options, const KnownFlags& known, int argc,
-                                         char** argv, const std::string& help) {
+                                         char** argv, const std::string& help, std::vector<std::string>& unmatched) {
     std::vector<std::string> words{argv, argv + std::min(argc, 1)};
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
@@ -62,7 +63,9 @@ std::vector<std::string> split_arguments(const cxxopts::Options& options, const 
         if (flag == known.end()) {
             refuse_foreign_flag(word, flag_names(options));
             const std::vector<std::string> letters = flags_of_letters(word, known);
-            words.insert(words.end(), letters.begin(), letters.end());
+            const bool is_known = known.contains(letters[0]) || (help.empty() && (word == "-" || word[0] != '-'));
+            auto& to = is_known ? words : unmatched;
+            to.insert(to.end(), letters.begin(), letters.end());
             continue;
         }
         const auto& [name, is_switch, is_list] = flag->second;
@@ -89,7 +92,9 @@ std::vector<std::string> flag_names(const cxxopts::Options& options) {
 
 ParsedWords parse_arguments(cxxopts::Options& options, int argc, char** argv, const std::string& help) {
     const KnownFlags known = known_flags(options);
-    ParsedWords parsed = parse_words(options, split_arguments(options, known, argc, argv, help));
+    std::vector<std::string> unmatched;
+    ParsedWords parsed = parse_words(options, split_arguments(options, known, argc, argv, help, unmatched));
+    parsed.unmatched.insert(parsed.unmatched.begin(), unmatched.begin(), unmatched.end());
     for (const auto& [flag, of] : known) {
         const std::string name = of.name.substr(2);
         if (of.is_list || parsed.given.count(name) < 2) continue;

@@ -68,7 +68,6 @@ struct Parser {
 Parser parser() {
     Options defaults;
     Parser line{cxxopts::Options("train_gpt2", kExamples), {}};
-    line.options.allow_unrecognised_options();
     set_help_width(line.options, terminal_columns());
     for (const Option& option : option_table(defaults)) {
         if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
@@ -113,12 +112,10 @@ CommandLine parse(int argc, char** argv) {
         if (!parsed.unmatched.empty()) refuse_argument(parsed.unmatched.front(), flag_names(known.options), kHelp);
         if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
         Settings flags;
-        for (const Option& option : option_table(line.options)) {
-            const std::string name = long_name(option.flag), key = name.substr(2);
-            if (given.count(key) == 0) continue;
-            if (option.is_switch()) flags[key] = {name, {given[key].as<bool>() ? "on" : "off"}};
-            else if (option.is_list()) flags[key] = {name, given[key].as<std::vector<std::string>>()};
-            else flags[key] = {name, {given[key].as<std::string>()}};
+        for (const auto& argument : given.arguments()) {
+            auto& [name, values] = flags[argument.key()];
+            name = "--" + argument.key();
+            values.push_back(argument.value());
         }
         set_all(line, flags);
         if (given.count("print-config")) line.request = Request::print_config;
