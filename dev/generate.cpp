@@ -17,7 +17,7 @@
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
 #include "llmc/base/clock.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/model.h"
@@ -280,16 +280,11 @@ private:
 
 // "256 tokens in 6.10 s: the first after 0.21 s, with the prompt's 5 tokens, then 42.0 tokens/s"
 void report(std::int64_t tokens, int samples, std::size_t prompt, double first, double all) {
-    char text[200];
-    const double later = double(tokens - samples) / (all - first);
-    std::snprintf(text, sizeof text, "%s in %.2f s: the first after %.2f s, with the prompt's %s",
-                  llmc::counted(tokens, "token").c_str(), all, first,
-                  llmc::counted(std::int64_t(prompt), "token").c_str());
-    std::cerr << text;
-    if (tokens > samples && all > first) {
-        std::snprintf(text, sizeof text, ", then %.1f tokens/s", later);
-        std::cerr << text;
-    }
+    std::cerr << llmc::format("%s in %.2f s: the first after %.2f s, with the prompt's %s",
+                              llmc::counted(tokens, "token").c_str(), all, first,
+                              llmc::counted(std::int64_t(prompt), "token").c_str());
+    if (tokens > samples && all > first)
+        std::cerr << llmc::format(", then %.1f tokens/s", double(tokens - samples) / (all - first));
     std::cerr << '\n';
 }
 

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
-#include <iomanip>
 #include <iostream>
 #include <limits>
-#include <sstream>
 
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
 #include "llmc/base/names.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/text/bpe_tokenizer.h"
@@ -19,6 +17,7 @@
 #include "llmc/text/tokenizer.h"
 
 using namespace base;
+using llmc::short_text;
 
 namespace {
 
@@ -95,30 +94,19 @@ std::shared_ptr<const llmc::Tokenizer> tokenizer(const cxxopts::ParseResult& giv
     return llmc::tokenizer_for(llmc::kGpt2Vocabulary, file);
 }
 
-// "12.3 M"
-std::string in_short(double number) {
-    std::ostringstream text;
-    const int power = number < 1e3 ? 0 : number < 1e6 ? 1 : number < 1e9 ? 2 : 3;
-    for (int i = 0; i < power; ++i) number /= 1e3;
-    text << std::fixed << std::setprecision(power == 0 || number >= 100 ? 0 : 1) << number << ' ' << " kMG"[power];
-    return power == 0 ? text.str().substr(0, text.str().size() - 1) : text.str();
-}
-
 void show(llmc::ProgressLine& line, const llmc::TextCorpusProgress& progress) {
     if (!line.due()) return;
     const double took = line.seconds();
-    std::ostringstream text;
-    text << in_short(double(progress.bytes_read)) << "B";
+    std::string text = short_text(double(progress.bytes_read)) + "B";
     if (progress.bytes_in_all > 0)
-        text << " of " << in_short(double(progress.bytes_in_all)) << "B, "
-             << 100 * progress.bytes_read / progress.bytes_in_all << " %";
-    text << " | " << in_short(double(progress.tokens)) << " tokens | " << in_short(double(progress.tokens) / took)
-         << " tok/s";
-    if (progress.bytes_in_all > 0 && progress.bytes_read > 0) {
-        const double left = took * (double(progress.bytes_in_all) / double(progress.bytes_read) - 1);
-        text << " | " << int(left) / 60 << ':' << std::setw(2) << std::setfill('0') << int(left) % 60 << " left";
-    }
-    line.show(text.str());
+        text += " of " + short_text(double(progress.bytes_in_all)) + "B, " +
+                std::to_string(100 * progress.bytes_read / progress.bytes_in_all) + " %";
+    text += " | " + short_text(double(progress.tokens)) + " tokens | " + short_text(double(progress.tokens) / took) +
+            " tok/s";
+    if (progress.bytes_in_all > 0 && progress.bytes_read > 0)
+        text += " | " +
+                llmc::clock_text(took * (double(progress.bytes_in_all) / double(progress.bytes_read) - 1)) + " left";
+    line.show(text);
 }
 
 // Records the first SIGINT, SIGTERM, SIGHUP or SIGXCPU, so that the work ends without partial files; run() then raises
@@ -201,9 +189,9 @@ void run(const cxxopts::ParseResult& given) {
     print("training:   ", summary.train);
     print("validation: ", summary.val);
     std::cout << "vocabulary: " << vocabulary.size << ", end of text " << vocabulary.end_of_text << '\n'
-              << "took:       " << std::fixed << std::setprecision(1) << seconds << " s on "
-              << llmc::counted(summary.threads, "thread") << ": " << in_short(tokens / seconds) << " tok/s, "
-              << in_short(bytes / seconds) << "B/s, " << std::setprecision(2) << bytes / tokens << " bytes per token\n";
+              << llmc::format("took:       %.1f s on %s: %s tok/s, %sB/s, %.2f bytes per token\n", seconds,
+                              llmc::counted(summary.threads, "thread").c_str(), short_text(tokens / seconds).c_str(),
+                              short_text(bytes / seconds).c_str(), bytes / tokens);
     if (summary.tails)
         std::cout << "note:       fewer than " << kFewDocuments
                   << " documents, so the last tenth of every file is held out (--hold-out)\n";

@@ -5,7 +5,7 @@
 
 #include "dev/bench/bench.h"
 #include "dev/tool_main.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/data/data_loader.h"
 #include "llmc/text/shard_writer.h"
 

@@ -20,7 +20,7 @@
 #include "dev/bench/bench.h"
 #include "dev/tool_main.h"
 #include "kernels/gradient_copy.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/context.h"

@@ -8,7 +8,7 @@
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
 #include "kernels/device/stream.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/model/model.h"
 #include "llmc/weights/saved_model.h"
 

@@ -14,17 +14,14 @@
 #include <vector>
 
 #include "llmc/base/input_file.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 namespace {
 
 constexpr std::size_t kReadAtOnce = std::size_t(1) << 20;
 
-std::string digits(XXH64_hash_t hash) {
-    char text[24];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-    return text;
-}
+std::string digits(XXH64_hash_t hash) { return format("%016llx", static_cast<unsigned long long>(hash)); }
 
 }  // namespace
 

@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "llmc/base/counted.h"
 #include "llmc/base/file_status.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 namespace {

@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
 
 #include "llmc/base/clock.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/standard_streams.h"
 
 namespace llmc {
@@ -58,17 +57,6 @@ std::string wrapped(const std::string& first, const std::vector<std::string>& wo
     return text + '\n';
 }
 
-std::string with_commas(std::int64_t number) {
-    std::string text = std::to_string(number);
-    const int sign = number < 0;
-    for (int place = int(text.size()) - 3; place > sign; place -= 3) text.insert(std::size_t(place), 1, ',');
-    return text;
-}
-
-std::string with_commas(std::int64_t number, const std::string& noun) {
-    return with_commas(number) + ' ' + noun_of(number, noun);
-}
-
 ProgressLine::ProgressLine(bool shows, double seconds_elsewhere)
     : terminal_(isatty(STDERR_FILENO) != 0),
       interval_(!shows ? 0 : terminal_ ? kSecondsBetweenShows : seconds_elsewhere),
@@ -92,11 +80,7 @@ void ProgressLine::show(const std::string& text) {
 
 void ProgressLine::show_share(const std::string& work, double share) {
     if (!due()) return;
-    char left[64] = "";
-    if (share > 0) {
-        const auto whole = std::int64_t(seconds() * (1 / share - 1));
-        std::snprintf(left, sizeof left, ", %lld:%02d left", static_cast<long long>(whole / 60), int(whole % 60));
-    }
+    const std::string left = share > 0 ? ", " + clock_text(seconds() * (1 / share - 1)) + " left" : "";
     show(work + ' ' + std::to_string(int(100 * share)) + " %" + left);
 }
 

@@ -1,4 +1,4 @@
-// terminal.h - terminal output: width, word wrapping, thousands separators, and a progress line
+// terminal.h - terminal output: width, word wrapping, and a progress line
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,11 +15,6 @@ int terminal_columns();
 // "FIRST word word ..." in lines of at most kLineColumns, with a space between words; further lines are indented to the
 // first word. A word longer than a line gets its own line. Ends with a newline.
 std::string wrapped(const std::string& first, const std::vector<std::string>& words);
-
-// 124439808 as "124,439,808".
-std::string with_commas(std::int64_t number);
-// "1 token", "2,048 tokens": with the noun as in counted.h.
-std::string with_commas(std::int64_t number, const std::string& noun);
 
 // A line on stderr's terminal that is overwritten during long work; the destructor erases it. If stderr is not a
 // terminal, such as a file or mpirun's pipe, it prints nothing, or a line at an interval.

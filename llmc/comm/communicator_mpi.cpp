@@ -19,7 +19,7 @@
 
 #include "kernels/device/memory.h"
 #include "kernels/sum_ranks.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/comm/chunks.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/comm/mpi_process.h"

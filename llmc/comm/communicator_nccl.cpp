@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "kernels/device/checked.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 namespace {

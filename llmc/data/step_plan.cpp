@@ -8,7 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/integers.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 
 namespace llmc {

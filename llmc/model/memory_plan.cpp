@@ -1,18 +1,11 @@
 // memory_plan.cpp - counts the bytes of every array of a run, and finds the largest micro-batch that fits
 #include "llmc/model/memory_plan.h"
 
-#include <cstdio>
-
 #include "kernels/tuning/timing.h"
+#include "llmc/base/number_text.h"
 #include "llmc/model/batch_upload.h"
 
 namespace llmc {
-
-std::string mebibytes(std::size_t bytes) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / double(1 << 20));
-    return text;
-}
 
 namespace {
 
@@ -82,10 +75,8 @@ std::size_t MemoryPlan::total() const { return total_of(lines); }
 
 std::string MemoryPlan::text() const {
     std::string text = "memory plan\n";
-    char row[128];
     const auto add = [&](const std::string& what, const std::string& size) {
-        std::snprintf(row, sizeof row, "  %-28s %14s\n", what.c_str(), size.c_str());
-        text += row;
+        text += format("  %-28s %14s\n", what.c_str(), size.c_str());
     };
     for (const Line& line : lines)
         if (line.bytes > 0) add(line.what, mebibytes(line.bytes));

@@ -8,8 +8,6 @@
 
 namespace llmc {
 
-std::string mebibytes(std::size_t bytes);  // "12.3 MiB"
-
 struct MemoryPlan {
     struct Line {
         std::string what;

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/model/element_ranges.h"
 #include "llmc/weights/safetensors.h"
 
@@ -133,9 +132,7 @@ std::string names_of(const StateFile& file) {
 }  // namespace
 
 std::string state_file_name(const std::string& name, int number, int files) {
-    char numbers[32];
-    std::snprintf(numbers, sizeof numbers, "-%05d-of-%05d", number, files);
-    return name + numbers + ".safetensors";
+    return name + format("-%05d-of-%05d.safetensors", number, files);
 }
 
 FileFingerprint write_state(const std::filesystem::path& path, const StateFile& file, std::int64_t elements,

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 namespace {
@@ -198,9 +199,7 @@ void ShardSeriesWriter::append(std::span<const std::uint16_t> ids) {
     while (!ids.empty()) {
         if (shards_.empty() || shards_.back().tokens() == shard_tokens_) {
             if (!shards_.empty()) shards_.back().seal();  // closes its file descriptor
-            char number[16];
-            std::snprintf(number, sizeof number, "_%06d.bin", int(shards_.size()));
-            shards_.emplace_back(prefix_ + number, vocabulary_);
+            shards_.emplace_back(prefix_ + format("_%06d.bin", int(shards_.size())), vocabulary_);
             if (shards_.size() == 1) locked_ = locked(shards_.back().temporary());
         }
         const auto take = std::size_t(std::min<std::int64_t>(std::int64_t(ids.size()),

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 namespace {

@@ -2,7 +2,7 @@
 #include "llmc/text/tokenizer.h"
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/text/bpe_tokenizer.h"
 #include "llmc/text/utf8.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/weights/safetensors.h"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 namespace {

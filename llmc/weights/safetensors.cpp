@@ -13,8 +13,8 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/types.h"
-#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 namespace {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "llmc/base/file_status.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 
@@ -28,9 +29,7 @@ std::optional<std::int64_t> step_in(const std::string& name) {
 
 fs::path step_folder(const fs::path& output_dir, std::int64_t step) {
     require(step >= 0, "the step of a checkpoint", step, "0 or more");
-    char name[32];
-    std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
-    return output_dir / name;
+    return output_dir / format("step_%08lld", static_cast<long long>(step));
 }
 
 std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {

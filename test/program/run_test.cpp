@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "kernels/device/device.h"
-#include "llmc/base/terminal.h"
+#include "llmc/base/number_text.h"
 #include "llmc/comm/communicator.h"
 #include "test/support/hellaswag_support.h"
 #include "test/support/pattern.h"

@@ -12,7 +12,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 
@@ -17,11 +16,7 @@ namespace {
 
 constexpr const char* kSeeHealth = " (llmc/RUN_HEALTH.md)";
 
-std::string loss_text(double loss) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4g", loss);
-    return text;
-}
+std::string loss_text(double loss) { return format("%.4g", loss); }
 
 }  // namespace
 

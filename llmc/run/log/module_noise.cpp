@@ -2,7 +2,7 @@
 #include "llmc/run/log/module_noise.h"
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 
 namespace llmc {
 

@@ -4,17 +4,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "llmc/base/clock.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
 #include "llmc/base/standard_streams.h"
@@ -27,28 +25,6 @@ using Json = nlohmann::ordered_json;
 
 Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
 
-// The sign of a NaN means nothing: prints "nan" instead of "-nan".
-template <class Value>
-Value without_nan_sign(Value value) {
-    if constexpr (std::is_floating_point_v<Value>) return std::isnan(value) ? std::fabs(value) : value;
-    else return value;
-}
-
-template <class... Values>
-std::string format(const char* pattern, Values... values) {
-    std::string text(std::size_t(std::snprintf(nullptr, 0, pattern, without_nan_sign(values)...)), '\0');
-    std::snprintf(text.data(), text.size() + 1, pattern, without_nan_sign(values)...);
-    return text;
-}
-
-// Three digits, in at most 5 columns: "640", "6.40k", "12.3M".
-std::string short_text(double number) {
-    const char* unit = "";
-    for (const char* const larger : {"k", "M", "G"})
-        if (number >= 999.5) number /= 1000, unit = larger;
-    return format(number < 9.995 ? "%.2f%s" : number < 99.95 ? "%.1f%s" : "%.0f%s", number, unit);
-}
-
 std::string skip_reason(const kernels::StepScalars& x) {
     if (x.skip == kernels::kSkipNoTargets) return "no targets";
     if (x.skip == kernels::kSkipNonFinite) return "loss or gradient norm not finite";
@@ -58,15 +34,6 @@ std::string skip_reason(const kernels::StepScalars& x) {
     const std::string loss = is_loss_outlier(x) ? outlier("loss", x.loss_z, x.max_loss_z) : "";
     const std::string norm = is_norm_outlier(x) ? outlier("gradient norm", x.norm_z, x.max_norm_z) : "";
     return loss + (loss.empty() || norm.empty() ? "" : ", ") + norm;
-}
-
-// At most 6 columns: "0:42", "12h05", "3d04h".
-std::string left_text(double seconds) {
-    const auto minutes = (long long)(seconds / 60);
-    if (minutes < 60) return clock_text(seconds);
-    if (minutes < 24 * 60) return format("%lldh%02lld", minutes / 60, minutes % 60);
-    const auto days = minutes / (24 * 60);
-    return days < 100 ? format("%lldd%02lldh", days, minutes / 60 % 24) : format("%lldd", days);
 }
 
 // "12.3": the batch, in sequences, at which noise and signal have the same power; ">12.3": a lower bound; "~12.3": from

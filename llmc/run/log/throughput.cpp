@@ -1,8 +1,6 @@
 // throughput.cpp - FLOPs of the model, peak FLOP/s of the device, and a running mean of the step time
 #include "llmc/run/log/throughput.h"
 
-#include <cmath>
-#include <cstdio>
 #include <ctime>
 
 namespace llmc {
@@ -40,16 +38,6 @@ std::string utc_text() {
     gmtime_r(&now, &time);
     char text[32];
     std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &time);
-    return text;
-}
-
-std::string clock_text(double seconds) {
-    const long long whole = std::llround(seconds), days = whole / 86400, hours = whole / 3600 % 24,
-                    minutes = whole / 60 % 60;
-    char text[64];
-    if (days > 0) std::snprintf(text, sizeof text, "%lldd %02lld:%02lld", days, hours, minutes);
-    else if (hours > 0) std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", hours, minutes, whole % 60);
-    else std::snprintf(text, sizeof text, "%lld:%02lld", minutes, whole % 60);
     return text;
 }
 

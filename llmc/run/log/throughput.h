@@ -39,7 +39,4 @@ private:
 // The current UTC time in ISO 8601: "2026-11-23T07:54:00Z".
 std::string utc_text();
 
-// "3:07", "1:02:45", "2d 03:10"
-std::string clock_text(double seconds);
-
 }  // namespace llmc

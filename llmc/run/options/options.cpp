@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/run/options/option_table.h"
 #include "llmc/text/utf8.h"
@@ -365,9 +365,7 @@ std::string for_shell(const std::string& text) {
     const bool escaped = std::ranges::any_of(text, is_control);  // bash's $'...'
     std::string quoted = escaped ? "$'" : "'";
     for (const char c : text) {
-        char code[8];
-        std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(c));
-        if (is_control(static_cast<unsigned char>(c))) quoted += code;
+        if (is_control(static_cast<unsigned char>(c))) quoted += format("\\x%02x", static_cast<unsigned char>(c));
         else if (c == '\'') quoted += escaped ? "\\'" : "'\\''";
         else quoted += escaped && c == '\\' ? "\\\\" : std::string(1, c);
     }

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_speed.h"
 
@@ -36,11 +36,7 @@ std::string why_not_compressed(const RunPlan& plan, int ranks) {
            " at the earliest; set it to 15 to 25 % of the steps";
 }
 
-std::string megabytes(double bytes) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3g MB", bytes / 1e6);
-    return text;
-}
+std::string megabytes(double bytes) { return format("%.3g MB", bytes / 1e6); }
 
 std::string excluded_text(const RunPlan& plan) {
     const OnebitSettings& onebit = *plan.optimizer.onebit;
@@ -148,12 +144,10 @@ StartupItem onebit_compression_item(const RunPlan& plan, Context& context) {
     if (seconds == 0)
         return {std::string(kExchange) + "on this machine compression adds no computation time to a step of AdamW\n",
                 {{"compression_ms", 0}, {"compression_pays_below_gbit_s", nullptr}}};
-    char text[240];
-    std::snprintf(text, sizeof text,
-                  "%son this machine compression adds %.3g ms of computation to a step of AdamW; a compressed step is "
-                  "faster if a rank's share of its machine's link is below %.3g Gbit/s\n",
-                  kExchange, seconds * 1e3, gigabits);
-    return {text, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
+    return {format("%son this machine compression adds %.3g ms of computation to a step of AdamW; a compressed step is "
+                   "faster if a rank's share of its machine's link is below %.3g Gbit/s\n",
+                   kExchange, seconds * 1e3, gigabits),
+            {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
 }
 
 }  // namespace llmc

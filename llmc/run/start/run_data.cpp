@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/input_file.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/weights/model_path.h"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/throughput.h"
@@ -98,10 +98,9 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Dat
     };
     const double old = rate(schedule_of(before, then), before), now = rate(plan.schedule, plan.options);
     if (old == now) return "";
-    char text[128];
-    std::snprintf(text, sizeof text, "learning rate at step %lld: %.3g -> %.3g",
-                  static_cast<long long>(plan.first_step + 1), old, now);
-    const std::string length = length_of(plan.steps, plan.options);
+    const std::string text = format("learning rate at step %lld: %.3g -> %.3g",
+                                    static_cast<long long>(plan.first_step + 1), old, now),
+                      length = length_of(plan.steps, plan.options);
     return text + (length == length_of(then, before) ? "" : "; the schedule is now of " + length);
 }
 

@@ -16,9 +16,9 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/clock.h"
-#include "llmc/base/counted.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"

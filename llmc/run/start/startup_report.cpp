@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/communicator.h"
@@ -74,13 +74,12 @@ std::string describe_corpora(const RunPlan& plan, const RunData& data) {
         std::int64_t tokens = 0;
         for (const std::int64_t end = shard + corpus.shards; shard < end; ++shard)
             tokens += (*data.files.train)[shard].tokens();
-        char share[32], epochs[32] = "";
-        std::snprintf(share, sizeof share, "  %.4g %% ", 100 * double(corpus.weight) / double(sum));
+        std::string epochs;
         if (plan.steps.total && data.batches.loader)
-            std::snprintf(epochs, sizeof epochs, ", %.3g epochs",
-                          data.batches.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
-        lines += share + corpus.pattern + ": " + counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") +
-                 epochs + (sum == corpus.weight ? "; the weight of one pattern alone has no effect\n" : "\n");
+            epochs = format(", %.3g epochs", data.batches.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
+        lines += format("  %.4g %% ", 100 * double(corpus.weight) / double(sum)) + corpus.pattern + ": " +
+                 counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") + epochs +
+                 (sum == corpus.weight ? "; the weight of one pattern alone has no effect\n" : "\n");
     }
     return lines;
 }
@@ -211,13 +210,7 @@ double noise_of_log(const std::string& output_dir) {
     return std::isfinite(tokens) && tokens > 0 ? tokens : 0;
 }
 
-std::string number_text(const char* pattern, double number) {
-    char text[64];
-    std::snprintf(text, sizeof text, pattern, number);
-    return text;
-}
-
-double two_digits(double number) { return std::strtod(number_text("%.2g", number).c_str(), nullptr); }
+double two_digits(double number) { return std::strtod(format("%.2g", number).c_str(), nullptr); }
 
 // The largest number up to this one that only has its three highest bits set: 160 of 187, a batch that divides well.
 std::int64_t three_bits(std::int64_t number) {
@@ -374,10 +367,10 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const bool weighted = data.files.train && data.files.train->is_weighted();
     const std::string over = weighted ? " passes over the corpus that repeats most" : " passes over the text";
     const std::string length_reason =
-        tokens < wanted ? (held_out ? "at most " : "") + number_text("%.3g", passes) + over + ", 1/" +
-                              number_text("%.3g", wanted / text_tokens) + " of 20 tokens per parameter"
+        tokens < wanted ? (held_out ? "at most " : "") + format("%.3g", passes) + over + ", 1/" +
+                              format("%.3g", wanted / text_tokens) + " of 20 tokens per parameter"
                         : "20 tokens per parameter, compute-optimal" +
-                              (passes > 1 ? ", in " + number_text("%.3g", passes) + over : "");
+                              (passes > 1 ? ", in " + format("%.3g", passes) + over : "");
     const std::string what_passes_add =
         passes < kPassesAsNew ? ""
         : held_out ? "    4 passes count nearly as new text, and more than 40 add nothing (Muennighoff et al. 2023);\n"
@@ -399,7 +392,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
-           number_text("%.3g", double(plan.steps.positions_left(0)) / text_tokens) +
+           format("%.3g", double(plan.steps.positions_left(0)) / text_tokens) +
            " passes over " + with_commas(data.batches.loader->targets(), "token") + '\n';
 }
 

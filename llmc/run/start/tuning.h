@@ -1,7 +1,7 @@
 // tuning.h - autotuning of a run's algorithms (kernels/tuning): results are read from a file, timed if missing, shared
 // with all ranks, and written back to the file
 #pragma once
-#include "llmc/base/counted.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/model/context.h"

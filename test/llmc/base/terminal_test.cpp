@@ -1,4 +1,4 @@
-// terminal_test.cpp - word wrapping, numbers with commas, the terminal's width, and the progress line
+// terminal_test.cpp - word wrapping, the terminal's width, and the progress line
 #include "llmc/base/terminal.h"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 
-#include "llmc/base/counted.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
@@ -47,20 +46,6 @@ TEST_CASE("words are wrapped below the first one", "[terminal]") {
     CHECK(wrapped("of:", {std::string(116, 'x')}).size() == 121);
     CHECK(wrapped("of:", {std::string(114, 'x'), "y"}).size() == 121);       // 120 and its end
     CHECK(wrapped("of:", {std::string(115, 'x'), "y"}).find('\n') == 119);
-}
-
-TEST_CASE("long numbers have commas", "[terminal]") {
-    const auto [number, text] = GENERATE(table<std::int64_t, std::string>(
-        {{999, "999"}, {1000, "1,000"}, {124439808, "124,439,808"}, {-100, "-100"}, {-1234567, "-1,234,567"}}));
-    CHECK(with_commas(number) == text);
-}
-
-TEST_CASE("a noun is plural unless the number is 1", "[terminal]") {
-    CHECK(counted(1, "step") == "1 step");
-    CHECK(counted(0, "step") == "0 steps");
-    CHECK(counted(1200, "step") == "1200 steps");
-    CHECK(with_commas(1, "token") == "1 token");
-    CHECK(with_commas(2048, "token") == "2,048 tokens");
 }
 
 TEST_CASE("the width comes from the terminal, else from COLUMNS, else it is 120", "[terminal]") {
