@@ -286,7 +286,7 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                     today + (i < now.training_data.size() && !now.training_data[i].detail.empty()
                                  ? ", " + now.training_data[i].detail : ""),
                     then + ", as in the run that --resume continues",
-                    "use the same shards, or --allow-new-data to read these from their first row");
+                    "use the same shards and weights, or --allow-new-data to read these from the first row");
     }
     if (changes.data) changes.options.push_back("training data: different shards, read from their first row");
     // Reported, because scores are not comparable and a different file may have the old name.

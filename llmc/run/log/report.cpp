@@ -249,7 +249,7 @@ void Report::validation(std::int64_t step, double loss, std::int64_t targets, do
     print_last_row();
     print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
                  bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
-                 only_evaluates() ? (" | " + counted(targets, "target")).c_str() : best ? " | best" : ""));
+                 only_evaluates() ? (" | " + with_commas(targets, "target")).c_str() : best ? " | best" : ""));
     write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
     if (prints_ && step == first_step_ && seconds > 0.1 * 60 * lines_.max_minutes && lines_.max_minutes > 0)

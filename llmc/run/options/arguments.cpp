@@ -29,7 +29,8 @@ KnownFlags known_flags(const cxxopts::Options& options) {
     return known;
 }
 
-// -fl3e-4: switches of one letter, and a flag with its value. The word itself if it is anything else.
+// -fl3e-4: switches of one letter, and a flag, whose value may be the next word. The word itself if it is anything
+// else.
 std::vector<std::string> flags_of_letters(const std::string& word, const KnownFlags& known) {
     std::vector<std::string> flags;
     for (std::size_t i = 1; i < word.size(); ++i) {
@@ -37,8 +38,7 @@ std::vector<std::string> flags_of_letters(const std::string& word, const KnownFl
         if (word[0] != '-' || flag == known.end()) return {word};
         flags.push_back(flag->second.name);
         if (flag->second.is_switch) continue;
-        if (i + 1 == word.size()) return {word};
-        flags.push_back(word.substr(i + 1));
+        if (i + 1 < word.size()) flags.push_back(word.substr(i + 1));
         return flags;
     }
     return flags.empty() ? std::vector{word} : flags;
@@ -66,6 +66,8 @@ std::vector<std::string> split_arguments(const cxxopts::Options& options, const 
             const bool is_known = known.contains(letters[0]) || (help.empty() && (word == "-" || word[0] != '-'));
             auto& to = is_known ? words : unmatched;
             to.insert(to.end(), letters.begin(), letters.end());
+            const auto last = known.find(letters.back());
+            if (last != known.end() && !last->second.is_switch && i + 1 < argc) words.emplace_back(argv[++i]);
             continue;
         }
         const auto& [name, is_switch, is_list] = flag->second;

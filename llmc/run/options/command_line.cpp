@@ -108,7 +108,7 @@ CommandLine parse(int argc, char** argv) {
         const ParsedWords parsed = parse_arguments(known.options, argc, argv, kHelp);
         const cxxopts::ParseResult& given = parsed.given;
         for (const auto& [name, request] : {std::pair("help", Request::help), {"version", Request::version}})
-            if (given.count(name)) return {.request = request};
+            if (given.count(name) && given[name].as<bool>()) return {.request = request};
         if (!parsed.unmatched.empty()) refuse_argument(parsed.unmatched.front(), flag_names(known.options), kHelp);
         if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
         Settings flags;
@@ -118,7 +118,7 @@ CommandLine parse(int argc, char** argv) {
             values.push_back(argument.value());
         }
         set_all(line, flags);
-        if (given.count("print-config")) line.request = Request::print_config;
+        if (given.count("print-config") && given["print-config"].as<bool>()) line.request = Request::print_config;
     } catch (const CxxoptsError& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }

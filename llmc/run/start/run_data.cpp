@@ -57,7 +57,8 @@ std::vector<Fact> hellaswag_facts(const HellaSwagFile* file) {
 RunFiles open_files(const Options& o) {
     RunFiles files;
     const auto open = [&](const std::vector<std::string>& patterns) {
-        const bool none = patterns.empty() || (o.dry_run && !ShardSet::unmatched(patterns).empty());
+        const auto unmatched = [](const std::string& pattern) { return !ShardSet::unmatched({pattern}).empty(); };
+        const bool none = patterns.empty() || (o.dry_run && std::ranges::all_of(patterns, unmatched));
         return none ? nullptr : std::make_unique<const ShardSet>(patterns);
     };
     files.train = open(o.train_data);

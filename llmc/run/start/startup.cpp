@@ -115,7 +115,7 @@ bool is_of_muon(const std::filesystem::path& model) {
 }
 
 std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
-                                       const Context& context) {
+                                       Context& context) {
     const Options& options = plan.options;
     std::vector<std::string> notes;
     const std::string& why_not_cudnn = attention_plan(plan.setup, context).why_not_cudnn;
@@ -132,7 +132,11 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         std::to_string(plan.setup.config.vocabulary));
     if (const std::string& why = data.batches.too_small; !why.empty())
         notes.push_back("the plan leaves out --train-data, which is too small for it: " + why);
-    if (const std::string disk = note_on_disk(plan); !disk.empty()) notes.push_back(disk);
+    for (const std::string& note : {note_on_default_model(plan, data), note_on_disk(plan)})
+        if (!note.empty()) notes.push_back(note);
+    if (plan.setup.dtype == kernels::DType::bf16 && device::memory_is_host_memory() &&
+        context.matmul.describe(plan.setup.dtype).find("widened") != std::string::npos)
+        notes.push_back("this processor computes products of bf16 as fp32: --dtype fp32 is faster here");
     if (const std::string seen = note_on_seen_shards(data.files); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");

@@ -237,15 +237,19 @@ double tokens_per_pass(const RunData& data) {
 
 double parameters_of(const ParameterTable& table) { return double(table.parameters() - table.padding()); }
 
-// For a model with more than `most` parameters: the largest of some shapes within that, else the smallest; "": none is
-// smaller than the model.
-std::string smaller_shape(double parameters, double most, int vocabulary, std::int64_t seq_len) {
+// A smaller model, if this one has far too many parameters for the text: the largest of some shapes that has not, else
+// the smallest one; "": none is needed, or none is smaller.
+std::string smaller_model(const RunPlan& plan, const RunData& data) {
+    if (!data.batches.loader) return "";
+    const double parameters = parameters_of(plan.table),
+                 most = kMostParametersPerToken * double(data.batches.loader->targets());
+    const std::int64_t seq_len = plan.options.seq_len;
     std::string smaller;
     if (parameters <= most) return smaller;
     for (std::string shape : {"d48", "d36", "d24", "d12", "d6", "custom:l=4,h=4,c=128", "custom:l=2,h=2,c=64",
                               "custom:l=1,h=1,c=32"}) {
         if (shape[0] == 'c') shape += ",t=" + std::to_string(seq_len);
-        const ModelConfig config = model_by_name(shape, vocabulary).config;
+        const ModelConfig config = model_by_name(shape, plan.setup.config.vocabulary).config;
         const double count = parameters_of(ParameterTable(config));
         if (count >= parameters || config.max_seq_len < seq_len) continue;
         smaller = shape;
@@ -308,6 +312,14 @@ nlohmann::ordered_json start_event(const std::vector<StartupItem>& items) {
     return event;
 }
 
+std::string note_on_default_model(const RunPlan& plan, const RunData& data) {
+    const bool is_default = plan.options.init == Options().init && plan.first_step == 0;
+    const std::string smaller = is_default ? smaller_model(plan, data) : "";
+    if (smaller.empty()) return "";
+    return "without --init the model is " + plan.options.init + ", which is far too large for " +
+           with_commas(data.batches.loader->targets(), "token") + "; try --init " + smaller;
+}
+
 std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch) {
     const Options& o = plan.options;
     if (!plan.setup.training) return "";
@@ -332,12 +344,9 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const std::int64_t warmup = std::llround(std::min(kWarmupTokens, kWarmupPart * tokens) / double(step_tokens));
     const std::string name = run.name;
     std::string text = "suggestions, to be taken together, and the reason for each (without an arrow: as it is):\n";
-    const double new_tokens = data.batches.loader ? double(data.batches.loader->targets()) : INFINITY;
-    const std::string smaller_model = smaller_shape(parameters, kMostParametersPerToken * new_tokens,
-                                                    plan.setup.config.vocabulary, o.seq_len);
-    if (as_published && !smaller_model.empty())
-        return text + "  --init " + o.init + " -> " + smaller_model + ": the model is far too large, with\n    " +
-               with_commas(std::int64_t(parameters / new_tokens)) +
+    if (const std::string smaller_one = smaller_model(plan, data); as_published && !smaller_one.empty())
+        return text + "  --init " + o.init + " -> " + smaller_one + ": the model is far too large, with\n    " +
+               with_commas(std::int64_t(parameters / double(data.batches.loader->targets()))) +
                " parameters per token of the text instead of at most 20; other suggestions depend on it\n";
     largest_micro_batch = std::min(largest_micro_batch, sequences);
     while (largest_micro_batch > 1 && sequences % largest_micro_batch != 0) --largest_micro_batch;
@@ -360,6 +369,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += suggestion("--cooldown-fraction", o.cooldown_fraction, 0.2, "of Haegele et al. 2024, arXiv 2405.18392");
         if (o.cooldown_shape == CooldownShape::linear) text += "  --cooldown-shape linear -> 1-sqrt: as well\n";
     }
+    if (plan.setup.dtype == kernels::DType::fp32 && (device::is_gpu() || o.plans_elsewhere()))
+        text += "  --dtype fp32 -> bf16: on GPUs half of the memory of activations, and much faster products\n";
     if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !plan.optimizer.onebit)
         text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
     if (plan.between_steps.control.timed) return text;
