@@ -157,14 +157,13 @@ public:
         } else if (is_frozen() && mean_) {
             file.every_rank = true;
             file.tensors = {{.name = "worker_error", .shards = mean_->worker_errors(),
-                             .reshard = StateTensor::Reshard::mean, .ranges_key = "worker_stretches",
-                             .whole = nodes_.empty()},
+                             .of_each_rank = true, .ranges_key = "worker_stretches", .whole = nodes_.empty()},
                             {.name = "server_error", .shards = mean_->server_errors()}};
-            file.version = "1";
-            file.layout = "--onebit-scale " + name_of(onebit_.scale, kOnebitScales) + ", --onebit-space " +
-                          name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : "");
-            file.placement_key = "nodes";
-            file.placement = nodes_;
+            const std::string of = "--onebit-scale " + name_of(onebit_.scale, kOnebitScales) + ", --onebit-space " +
+                                   name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : "");
+            file.marks = {{"version", "1", StateFile::Otherwise::refused},
+                          {"layout", of, StateFile::Otherwise::starts_at_0},
+                          {"nodes", nodes_, StateFile::Otherwise::resharded}};
             files.push_back(file);
         }
         return files;

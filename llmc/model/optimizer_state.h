@@ -16,15 +16,10 @@ struct StateTensor {
         std::int64_t first;       // in the flat array
         std::span<float> values;  // device memory
     };
-    // How another number of ranks, or another ZeRO stage, reads it.
-    enum class Reshard {
-        by_element,  // every element has one value: ranks share the elements, or all have the same
-        mean,        // every rank has a value of its own: the same ranks get theirs, others the mean over ranks
-    };
     std::string name;           // in the files
     std::vector<Shard> shards;  // in the order of the file
-    Reshard reshard = Reshard::by_element;
     bool non_negative = false;
+    bool of_each_rank = false;  // the same ranks read their own values, others the mean over ranks
     // Where the file's metadata has the ranges. A file without this key has the whole flat array.
     std::string ranges_key = "stretches";
     bool whole = false;         // this is the whole flat array, and the file gets no ranges
@@ -46,10 +41,15 @@ struct StateFile {
     std::string name;
     bool every_rank = false;    // false: all ranks hold the same, and rank 0 writes it
     bool optional = false;      // true: a checkpoint may lack it, and the values stay as they are
-    std::vector<StateTensor> tensors;
-    // In the metadata, if not empty. Another version is refused; with another layout the values stay as they are; with
-    // another placement of ranks the state is resharded.
-    std::string version{}, layout{}, placement_key{}, placement{};
+    std::vector<StateTensor> tensors{};
+    // More of the metadata, unless empty, and what happens if a checkpoint has another value: an Error; the values stay
+    // as they are; the ranks are not the same.
+    enum class Otherwise { refused, starts_at_0, resharded };
+    struct Mark {
+        std::string key, value;
+        Otherwise otherwise;
+    };
+    std::vector<Mark> marks{};
 
     std::int64_t elements() const {  // of all tensors
         std::int64_t sum = 0;

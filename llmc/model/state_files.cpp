@@ -12,13 +12,13 @@
 namespace llmc {
 namespace {
 
-constexpr const char *kElements = "elements", *kVersion = "version", *kLayout = "layout";
+constexpr const char* kElements = "elements";
 constexpr std::size_t kStateReadAtOnce = std::size_t(1) << 22;  // elements
 
 // The files of one name, as far as they have one tensor.
 class TensorFiles {
 public:
-    TensorFiles(const StateTensor& tensor, StateTensor::Reshard reshard, std::span<const SafetensorsFile> files,
+    TensorFiles(const StateTensor& tensor, bool of_each_rank, std::span<const SafetensorsFile> files,
                 const std::string& kind, std::int64_t elements)
         : tensor_(tensor), files_(files), values_(files.size()) {
         for (std::size_t number = 0; number < files.size(); ++number) {
@@ -40,12 +40,11 @@ public:
             require(found->elements() == offset, file.path() + ": the length of " + tensor.name, found->elements(),
                     std::to_string(offset) + ", the total of its ranges", "resume from another checkpoint");
         }
-        std::ranges::stable_sort(ranges_, {}, [](const FileRange& range) { return range.flat.first; });
         require(!ranges_.empty(), files[0].path() + (files.size() > 1 ? " and the other ranks' files" : ""),
                 "without the tensor " + tensor.name, kind);
         std::vector<ElementRange> all;
         for (const FileRange& range : ranges_) all.push_back(range.flat);
-        if (reshard == StateTensor::Reshard::mean) {
+        if (of_each_rank) {
             const std::optional<std::int64_t> times = times_covered(all, elements);
             require(times && *times > 0, in_files(), "incomplete",
                     "values of all " + std::to_string(elements) + " parameters, from equally many ranks",
@@ -57,31 +56,29 @@ public:
         }
     }
 
-    // Each element has one value.
+    // Each value is the mean over the ranks that have one, which are added in rank order.
     void read(std::int64_t first, std::span<float> to) const {
+        std::vector<float> part(to.size());
+        std::vector<double> sums(to.size(), -0.0);  // the sum with x is x, also if that is -0
         std::int64_t found = 0;
-        for_files(first, std::ssize(to), [&](const SafetensorsFile& file, const TensorInfo& info, std::int64_t from,
-                                             std::int64_t target, std::int64_t size) {
-            read_checked(file, info, from, to.subspan(std::size_t(target), std::size_t(size)));
+        for (const FileRange& range : ranges_) {
+            const std::int64_t from = std::max(first, range.flat.first),
+                               size = std::min(first + std::ssize(to), range.flat.end()) - from;
+            if (size <= 0) continue;
+            const std::span<float> read = std::span(part).first(std::size_t(size));
+            const SafetensorsFile& file = files_[range.file];
+            file.read(*values_[range.file], range.offset + from - range.flat.first, read);
+            for (std::size_t i = 0; i < read.size(); ++i) {
+                if (!std::isfinite(read[i]) || (tensor_.non_negative && std::signbit(read[i])))
+                    fail(file.path() + ": a value of " + tensor_.name, read[i],
+                         tensor_.non_negative ? "finite, 0 or more" : "finite", "resume from another checkpoint");
+                sums[std::size_t(from - first) + i] += double(read[i]);
+            }
             found += size;
-        });
-        require(found == std::ssize(to), in_files(),
+        }
+        require(found == ranks_of_element_ * std::ssize(to), in_files(),
                 "for " + std::to_string(found) + " of the elements from " + std::to_string(first),
                 "each of " + std::to_string(to.size()) + " elements once", "resume from another checkpoint");
-    }
-
-    // Each element has a value of every rank that holds it.
-    void read_mean(std::int64_t first, std::span<float> to) const {
-        std::vector<float> part(to.size());
-        std::vector<double> sums(to.size());
-        for (std::size_t number = 0; number < files_.size(); ++number)  // in rank order
-            for_files(first, std::ssize(to), [&](const SafetensorsFile& file, const TensorInfo& info, std::int64_t from,
-                                                 std::int64_t target, std::int64_t size) {
-                if (&file != &files_[number]) return;
-                const auto read = std::span(part).first(std::size_t(size));
-                read_checked(file, info, from, read);
-                for (std::size_t i = 0; i < read.size(); ++i) sums[std::size_t(target) + i] += double(read[i]);
-            });
         for (std::size_t i = 0; i < to.size(); ++i) to[i] = float(sums[i] / double(ranks_of_element_));
     }
 
@@ -95,31 +92,11 @@ private:
     std::string in_files() const {
         return tensor_.name + " in " + files_[0].path() + (files_.size() > 1 ? " and the other ranks' files" : "");
     }
-    // Calls use(file, tensor, first element in the file, first one relative to `first`, size) for all intersections.
-    template <class Use> void for_files(std::int64_t first, std::int64_t size, Use&& use) const {
-        for (const FileRange& range : ranges_) {
-            const std::int64_t from = std::max(first, range.flat.first),
-                               to = std::min(first + size, range.flat.end());
-            if (from < to)
-                use(files_[range.file], *values_[range.file], range.offset + from - range.flat.first, from - first,
-                    to - from);
-        }
-    }
-    void read_checked(const SafetensorsFile& file, const TensorInfo& info, std::int64_t first,
-                      std::span<float> to) const {
-        file.read(info, first, to);
-        const bool positive = tensor_.non_negative;
-        const auto bad = std::ranges::find_if(
-            to, [positive](float x) { return !std::isfinite(x) || (positive && std::signbit(x)); });
-        if (bad != to.end())
-            fail(file.path() + ": a value of " + tensor_.name, *bad, positive ? "finite, 0 or more" : "finite",
-                 "resume from another checkpoint");
-    }
 
     const StateTensor& tensor_;
     std::span<const SafetensorsFile> files_;
     std::vector<const TensorInfo*> values_;  // by file; null: the file does not have the tensor
-    std::vector<FileRange> ranges_;          // in the order of the flat array
+    std::vector<FileRange> ranges_;          // in rank order
     std::int64_t ranks_of_element_ = 1;
 };
 
@@ -147,9 +124,8 @@ FileFingerprint write_state(const std::filesystem::path& path, const StateFile& 
         std::erase_if(ranges, [](const ElementRange& range) { return range.size == 0; });
         if (!tensor.whole) metadata[tensor.ranges_key] = text_of_ranges(ranges);
     }
-    for (const auto& [key, value] : {std::pair(std::string(kVersion), file.version), {kLayout, file.layout},
-                                     {file.placement_key, file.placement}})
-        if (!value.empty()) metadata[key] = value;
+    for (const StateFile::Mark& mark : file.marks)
+        if (!mark.value.empty()) metadata[mark.key] = mark.value;
     SafetensorsWriter writer(path, tensors, metadata);
     writer.append(values);
     return writer.finish();
@@ -170,30 +146,30 @@ std::string read_state(const StateFile& file, const StateSource& source,
         const std::string& of = metadata_of(opened, kElements, kind.c_str());
         require(of == std::to_string(source.elements), opened.path() + ": the number of parameters", in_quotes(of),
                 std::to_string(source.elements), "resume with the model of the checkpoint");
-        if (file.version.empty()) continue;
-        const std::string& version = metadata_of(opened, kVersion, kind.c_str());
-        require(version == file.version, opened.path() + ": the version", in_quotes(version), file.version,
-                "resume with the version of this program that wrote it");
     }
-    if (!file.layout.empty())
-        if (const std::string& layout = metadata_of(files[0], kLayout, kind.c_str()); layout != file.layout)
-            return about + "starts at 0, because the checkpoint's is for " + layout + ", not " + file.layout;
-    const auto placement = files[0].metadata().find(file.placement_key);
-    const bool same_ranks = source.files == source.ranks &&
-                            (placement == files[0].metadata().end() ? "" : placement->second) == file.placement;
+    bool same_ranks = source.files == source.ranks;
+    for (const auto& [key, value, otherwise] : file.marks)
+        for (const SafetensorsFile& of : files) {
+            const bool has_none = otherwise == StateFile::Otherwise::resharded && !of.metadata().contains(key);
+            const std::string then = has_none ? "" : metadata_of(of, key, kind.c_str());
+            if (then == value) continue;
+            require(otherwise != StateFile::Otherwise::refused, of.path() + ": the " + key, in_quotes(then), value,
+                    "resume with the version of this program that wrote it");
+            if (otherwise == StateFile::Otherwise::starts_at_0)
+                return about + "starts at 0, because the checkpoint's is for " + then + ", not " + value;
+            same_ranks = false;
+        }
     std::string note;
     for (const StateTensor& tensor : file.tensors) {
-        const bool every_rank = tensor.reshard == StateTensor::Reshard::mean, averages = every_rank && !same_ranks;
-        const auto from = every_rank && same_ranks ? std::span(files).subspan(std::size_t(source.rank), 1)
-                                                   : std::span(files);
-        const TensorFiles values(tensor, averages ? tensor.reshard : StateTensor::Reshard::by_element, from, kind,
-                                 source.elements);
+        const bool averages = tensor.of_each_rank && !same_ranks;
+        const auto from = tensor.of_each_rank && same_ranks ? std::span(files).subspan(std::size_t(source.rank), 1)
+                                                            : std::span(files);
+        const TensorFiles values(tensor, averages, from, kind, source.elements);
         std::vector<float> part;
         for (const StateTensor::Shard& shard : tensor.shards)
             for (std::size_t first = 0; first < shard.values.size(); first += kStateReadAtOnce) {
                 part.resize(std::min(kStateReadAtOnce, shard.values.size() - first));
-                const std::int64_t in_flat = shard.first + std::int64_t(first);
-                averages ? values.read_mean(in_flat, part) : values.read(in_flat, part);
+                values.read(shard.first + std::int64_t(first), part);
                 store(shard.values.subspan(first, part.size()), part);
             }
         if (averages)

@@ -16,11 +16,13 @@ const fuzz::Target onebit_files("onebit_files", [](std::string_view bytes) {
         std::array<float, kElements> worker{}, server{};
         const llmc::StateFile file{
             .name = "onebit", .every_rank = true, .optional = true,
-            .tensors = {{.name = "worker_error", .shards = {{0, worker}}, .reshard = llmc::StateTensor::Reshard::mean,
+            .tensors = {{.name = "worker_error", .shards = {{0, worker}}, .of_each_rank = true,
                          .ranges_key = "worker_stretches"},
                         {.name = "server_error",
                          .shards = {{std::int64_t(first_served), std::span(server).subspan(first_served)}}}},
-            .version = "1", .layout = "bucket", .placement_key = "nodes"};
+            .marks = {{"version", "1", llmc::StateFile::Otherwise::refused},
+                      {"layout", "bucket", llmc::StateFile::Otherwise::starts_at_0},
+                      {"nodes", "", llmc::StateFile::Otherwise::resharded}}};
         std::size_t stored = 0;
         const std::string note =
             read_state(file, {.folder = fuzz::scratch_folder(), .files = 1, .elements = kElements, .ranks = ranks},
