@@ -52,30 +52,19 @@ void GradientExchange::widen(const ElementRange& range) {
         kernels::gradient_copy<float, bf16>({.out = range.of(written()), .in = range.of(rounded())}, context_.stream);
 }
 
-// Calls enqueue(communicator, all written gradients in the type of the reduction) in one group.
-template <class Enqueue> CommEvent GradientExchange::in_group(Enqueue&& enqueue) {
-    Communicator& communicator = *context_.communicator;
-    communicator.group_begin(context_.stream);
-    if (reduces_in_bf16()) enqueue(communicator, rounded());
-    else enqueue(communicator, written());
-    return last_ = communicator.group_end();
-}
-
-CommEvent GradientExchange::all_reduce(std::span<const ElementRange> ranges) {
-    return in_group([&]<class T>(Communicator& communicator, std::span<T> all) {
-        for (const ElementRange& range : ranges) communicator.all_reduce<T>(range.of(all));
-    });
-}
-
 CommEvent GradientExchange::reduce_to_owners(int bucket) {
+    Communicator& communicator = *context_.communicator;
     const bool all_own = !buckets_.sharding().shards_state();
-    return in_group([&]<class T>(Communicator& communicator, std::span<T> all) {
-        const std::span<T> values = bucket_of(all, bucket);
+    const auto enqueue = [&]<class T>(std::span<T> values) {
         for (const BucketPart& part : buckets_[bucket].parts)
             if (part.matrix) communicator.reduce<T>(part.whole.of(values), buckets_.owner(part));
             else if (all_own) communicator.all_reduce<T>(part.whole.of(values));
             else communicator.reduce_scatter<T>(part.shard.of(values), part.whole.of(values));
-    });
+    };
+    communicator.group_begin(context_.stream);
+    if (reduces_in_bf16()) enqueue(rounded(bucket));
+    else enqueue(written(bucket));
+    return last_ = communicator.group_end();
 }
 
 void GradientExchange::finish() {
@@ -91,15 +80,5 @@ void GradientExchange::take_norms() {
         sums_.add_reduced(bucket, reduced());
     }
 }
-
-namespace {
-[[noreturn]] void fail_as_reduced() {
-    fail("gradients that stay local", "requested", "an exchange with may_stay_local");
-}
-}  // namespace
-
-void GradientExchange::stay_local(std::uint32_t, std::span<const ElementRange>) { fail_as_reduced(); }
-CommEvent GradientExchange::begin_sum(Communicator&, const ElementRange&, std::span<float>) { fail_as_reduced(); }
-void GradientExchange::end_sum(Communicator&, CommEvent, const ElementRange&, std::span<float>) { fail_as_reduced(); }
 
 }  // namespace llmc

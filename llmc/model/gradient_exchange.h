@@ -32,7 +32,7 @@ public:
         Sharding sharding{};
         SmallBatches small_batches = SmallBatches::none;
         bool reduce_in_bf16 = false;  // the type of the reduction; everything else is fp32
-        bool may_stay_local = false;  // allows stay_local()
+        bool may_stay_local = false;  // gives LocalGradients
     };
     virtual ~GradientExchange();  // waits for groups in progress
     GradientExchange(const GradientExchange&) = delete;
@@ -59,16 +59,6 @@ public:
     // Call it after the last micro-batch. On return: work enqueued on the compute stream sees reduced() and
     // sums().rank_sums().
     void finish();
-    // From the next step on, every rank keeps its own gradients, except the `summed` ranges of the flat array, whole
-    // tensors; the norm of the gradients' sum is estimated from a sketch with this draw (step_sums.h). All ranks pass
-    // the same values, and a new draw before every step. Throws Error unless the settings allow it.
-    virtual void stay_local(std::uint32_t draw, std::span<const ElementRange> summed);
-    // For gradients that stayed local, after finish(): starts the sum of a range of the flat array over the ranks of
-    // `among`, a part of the run's ranks. This rank's shard of the sum goes to `mine`, separate memory. On return: the
-    // sum is in progress.
-    virtual CommEvent begin_sum(Communicator& among, const ElementRange& range, std::span<float> mine);
-    // On return: the compute stream sees the sum.
-    virtual void end_sum(Communicator& among, CommEvent event, const ElementRange& range, std::span<float> mine);
     // The reduced gradient of the elements that this rank owns, or its local one, accumulated with weight
     // 1 / positions; valid until the next begin(). In an array of all parameters, or at stage 2 of what this rank owns.
     virtual std::span<float> reduced() const = 0;
@@ -91,9 +81,8 @@ protected:
     // Enqueue copies between the written memory and its bf16 copy, if there is one.
     void round(const ElementRange& range);
     void widen(const ElementRange& range);
-    // Starts a group that computes the sum over ranks, in the type of the reduction, in ranges of the written memory;
-    // or of a bucket, in what this rank owns of it. On return: it is in progress.
-    CommEvent all_reduce(std::span<const ElementRange> ranges);
+    // Starts a group that computes the sum of a bucket over ranks, in the type of the reduction, in what this rank owns
+    // of it. On return: it is in progress.
     CommEvent reduce_to_owners(int bucket);
     const MicroStep& micro() const { return sums_.micro(); }
     // Called by finish() before it gathers the rows of sums: finishes all buckets, and computes the norms of shards.
@@ -114,7 +103,6 @@ private:
     // and the communicator no longer uses its memory.
     virtual void finish_bucket(int bucket) = 0;
 
-    template <class Enqueue> CommEvent in_group(Enqueue&& enqueue);
     template <class T> std::span<T> bucket_of(std::span<T> all, int bucket) const {
         return ElementRange{offset(bucket), buckets_[bucket].flat.size}.of(all);
     }
@@ -126,6 +114,27 @@ private:
     device::Array<kernels::bf16> rounded_;  // the bf16 copy of written_, if reduced in bf16
     CommEvent last_{};
 };
+
+// What optimizers that exchange something else may do with gradients.
+class LocalGradients {
+public:
+    // From the next step on, every rank keeps its own gradients, except the `summed` ranges of the flat array, whole
+    // tensors; the norm of the gradients' sum is estimated from a sketch with this draw (step_sums.h). All ranks pass
+    // the same values, and a new draw before every step.
+    virtual void stay_local(std::uint32_t draw, std::span<const ElementRange> summed) = 0;
+    // For gradients that stayed local, after finish(): starts the sum of a range of the flat array over the ranks of
+    // `among`, a part of the run's ranks. This rank's shard of the sum goes to `mine`, separate memory. On return: the
+    // sum is in progress.
+    virtual CommEvent begin_sum(Communicator& among, const ElementRange& range, std::span<float> mine) = 0;
+    // On return: the compute stream sees the sum.
+    virtual void end_sum(Communicator& among, CommEvent event, const ElementRange& range, std::span<float> mine) = 0;
+
+protected:
+    ~LocalGradients() = default;
+};
+
+// Throws Error unless the settings of the exchange allow it.
+LocalGradients& local_gradients(GradientExchange& exchange);
 
 // The policy of the stage. The context must outlive it. Throws Error for small batches that the stage cannot provide.
 std::unique_ptr<GradientExchange> make_gradient_exchange(const ParameterTable& table,

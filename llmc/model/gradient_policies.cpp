@@ -50,8 +50,8 @@ private:
     std::vector<CommEvent> groups_;  // one per bucket
 };
 
-// For 1-bit Adam: all-reduce until stay_local() is called.
-class LocalGradients final : public WholeGradients {
+// All-reduces until stay_local() is called.
+class WholeLocalGradients final : public WholeGradients, public LocalGradients {
 public:
     using WholeGradients::WholeGradients;
 
@@ -81,7 +81,12 @@ private:
         add_sketched(written(), draw_);
         if (summed_.empty()) return;
         for (const ElementRange& range : summed_) round(range);
-        context_.communicator->wait(context_.stream, all_reduce(summed_));
+        Communicator& all = *context_.communicator;
+        all.group_begin(context_.stream);
+        for (const ElementRange& range : summed_)
+            if (reduces_in_bf16()) all.all_reduce<bf16>(range.of(rounded()));
+            else all.all_reduce<float>(range.of(written()));
+        all.wait(context_.stream, all.group_end());
         for (const ElementRange& range : summed_) widen(range);
     }
 
@@ -146,13 +151,12 @@ private:
         const int bucket = *buffer.bucket;
         context_.communicator->wait(context_.stream, buffer.group);
         for (const BucketPart& part : buckets()[bucket].parts) {
-            const auto out = ElementRange{part.offset, part.shard.size}.of(shards_.span());
-            if (reduces_in_bf16())
-                kernels::gradient_copy<float, bf16>({.out = out, .in = part.shard.of(rounded(bucket)),
-                                                     .accumulate = buffer.accumulate}, context_.stream);
-            else
-                kernels::gradient_copy<float, float>({.out = out, .in = part.shard.of(written(bucket)),
-                                                      .accumulate = buffer.accumulate}, context_.stream);
+            const auto add = [&]<class T>(std::span<T> reduced) {
+                kernels::gradient_copy<float, T>({.out = ElementRange{part.offset, part.shard.size}.of(shards_.span()),
+                                                  .in = part.shard.of(reduced), .accumulate = buffer.accumulate},
+                                                 context_.stream);
+            };
+            reduces_in_bf16() ? add(rounded(bucket)) : add(written(bucket));
         }
         buffer.bucket.reset();
     }
@@ -166,7 +170,7 @@ template <class Use> auto with_policy(const Settings& settings, Use&& use) {
     const Sharding& sharding = settings.sharding;
     require(!settings.may_stay_local || sharding.stage == 0, "--zero-stage", sharding.stage,
             "0, because gradients stay local");
-    if (settings.may_stay_local) return use.template operator()<LocalGradients>();
+    if (settings.may_stay_local) return use.template operator()<WholeLocalGradients>();
     if (sharding.shards_gradients()) return use.template operator()<ShardedGradients>();
     return use.template operator()<WholeGradients>();
 }
@@ -178,6 +182,12 @@ std::unique_ptr<GradientExchange> make_gradient_exchange(const ParameterTable& t
     return with_policy(settings, [&]<class Policy>() -> std::unique_ptr<GradientExchange> {
         return std::make_unique<Policy>(table, settings, context);
     });
+}
+
+LocalGradients& local_gradients(GradientExchange& exchange) {
+    auto* const local = dynamic_cast<LocalGradients*>(&exchange);
+    require(local, "gradients that stay local", "requested", "an exchange with may_stay_local");
+    return *local;
 }
 
 std::size_t gradient_bytes(const ParameterTable& table, const Settings& settings) {

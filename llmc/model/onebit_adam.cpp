@@ -67,6 +67,7 @@ public:
     OnebitAdam(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context)
         : context_(context),
           gradients_(gradients),
+          local_(local_gradients(gradients)),
           settings_(settings),
           adamw_(model, gradients, settings, context),
           onebit_(*settings.onebit),
@@ -132,7 +133,7 @@ public:
             if (compresses_) make_room_for_errors();
             compress_from_now_on();
         } else if (mean_) {
-            gradients_.stay_local(std::uint32_t(steps_), live_);
+            local_.stay_local(std::uint32_t(steps_), live_);
         }
     }
 
@@ -206,7 +207,7 @@ private:
                          .second_moment = update_space ? adamw_.second_moments() : std::span<float>(),
                          .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
                          .gradient_weight = (1 - settings_.beta1) * float(workers_), .eps = settings_.eps,
-                         .gradients = &gradients_});
+                         .gradients = &local_});
         kernels::onebit_skip_non_finite(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
         for (const OnebitMean::Bucket& bucket : mean_->buckets()) {
@@ -277,11 +278,12 @@ private:
             std::ranges::fill(std::span(active).subspan(std::size_t(range.first / 32), std::size_t(range.size / 32)),
                               0u);
         mean_->set_active(active);
-        gradients_.stay_local(std::uint32_t(steps_), live_);
+        local_.stay_local(std::uint32_t(steps_), live_);
     }
 
     Context& context_;
     GradientExchange& gradients_;
+    LocalGradients& local_;
     const OptimizerSettings settings_;
     AdamW adamw_;
     const OnebitSettings onebit_;

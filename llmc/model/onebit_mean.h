@@ -31,7 +31,7 @@
 namespace llmc {
 
 struct Context;
-class GradientExchange;
+class LocalGradients;
 
 // The participants of a mean. Over nodes: the ranks with the same local rank, and the ranks of this node.
 struct OnebitRanks {
@@ -68,7 +68,7 @@ public:
         std::span<const float> gradient_scale = {};           // (1), or empty
         float momentum_weight = 0, gradient_weight = 1, eps = 0;
         // Over nodes the values are not changed: these are summed over the node's ranks, segment by segment.
-        GradientExchange* gradients = nullptr;
+        LocalGradients* gradients = nullptr;
     };
     // Work that is enqueued on the compute stream after this call sees the results in buckets(). finite() is then the
     // logical AND of its old value and of "all scales of all buckets are finite". The values must not change until
