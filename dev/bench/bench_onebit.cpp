@@ -24,8 +24,7 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/context.h"
-#include "llmc/model/onebit_mean.h"
-#include "llmc/run/options/options.h"
+#include "llmc/model/onebit_adam.h"
 
 namespace {
 

@@ -42,7 +42,7 @@ template <class Value, std::size_t N>
 std::string name_of(Value wanted, const Named<Value> (&table)[N]) {
     for (const auto& [name, value] : table)
         if (value == wanted) return std::string(name);
-    fail("a value", int(wanted), list_names(names_of(table)));
+    fail("a value", "in no table of names", list_names(names_of(table)));
 }
 
 }  // namespace llmc

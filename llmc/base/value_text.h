@@ -74,6 +74,17 @@ template <class Number> Number parse_number(std::string_view flag, std::string_v
     return *value;
 }
 
+// The same for a number from 1 on, or "auto", which is 0.
+inline std::int64_t number_or_auto(std::string_view flag, std::string_view text, std::int64_t most) {
+    if (text == "auto") return 0;
+    try {
+        return parse_number(flag, text, std::int64_t(1), most);
+    } catch (const Error&) {
+        fail(flag, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most),
+             forms_of_numbers(most));
+    }
+}
+
 // on, true, yes or 1; off, false, no or 0, in upper or lower case. nullopt: anything else.
 inline std::optional<bool> switch_value(std::string_view text) {
     constexpr std::string_view kOn[] = {"on", "true", "yes", "1"}, kOff[] = {"off", "false", "no", "0"};

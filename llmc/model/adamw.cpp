@@ -20,21 +20,19 @@ AdamW::AdamW(const Model& model, GradientExchange& gradients, const OptimizerSet
 }
 
 void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars) {
-    if (model.dtype() == kernels::DType::bf16) update_as<kernels::bf16>(model, scalars);
-    else update_as<float>(model, scalars);
-}
-
-template <class T> void AdamW::update_as(Model& model, std::span<const kernels::StepScalars> scalars) {
-    update_shards<T>(model, gradients_.buckets(), context_,
-                     [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
-        if (shard.matrix) return;
-        kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.owned.of(first_.span()),
-                           .v = shard.owned.of(second_.span()), .grad = gradients_.reduced(shard),
-                           .segments = segments_.of(shard),
-                           .scalars = scalars, .beta1 = settings_.beta1, .beta2 = settings_.beta2,
-                           .eps = settings_.eps, .weight_decay = settings_.weight_decay,
-                           .rounding = rounding_of(settings_, shard.flat.first)}, context_.stream);
-    });
+    const auto update_as = [&]<class T>(T) {
+        update_shards<T>(model, gradients_.buckets(), context_,
+                         [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
+            if (shard.matrix) return;
+            kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.owned.of(first_.span()),
+                               .v = shard.owned.of(second_.span()), .grad = gradients_.reduced(shard),
+                               .segments = segments_.of(shard), .scalars = scalars, .beta1 = settings_.beta1,
+                               .beta2 = settings_.beta2, .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                               .rounding = rounding_of(settings_, shard.flat.first)}, context_.stream);
+        });
+    };
+    if (model.dtype() == kernels::DType::bf16) update_as(kernels::bf16{});
+    else update_as(0.0f);
 }
 
 std::vector<StateFile> AdamW::state() const {
@@ -51,10 +49,16 @@ std::vector<StateFile> AdamW::state() const {
     return {file};
 }
 
-OptimizerBytes adamw_bytes(const ParameterTable& table, const Sharding& sharding) {
-    const auto elements = std::size_t(GradientBuckets(table, sharding).elements_outside_matrices());
-    const std::size_t bytes = 2 * elements * sizeof(float);
-    return {"Adam's moments, fp32", bytes, sharding.shards_state() || sharding.rank == 0 ? bytes : 0};
-}
+constinit const OptimizerKind kAdamW{
+    .make = [](const Model& model, GradientExchange& gradients, const OptimizerSettings& settings,
+               Context& context) -> std::unique_ptr<Optimizer> {
+        return std::make_unique<AdamW>(model, gradients, settings, context);
+    },
+    .bytes = [](const OptimizerSettings&, const ParameterTable& table, const Sharding& sharding, kernels::DType) {
+        const auto elements = std::size_t(GradientBuckets(table, sharding).elements_outside_matrices());
+        const std::size_t bytes = 2 * elements * sizeof(float);
+        const bool copies = sharding.shards_state() || sharding.rank == 0;
+        return std::vector<OptimizerBytes>{{"Adam's moments, fp32", bytes, copies ? bytes : 0}};
+    }};
 
 }  // namespace llmc

@@ -20,15 +20,11 @@ public:
     std::span<float> second_moments() const { return second_.span(); }
 
 private:
-    template <class T> void update_as(Model& model, std::span<const kernels::StepScalars> scalars);
-
     Context& context_;
     GradientExchange& gradients_;
     OptimizerSettings settings_;
     ShardSegments segments_;
     device::Array<float> first_, second_;
 };
-
-OptimizerBytes adamw_bytes(const ParameterTable& table, const Sharding& sharding);
 
 }  // namespace llmc

@@ -25,7 +25,8 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
          setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = uses.reduce_in_bf16})
                         : 0}};
     if (setup.training)
-        for (const OptimizerBytes& array : optimizer_bytes(uses.optimizer, table, setup.sharding, setup.dtype))
+        for (const OptimizerBytes& array :
+             uses.optimizer.kind->bytes(uses.optimizer, table, setup.sharding, setup.dtype))
             lines.push_back({array.what, array.bytes});
     lines.insert(lines.end(),
                  {{"master weights gathered to save", setup.training ? model.gathered : 0},
@@ -64,7 +65,8 @@ std::string savings_of(const MemoryUses& uses) {
     std::string flags;
     if (setup.training && setup.recompute != Recompute::block) flags += "--recompute block, ";
     if (setup.dtype != kernels::DType::bf16) flags += "--dtype bf16, ";
-    if (setup.training && setup.sharding.ranks > 1 && setup.sharding.stage < 2 && !uses.optimizer.onebit)
+    if (setup.training && setup.sharding.ranks > 1 && setup.sharding.stage < 2 &&
+        !uses.optimizer.kind->local_gradients)
         flags += "-z " + std::to_string(setup.sharding.stage + 1) + ", ";
     return flags;
 }

@@ -1,12 +1,15 @@
-// muon.cpp - the batches of matrices of one shape, and their update
+// muon.cpp - the batches of matrices of one shape and their update, and what a run reports of them
 #include "llmc/model/muon.h"
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "kernels/matmul/newton_schulz.h"
 #include "kernels/muon.h"
+#include "llmc/base/option.h"
+#include "llmc/base/value_text.h"
 #include "llmc/model/adamw.h"
 #include "llmc/model/context.h"
 
@@ -35,16 +38,12 @@ struct MuonBatch {
     }
 };
 
-std::vector<OwnedShard> owned_matrices(const GradientBuckets& buckets) {
+std::vector<MuonBatch> batches_of(const GradientBuckets& buckets) {
     std::vector<OwnedShard> owned = buckets.owned();
     std::erase_if(owned, [](const OwnedShard& shard) { return !shard.matrix; });
     std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
-    return owned;
-}
-
-std::vector<MuonBatch> batches_of(const GradientBuckets& buckets) {
     std::vector<MuonBatch> batches;
-    for (const OwnedShard& shard : owned_matrices(buckets)) {
+    for (const OwnedShard& shard : owned) {
         const BlockMatrix& matrix = buckets.matrices()[std::size_t(*shard.matrix)];
         if (batches.empty() || batches.back().rows != matrix.rows || batches.back().columns != matrix.columns ||
             batches.back().elements() + matrix.size() > kMuonBatch)
@@ -65,6 +64,27 @@ std::int64_t momentum_elements(const GradientBuckets& buckets) {
     return buckets.owned_elements() - buckets.elements_outside_matrices();
 }
 
+// The working memory of orthogonalizing one batch at a time.
+template <class T>
+struct MuonWork {
+    explicit MuonWork(const std::vector<MuonBatch>& batches)
+        : direction(std::size_t(largest(batches, &MuonBatch::elements))),
+          other(direction.size()),
+          gram(std::size_t(largest(batches, &MuonBatch::gram_elements))),
+          polynomial(gram.size()) {}
+    std::span<T> orthogonalize(const MuonBatch& batch, std::span<const kernels::NewtonSchulzStep> steps,
+                               Context& context) {
+        const auto elements = std::size_t(batch.elements()), products = std::size_t(batch.gram_elements());
+        return kernels::newton_schulz<T>(
+            context.matmul, {.matrices = direction.span().first(elements), .other = other.span().first(elements),
+                             .gram = gram.span().first(products), .polynomial = polynomial.span().first(products),
+                             .count = batch.count(), .rows = batch.rows, .columns = batch.columns, .steps = steps},
+            context.stream);
+    }
+
+    device::Array<T> direction, other, gram, polynomial;
+};
+
 template <class T>
 class Muon final : public Optimizer {
 public:
@@ -72,13 +92,11 @@ public:
         : context_(context),
           gradients_(gradients),
           settings_(settings),
+          muon_(std::any_cast<const MuonSettings&>(settings.own)),
           adamw_(model, gradients, settings, context),
           batches_(batches_of(gradients.buckets())),
           momentum_(std::size_t(momentum_elements(gradients.buckets()))),
-          direction_(std::size_t(largest(batches_, &MuonBatch::elements))),
-          other_(direction_.size()),
-          gram_(std::size_t(largest(batches_, &MuonBatch::gram_elements))),
-          polynomial_(gram_.size()) {
+          work_(batches_) {
         momentum_.zero(context.stream);
         std::size_t most_tiles = 0, most_matrices = 0;
         for (MuonBatch& batch : batches_) {
@@ -127,30 +145,24 @@ private:
         };
         const bool packed_grad = buckets.sharding().shards_gradients(),
                    packed_master = !model.master_weights_are_flat();
-        const std::span<T> direction = direction_.span().first(std::size_t(batch.elements()));
+        const std::span<T> direction = work_.direction.span().first(std::size_t(batch.elements()));
         const std::span<double> norms = squared_norm_.span().first(std::size_t(batch.count()));
         const std::span<const kernels::MuonTile> tiles = batch.tiles.span();
         kernels::muon_momentum<T>({.momentum = momentum_.span().subspan(std::size_t(batch.first), direction.size()),
                                    .direction = direction, .partial = partial_.span(),
                                    .grad = packed_grad ? packed(gradients_.reduced()) : gradients_.reduced(),
-                                   .tiles = tiles, .scalars = scalars, .mu = settings_.muon->momentum,
+                                   .tiles = tiles, .scalars = scalars, .mu = float(muon_.momentum),
                                    .packed_grad = packed_grad}, stream);
         kernels::module_sums({.sums = norms, .partial = partial_.span(), .module_start = batch.tile_start.span()},
                              stream);
         kernels::muon_normalize<T>({.direction = direction, .squared_norm = norms, .tiles = tiles}, stream);
-        const std::span<T> orthogonal = kernels::newton_schulz<T>(
-            context_.matmul, {.matrices = direction, .other = other_.span().first(direction.size()),
-                              .gram = gram_.span().first(std::size_t(batch.gram_elements())),
-                              .polynomial = polynomial_.span().first(std::size_t(batch.gram_elements())),
-                              .count = batch.count(), .rows = batch.rows, .columns = batch.columns,
-                              .steps = kernels::kMuonSteps},
-            stream);
+        const std::span<T> orthogonal = work_.orthogonalize(batch, kernels::kMuonSteps, context_);
         kernels::muon_update<T>({.parameter = model.parameters<T>(),
                                  .master = packed_master ? packed(model.master_weights()) : model.master_weights(),
                                  .direction = orthogonal,
                                  .scale = kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns))),
                                  .tiles = tiles, .scalars = scalars,
-                                 .learning_rate_factor = settings_.muon->learning_rate_factor,
+                                 .learning_rate_factor = float(muon_.learning_rate_factor),
                                  .weight_decay = settings_.weight_decay, .rounding = rounding_of(settings_, 0),
                                  .packed_master = packed_master}, stream);
     }
@@ -158,35 +170,13 @@ private:
     Context& context_;
     GradientExchange& gradients_;
     OptimizerSettings settings_;
+    MuonSettings muon_;
     AdamW adamw_;
     std::vector<MuonBatch> batches_;
     device::Array<float> momentum_;
-    device::Array<T> direction_, other_, gram_, polynomial_;  // of one batch at a time
+    MuonWork<T> work_;
     device::Array<double> partial_, squared_norm_;
 };
-
-template <class T>
-void choose_products_of(const std::vector<MuonBatch>& batches, Context& context) {
-    for (const MuonBatch& batch : batches) {
-        device::Array<T> matrices(std::size_t(batch.elements())), other(matrices.size()),
-            gram(std::size_t(batch.gram_elements())), polynomial(gram.size());
-        matrices.zero(context.stream);
-        kernels::newton_schulz<T>(context.matmul, {.matrices = matrices.span(), .other = other.span(),
-                                                   .gram = gram.span(), .polynomial = polynomial.span(),
-                                                   .count = batch.count(), .rows = batch.rows, .columns = batch.columns,
-                                                   .steps = std::span(kernels::kMuonSteps).first(1)}, context.stream);
-        context.stream.sync();  // before the memory is freed
-    }
-}
-
-}  // namespace
-
-void choose_muon_products(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype,
-                          Context& context) {
-    const std::vector<MuonBatch> batches = batches_of(GradientBuckets(table, sharding));
-    if (dtype == kernels::DType::bf16) choose_products_of<bf16>(batches, context);
-    else choose_products_of<float>(batches, context);
-}
 
 std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradients,
                                      const OptimizerSettings& settings, Context& context) {
@@ -196,15 +186,64 @@ std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradi
     return std::make_unique<Muon<float>>(model, gradients, settings, context);
 }
 
-std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype) {
+// Without the lists of tiles.
+std::vector<OptimizerBytes> muon_bytes(const OptimizerSettings& settings, const ParameterTable& table,
+                                       const Sharding& sharding, kernels::DType dtype) {
     const GradientBuckets buckets(table, sharding);
     const std::vector<MuonBatch> batches = batches_of(buckets);
     const std::size_t momentum = std::size_t(momentum_elements(buckets)) * sizeof(float);
     const std::int64_t work =
         2 * (largest(batches, &MuonBatch::elements) + largest(batches, &MuonBatch::gram_elements));
-    return {{"Muon's momentum, fp32", momentum, momentum},
-            {"Muon's orthogonalization", std::size_t(work) * (dtype == kernels::DType::bf16 ? 2 : 4), 0}};
+    std::vector<OptimizerBytes> all = kAdamW.bytes(settings, table, sharding, dtype);
+    all.push_back({"Muon's momentum, fp32", momentum, momentum});
+    all.push_back({"Muon's orthogonalization", std::size_t(work) * (dtype == kernels::DType::bf16 ? 2 : 4), 0});
+    return all;
 }
+
+// The products of orthogonalizing, with the batches of this rank.
+void choose_products(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype, Context& context) {
+    const std::vector<MuonBatch> batches = batches_of(GradientBuckets(table, sharding));
+    const auto choose = [&](auto work) {
+        for (const MuonBatch& batch : batches) {
+            work.direction.zero(context.stream);
+            work.orthogonalize(batch, std::span(kernels::kMuonSteps).first(1), context);
+        }
+        context.stream.sync();  // before the memory is freed
+    };
+    if (dtype == kernels::DType::bf16) choose(MuonWork<bf16>(batches));
+    else choose(MuonWork<float>(batches));
+}
+
+OptimizerReport muon_report(const OptimizerRun& run) {
+    const double share = muon_share(run.table, run.sharding.ranks, double(run.step_tokens));
+    return {.lines = "Muon: orthogonalizing adds " + text_of_number(std::round(1000 * share) / 10) +
+                     " % to the blocks' matrix products of a step\n",
+            .fields = JsonValue(nlohmann::json::object({{"muon_share", share}}))};
+}
+
+void muon_flags(OptionList& list, std::any& own) {
+    auto& muon = std::any_cast<MuonSettings&>(own);
+    list.group = "Optimizer";
+    list.entry("muon-momentum", muon.momentum, "Muon's momentum of the matrices", Real{0, 0.9999999});
+    list.entry("muon-lr-scale", muon.learning_rate_factor,
+               "factor on --lr for Muon's matrices, in their weight decay, too", Real{0, 1e3});
+}
+
+}  // namespace
+
+constinit const OptimizerKind kMuon{
+    .title = "Muon",
+    .help = "orthogonalizes the updates of the blocks' weight matrices, which takes time per step, little if a step "
+            "has many tokens, and is AdamW for the rest",
+    .whole_matrices = true,
+    .rate = 3,
+    .on_other_model = "a model that AdamW has trained may become worse with --optimizer muon",
+    .own = [] { return std::any(MuonSettings{}); },
+    .flags = muon_flags,
+    .make = make_muon,
+    .bytes = muon_bytes,
+    .choose = choose_products,
+    .report = muon_report};
 
 double muon_share(const ParameterTable& table, int ranks, double tokens) {
     std::vector<double> work(std::size_t(ranks), 0);

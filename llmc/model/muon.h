@@ -14,20 +14,14 @@
 //
 // Source    kernels/muon.h, kernels/matmul/newton_schulz.h; factor: Liu et al. 2025, arXiv 2502.16982.
 #pragma once
-#include "llmc/model/optimizer.h"
+#include "llmc/weights/parameters.h"
 
 namespace llmc {
 
-std::unique_ptr<Optimizer> make_muon(const Model& model, GradientExchange& gradients,
-                                     const OptimizerSettings& settings, Context& context);
-
-// Times the products of orthogonalizing that can be selected, in memory of its own, with the batches of this rank.
-void choose_muon_products(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype,
-                          Context& context);
-
-// Bytes in addition to AdamW's: the momentum of this rank's matrices, and working memory in the type of the parameters.
-// Without the lists of tiles.
-std::vector<OptimizerBytes> muon_bytes(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype);
+struct MuonSettings {
+    double momentum = 0.95;
+    double learning_rate_factor = 1;  // the matrices' learning rate over that of the rest
+};
 
 // The multiplications of orthogonalizing in a step on the busiest rank, divided by those of that rank's forward and
 // backward passes with the weights of the blocks. `tokens`: of the step, on all ranks.

@@ -26,7 +26,7 @@ bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && workers_of(settings, ranks) > 1;
 }
 
-bool has_shadow(const OptimizerSettings& settings) { return settings.onebit->shadow_beta2 > settings.beta2; }
+bool has_shadow(const OptimizerSettings& settings) { return onebit_of(settings).shadow_beta2 > settings.beta2; }
 
 // Consecutive tensors that are all excluded from compression, or all compressed.
 struct TensorRange {
@@ -70,7 +70,7 @@ public:
           local_(local_gradients(gradients)),
           settings_(settings),
           adamw_(model, gradients, settings, context),
-          onebit_(*settings.onebit),
+          onebit_(onebit_of(settings)),
           table_(model.table()),
           workers_(workers_of(onebit_, context.communicator->size())),
           compresses_(compresses(onebit_, context.communicator->size())),
@@ -340,20 +340,17 @@ JsonValue json_of(const OnebitCounts& counts) {
 
 OnebitCounts onebit_counts(const JsonValue& json, std::int64_t updates, const std::string& where) {
     if (json->is_null()) return {};
-    constexpr const char* kRestore = "restore the file from a copy";
-    const auto number = [&](const char* name) {
-        require(json->is_object() && json->contains(name) && (*json)[name].is_number(), where + ": " + name,
-                json->is_object() && json->contains(name) ? excerpt((*json)[name]) : "missing", "a number", kRestore);
-        return (*json)[name];
+    const auto valid = [&](const char* name, auto&& is_valid, const std::string& expected) {
+        const nlohmann::json value = json->is_object() && json->contains(name) ? (*json)[name] : nlohmann::json();
+        require(is_valid(value), where + ": " + name, excerpt(value), expected, "restore the file from a copy");
+        return value;
     };
     const auto count = [&](const char* name) {
-        const nlohmann::json value = number(name);
-        require(value.is_number_integer() && value >= 0 && value <= updates, where + ": " + name, excerpt(value),
-                "0 to " + std::to_string(updates), kRestore);
-        return value.get<std::int64_t>();
+        const auto within = [&](const nlohmann::json& n) { return n.is_number_integer() && n >= 0 && n <= updates; };
+        return valid(name, within, "0 to " + std::to_string(updates)).get<std::int64_t>();
     };
-    const auto sum = number("moment_sum").get<double>();
-    require(std::isfinite(sum) && sum >= 0, where + ": moment_sum", sum, "finite, 0 or more", kRestore);
+    const auto finite = [](const nlohmann::json& x) { return x.is_number() && std::isfinite(double(x)) && x >= 0; };
+    const auto sum = valid("moment_sum", finite, "finite, 0 or more").get<double>();
     return {.frozen_after = count("frozen_after"), .moment_sum = sum, .moment_sum_after = count("moment_sum_after")};
 }
 
@@ -363,7 +360,7 @@ std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange
 }
 
 OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OptimizerSettings& settings) {
-    const OnebitSettings& onebit = *settings.onebit;
+    const OnebitSettings& onebit = onebit_of(settings);
     tensors_left_out(table, onebit.exclude);
     const std::size_t elements = std::size_t(table.elements());
     const std::size_t shadow = has_shadow(settings) ? elements * sizeof(float) : 0;

@@ -1,5 +1,5 @@
 // onebit_speed.cpp - times the kernels of an update with and without compression, without a network
-#include "llmc/model/onebit_speed.h"
+#include "llmc/model/onebit_adam.h"
 
 #include <algorithm>
 #include <chrono>

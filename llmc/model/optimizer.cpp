@@ -1,21 +1,13 @@
-// optimizer.cpp - the part of a step that all optimizers share, and the selection of one
+// optimizer.cpp - the part of a step that all optimizers share
 #include "llmc/model/optimizer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "kernels/device/memory.h"
 #include "kernels/device/range.h"
-#include "llmc/model/adamw.h"
-#include "llmc/model/muon.h"
-#include "llmc/model/onebit_adam.h"
 
 namespace llmc {
 
 using kernels::OutlierWindow, kernels::StepScalars;
-
-void Optimizer::enqueued(const OptimizerStep&) {}
-void Optimizer::restore(const JsonValue&, std::int64_t, std::int64_t) {}
 
 kernels::Rounding rounding_of(const OptimizerSettings& settings, std::int64_t first) {
     return {.stochastic = settings.rounding_seed.has_value(), .seed = settings.rounding_seed.value_or(0),
@@ -26,22 +18,17 @@ ShardSegments::ShardSegments(const ParameterTable& table, const GradientBuckets&
     const auto of_table = table.decay_segments();
     std::vector<kernels::DecaySegment> segments;
     for (const OwnedShard& shard : buckets.owned()) {
-        const std::size_t first = segments.size();
+        const std::int64_t first = std::ssize(segments);
         for (const kernels::DecaySegment& segment : of_table) {
             if (segment.end <= shard.flat.first) continue;
             segments.push_back({std::min(segment.end, shard.flat.end()) - shard.flat.first, segment.decays});
             if (segment.end >= shard.flat.end()) break;
         }
-        shards_.push_back({shard.flat.first, first, segments.size() - first});
+        ranges_[shard.flat.first] = {first, std::ssize(segments) - first};
     }
     const device::SyncIfThrown guard(stream);
     segments_ = device::Array<kernels::DecaySegment>(segments, stream);
     device::sync(stream);  // before the host copy is freed
-}
-
-std::span<const kernels::DecaySegment> ShardSegments::of(const OwnedShard& shard) const {
-    const auto found = std::ranges::find(shards_, shard.flat.first, &OfShard::shard_first);
-    return segments_.span().subspan(found->first, found->count);
 }
 
 OptimizerStep::OptimizerStep(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings,
@@ -49,7 +36,7 @@ OptimizerStep::OptimizerStep(const Model& model, GradientExchange& gradients, co
     : context_(context),
       gradients_(gradients),
       settings_(settings),
-      optimizer_(make_optimizer(model, gradients, settings, context)),
+      optimizer_(settings.kind->make(model, gradients, settings, context)),
       scalars_(1),
       totals_(kernels::rank_sums_size(gradients.sums().modules())),
       window_(1),
@@ -129,24 +116,6 @@ kernels::ConstRankSums OptimizerStep::totals(int steps_back) const {
     const StepScalars& before = scalars(steps_back);  // waits
     return kernels::rank_sums(std::span(reinterpret_cast<const double*>(&before + 1), totals_.size()),
                               gradients_.sums().modules());
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const Model& model, GradientExchange& gradients,
-                                          const OptimizerSettings& settings, Context& context) {
-    if (settings.onebit) return make_onebit_adam(model, gradients, settings, context);
-    if (settings.muon) return make_muon(model, gradients, settings, context);
-    return std::make_unique<AdamW>(model, gradients, settings, context);
-}
-
-bool may_stay_local(const OptimizerSettings& settings) { return settings.onebit.has_value(); }
-bool owns_whole_matrices(const OptimizerSettings& settings) { return settings.muon.has_value(); }
-
-std::vector<OptimizerBytes> optimizer_bytes(const OptimizerSettings& settings, const ParameterTable& table,
-                                            const Sharding& sharding, kernels::DType dtype) {
-    std::vector<OptimizerBytes> all{adamw_bytes(table, sharding)};
-    if (settings.onebit) all.push_back(onebit_bytes(table, sharding, settings));
-    if (settings.muon) std::ranges::copy(muon_bytes(table, sharding, dtype), std::back_inserter(all));
-    return all;
 }
 
 }  // namespace llmc

@@ -1,6 +1,8 @@
-// optimizer.h - what an optimizer is (Optimizer: AdamW, OnebitAdam, Muon), and one step with it (OptimizerStep)
+// optimizer.h - what an optimizer is, the list of them (OptimizerKind), and one step with one (OptimizerStep)
 #pragma once
+#include <any>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,17 +11,19 @@
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "llmc/base/json_value.h"
+#include "llmc/base/names.h"
 #include "llmc/model/gradient_exchange.h"
 #include "llmc/model/model.h"
-#include "llmc/model/onebit_settings.h"
 #include "llmc/model/optimizer_state.h"
 
 namespace llmc {
 
-struct MuonSettings {
-    float momentum = 0.95f;
-    float learning_rate_factor = 1;  // the matrices' learning rate over that of the rest
-};
+struct OptimizerKind;
+struct OptionList;
+extern const OptimizerKind kAdamW, kOnebitAdam, kMuon;
+inline constexpr Named<const OptimizerKind*> kOptimizers[] = {{"adamw", &kAdamW},
+                                                              {"onebit-adam", &kOnebitAdam},
+                                                              {"muon", &kMuon}};
 
 struct OptimizerSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
@@ -27,8 +31,8 @@ struct OptimizerSettings {
     double max_loss_z = 0, max_norm_z = 0;  // a step above either bound is skipped (outlier_window.h); 0: no bound
     // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
     std::optional<std::uint64_t> rounding_seed{};
-    std::optional<OnebitSettings> onebit{};  // 1-bit Adam: AdamW until it freezes the second moment
-    std::optional<MuonSettings> muon{};      // Muon for the matrices of the blocks, AdamW for the rest
+    const OptimizerKind* kind = &kAdamW;
+    std::any own{};  // settings that this kind alone has
 };
 
 class OptimizerStep;
@@ -45,14 +49,14 @@ public:
     // model's next forward pass waits. A skipped step (`scalars`) changes nothing.
     virtual void update(Model& model, std::span<kernels::StepScalars> scalars) = 0;
     // Called when the step is enqueued.
-    virtual void enqueued(const OptimizerStep& step);
+    virtual void enqueued(const OptimizerStep& /*step*/) {}
 
     // What checkpoints have, at this point of the run. The same names on all ranks.
     virtual std::vector<StateFile> state() const = 0;
     // Counters, the same on all ranks, in trainer_state.json; null: none.
     virtual JsonValue counts() const { return {}; }
     // Sets the counters, after `updates` updates and `skipped` skipped steps. Allocates what state() then lists.
-    virtual void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped);
+    virtual void restore(const JsonValue& /*counts*/, std::int64_t /*updates*/, std::int64_t /*skipped*/) {}
     // Called when the shards of state() are filled. May wait.
     virtual void restored() {}
     // The phase of the last step, `stage` in the log, such as "warm-up"; empty: the optimizer has no phases.
@@ -87,14 +91,13 @@ kernels::Rounding rounding_of(const OptimizerSettings& settings, std::int64_t fi
 class ShardSegments {
 public:
     ShardSegments(const ParameterTable& table, const GradientBuckets& buckets, device::StreamRef stream);  // waits
-    std::span<const kernels::DecaySegment> of(const OwnedShard& shard) const;  // with ends relative to its start
+    // With ends relative to its start.
+    std::span<const kernels::DecaySegment> of(const OwnedShard& shard) const {
+        return ranges_.at(shard.flat.first).of(segments_.span());
+    }
 
 private:
-    struct OfShard {
-        std::int64_t shard_first;
-        std::size_t first, count;  // in segments_
-    };
-    std::vector<OfShard> shards_;
+    std::map<std::int64_t, ElementRange> ranges_;  // of segments_, by the shard's first element
     device::Array<kernels::DecaySegment> segments_;
 };
 
@@ -105,6 +108,71 @@ struct OptimizerCounts {
     std::vector<double> losses{}, norms{};  // of the last steps with an update, oldest first; of the same length
     JsonValue own{};                        // Optimizer::counts()
     bool operator==(const OptimizerCounts&) const = default;
+};
+
+// Flags that an optimizer's own settings may depend on.
+struct OptimizerFlags {
+    std::int64_t zero_stage = 0, warmup_steps = 0;
+    bool is_timed = false;         // the length of the run is a time
+    std::span<const int> nodes{};  // nodes_of() all ranks; empty: not known yet
+};
+
+// A run before its first step.
+struct OptimizerRun {
+    const OptimizerSettings& settings;
+    const ParameterTable& table;
+    const Sharding& sharding;
+    const OptimizerCounts& before;            // at the end of the run that is resumed
+    std::int64_t step_tokens;
+    std::optional<std::int64_t> total_steps;  // empty: the length is a time
+    int ranks_here;                           // on this machine
+    bool reduce_in_bf16;
+};
+// What an optimizer reports of it: lines for the terminal, fields for the log (an object), a note. Each may be empty.
+struct OptimizerReport {
+    std::string lines{};
+    JsonValue fields{};
+    std::string note{};
+};
+
+// Device bytes of an array, for the memory plan; `copied`: as much of it as this rank copies for a checkpoint.
+struct OptimizerBytes {
+    std::string what;
+    std::size_t bytes, copied;
+};
+
+// All that the program knows of an optimizer.
+struct OptimizerKind {
+    const char *title = "AdamW", *help = "";  // in texts; in --help, after its name
+    bool whole_matrices = false;              // needs one owner for each matrix of the blocks (Sharding)
+    bool local_gradients = false;             // needs GradientExchange::Settings::may_stay_local
+    double rate = 1;                          // a good learning rate, relative to AdamW's
+    const char* on_other_model = "";          // a note on starting from a model that another optimizer has trained
+
+    // The defaults of its own flags, whose names begin with the first word of its name; adds an entry for each to the
+    // list; makes OptimizerSettings::own of them. Throws Error for flags that cannot be combined.
+    std::any (*own)() = [] { return std::any(); };
+    void (*flags)(OptionList& list, std::any& own) = [](OptionList&, std::any&) {};
+    std::any (*settings)(const std::any& own, const OptimizerFlags& flags) =
+        [](const std::any& own, const OptimizerFlags&) { return own; };
+
+    // Model, gradients and context must outlive the optimizer.
+    std::unique_ptr<Optimizer> (*make)(const Model& model, GradientExchange& gradients,
+                                       const OptimizerSettings& settings, Context& context);
+    // Of all its arrays.
+    std::vector<OptimizerBytes> (*bytes)(const OptimizerSettings& settings, const ParameterTable& table,
+                                         const Sharding& sharding, kernels::DType dtype);
+    // Requests the algorithms that can be selected (kernels/tuning), in memory of its own.
+    void (*choose)(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype, Context& context) =
+        [](const ParameterTable&, const Sharding&, kernels::DType, Context&) {};
+    OptimizerReport (*report)(const OptimizerRun& run) = [](const OptimizerRun&) { return OptimizerReport(); };
+    // What it measures, before gradients and optimizer have memory. Every rank calls it.
+    OptimizerReport (*measure)(const OptimizerRun& run, Context& context) =
+        [](const OptimizerRun&, Context&) { return OptimizerReport(); };
+    // Throws Error for counts, in `file`, or options that the checkpoint cannot have. `then`, `now`: all options.
+    void (*check_resumption)(const OptimizerRun& run, const JsonValue& then, const JsonValue& now,
+                             const std::string& file) =
+        [](const OptimizerRun&, const JsonValue&, const JsonValue&, const std::string&) {};
 };
 
 class OptimizerStep {
@@ -153,20 +221,5 @@ private:
     device::Event copied_[2];
     int slot_ = 0;
 };
-
-// The optimizer for the settings. Model, gradients and context must outlive it.
-std::unique_ptr<Optimizer> make_optimizer(const Model& model, GradientExchange& gradients,
-                                          const OptimizerSettings& settings, Context& context);
-// Whether gradients may stay local (GradientExchange::Settings), and whether matrices have one owner each (Sharding).
-bool may_stay_local(const OptimizerSettings& settings);
-bool owns_whole_matrices(const OptimizerSettings& settings);
-
-// Device bytes of its arrays, for the memory plan; `copied`: as much of them as this rank copies for a checkpoint.
-struct OptimizerBytes {
-    std::string what;
-    std::size_t bytes, copied;
-};
-std::vector<OptimizerBytes> optimizer_bytes(const OptimizerSettings& settings, const ParameterTable& table,
-                                            const Sharding& sharding, kernels::DType dtype);
 
 }  // namespace llmc

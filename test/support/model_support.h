@@ -78,11 +78,11 @@ public:
           upload_(setup.shape, setup.config.vocabulary, context) {
         setup.sharding.rank = rank_;
         setup.sharding.ranks = ranks_;
-        setup.sharding.whole_matrices = llmc::owns_whole_matrices(settings);
+        setup.sharding.whole_matrices = settings.kind->whole_matrices;
         exchange.sharding = setup.sharding;
         model_ = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
         model_->load(initial_weights(model_->table(), seed));
-        exchange.may_stay_local = llmc::may_stay_local(settings);
+        exchange.may_stay_local = settings.kind->local_gradients;
         gradients_ = llmc::make_gradient_exchange(model_->table(), exchange, context);
         optimizer_ = std::make_unique<llmc::OptimizerStep>(*model_, *gradients_, settings, context);
     }

@@ -1,5 +1,6 @@
 // onebit_support.h - short runs of 1-bit Adam with ranks as threads, and snapshots of a rank's state
 #pragma once
+#include "llmc/model/onebit_adam.h"
 #include "llmc/model/state_files.h"
 #include "test/support/pattern.h"
 #include "test/support/rank_support.h"
@@ -10,9 +11,7 @@ namespace test {
 inline constexpr int kWarmup = 3;  // updates before the freeze
 
 inline llmc::OptimizerSettings onebit(llmc::OnebitSettings settings = {.freeze_after = kWarmup}) {
-    llmc::OptimizerSettings adamw;
-    adamw.onebit = settings;
-    return adamw;
+    return {.kind = &llmc::kOnebitAdam, .own = settings};
 }
 // Sequences shorter than the model's maximum.
 inline llmc::ModelSetup short_setup(int ranks) {

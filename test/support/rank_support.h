@@ -165,7 +165,7 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         if (communicator.rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
         trainer.model().copy_master_weights_to_host(mine.master_weights);
         return mine;
-    }, llmc::owns_whole_matrices(run.optimizer));
+    }, run.optimizer.kind->whole_matrices);
 }
 inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) {
     return run_ranks(run, batches, on_threads(run.local));

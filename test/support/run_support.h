@@ -18,7 +18,8 @@
 
 #include "kernels/device/device.h"
 #include "llmc/base/json_text.h"
-#include "llmc/run/options/option_table.h"
+#include "llmc/base/option.h"
+#include "llmc/run/options/options.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 #include "test/support/processes.h"

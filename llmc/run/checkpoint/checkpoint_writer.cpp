@@ -54,7 +54,7 @@ std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Shar
                                          const OptimizerSettings& optimizer) {
     std::size_t bytes = writes_model(sharding) ? std::size_t(table.elements()) * sizeof(float) : 0;
     const auto any = kernels::DType::fp32;  // what is copied does not depend on it
-    for (const OptimizerBytes& array : optimizer_bytes(optimizer, table, sharding, any)) bytes += array.copied;
+    for (const OptimizerBytes& array : optimizer.kind->bytes(optimizer, table, sharding, any)) bytes += array.copied;
     return bytes;
 }
 

@@ -6,12 +6,12 @@
 #include "kernels/base/error.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/names.h"
+#include "llmc/base/option.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/options/arguments.h"
 #include "llmc/run/options/config_file.h"
 #include "llmc/run/options/llmc_flags.h"
 #include "llmc/run/options/option_checks.h"
-#include "llmc/run/options/option_table.h"
 #include "llmc/run/options/options.h"
 
 namespace llmc {

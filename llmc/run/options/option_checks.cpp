@@ -1,6 +1,7 @@
 // option_checks.cpp - checks that concern several flags
 #include "llmc/run/options/option_checks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -8,12 +9,12 @@
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
 #include "llmc/base/file_status.h"
-#include "llmc/run/options/option_table.h"
+#include "llmc/base/option.h"
 
 namespace llmc {
 namespace {
 
-// Throws if an option differs from its default though it has no effect without `needed`, such as --optimizer muon.
+// Throws if an option differs from its default though it has no effect without `needed`, such as --lr-schedule wsd.
 // `name`: of the flag that has the value `chosen` instead.
 template <class Value, std::size_t N>
 void require_defaults(const Options& o, std::string_view prefix, const std::string& name, Value chosen, Value needed,
@@ -29,14 +30,12 @@ void require_defaults(const Options& o, std::string_view prefix, const std::stri
     }
 }
 
-void check_onebit(const Options& o) {
-    if (o.optimizer != OptimizerKind::onebit_adam) return;
-    require(freeze_after(o) > 0 || !o.is_timed() || o.has_warmup(), "--onebit-freeze-step",
-            in_quotes(o.onebit_freeze_step) + " with --max-minutes as the length of the run",
-            "a number of updates, or --warmup-steps, because auto freezes after the warm-up");
-    require(o.onebit_bits == 1 || o.onebit_bits == 32, "--onebit-bits", o.onebit_bits, "1 or 32");
-    require(o.zero_stage == 0, "--zero-stage", std::to_string(o.zero_stage) + " with --optimizer onebit-adam", "0",
-            "1-bit Adam needs the whole momentum on every rank, so the optimizer state cannot be sharded");
+// An optimizer's own flags begin with the first word of its name.
+void check_optimizer(const Options& o) {
+    optimizer_settings(o, std::max(o.warmup_steps, o.warmup_tokens), {});
+    for (const auto& [name, kind] : kOptimizers)
+        require_defaults(o, "--" + std::string(name.substr(0, name.find('-'))) + '-', "--optimizer", o.optimizer, kind,
+                         kOptimizers);
 }
 
 }  // namespace
@@ -52,12 +51,10 @@ void check_resume(const CommandLine& line) {
 
 void check_together(const CommandLine& line) {
     const Options& o = line.options;
-    check_onebit(o);
+    check_optimizer(o);
     require(o.dry_run || (o.ranks == 0 && o.memory.empty()), o.ranks > 0 ? "--ranks" : "--memory",
             "set without --dry-run", "--dry-run, which plans for other machines", "add it, or start ranks with mpirun");
     memory_bytes(o);
-    require_defaults(o, "--onebit-", "--optimizer", o.optimizer, OptimizerKind::onebit_adam, kOptimizers);
-    require_defaults(o, "--muon-", "--optimizer", o.optimizer, OptimizerKind::muon, kOptimizers);
     require_defaults(o, "--cooldown-", "--lr-schedule", o.lr_schedule, LrSchedule::wsd, kLrSchedules);
     require(!o.stochastic_rounding || o.dtype == kernels::DType::bf16, "--stochastic-rounding",
             "set with --dtype " + name_of(o.dtype, kDTypes), "--dtype bf16",

@@ -11,23 +11,12 @@
 #include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/option.h"
 #include "llmc/base/value_text.h"
-#include "llmc/run/options/option_table.h"
 #include "llmc/text/utf8.h"
 
 namespace llmc {
 namespace {
-
-// 0 for "auto".
-std::int64_t number_or_auto(const std::string& name, const std::string& text, std::int64_t most) {
-    if (text == "auto") return 0;
-    try {
-        return parse_number(name, text, std::int64_t(1), most);
-    } catch (const Error&) {
-        fail(name, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most),
-             forms_of_numbers(most));
-    }
-}
 
 bool is_auto(const Option& option) {
     const auto* const range = std::get_if<Whole>(&option.limits);
@@ -44,31 +33,15 @@ nlohmann::json json_of_value(const Option& option) {
     }, option.field);
 }
 
-template <class Value, std::size_t N>
-Choice choice_of(Value& field, const Named<Value> (&table)[N]) {
-    return {names_of(table), [&] { return name_of(field, table); },
-            [&](const std::string& flag, const std::string& name) { field = value_by_name(flag, name, table); }};
-}
-
 }  // namespace
 
-// The table of flags, in the order of --help: `entry(flag, field, help)`, with Bounds for a number or the table of
-// names for a choice. Entries after `group(name)` belong to that group of --help. It is a list, so that the code that
-// reads it is compiled once instead of once per flag.
+// `entry(flag, field, help)`, with Bounds for a number or the table of names for a choice, in the group of --help that
+// the last `group(name)` names.
 std::vector<Option> option_table(Options& o) {
-    std::vector<Option> table;
-    const char* current_group = "";
-    const auto group = [&](const char* name) { current_group = name; };
-    const auto entry = [&]<class Field, class... Limits>(const char* flag, Field& field, const char* help,
-                                                         const Limits&... limits) {
-        Option option{current_group, flag, help, {}, {}};
-        if constexpr (std::is_enum_v<Field>) {
-            option.field = choice_of(field, limits...);
-        } else {
-            option.field = &field;
-            ((option.limits = limits), ...);
-        }
-        table.push_back(std::move(option));
+    OptionList list;
+    const auto group = [&](const char* name) { list.group = name; };
+    const auto entry = [&](const char* flag, auto& field, const std::string& help, const auto&... limits) {
+        list.entry(flag, field, help, limits...);
     };
     group("Data and model");
     entry(
@@ -143,33 +116,15 @@ std::vector<Option> option_table(Options& o) {
           Real{0, 1e30});
     entry("skip-norm-z", o.skip_norm_z, "like --skip-loss-z, for the gradient norm before clipping; 0: off",
           Real{0, 1e30});
-    entry("optimizer", o.optimizer,
-          "optimizer; onebit-adam is AdamW until its second moment is frozen; then ranks exchange momentum with 1 bit "
-          "per element instead of gradients; muon orthogonalizes the updates of the blocks' weight matrices, which "
-          "takes time per step, little if a step has many tokens, and is AdamW for the rest",
-          kOptimizers);
-    entry("muon-momentum", o.muon_momentum, "Muon's momentum of the matrices", Real{0, 0.9999999});
-    entry("muon-lr-scale", o.muon_lr_scale, "factor on --lr for Muon's matrices, in their weight decay, too",
-          Real{0, 1e3});
-    group("1-bit Adam");
-    entry("onebit-freeze-step", o.onebit_freeze_step,
-          "number of updates before the second moment is frozen, 15 to 25 % of a run; auto: after the learning-rate "
-          "warm-up, once the second moment no longer changes (checked every 500 updates)");
-    entry("onebit-scale", o.onebit_scale, "elements that share one scale; a block has 4096 elements", kOnebitScales);
-    entry("onebit-space", o.onebit_space,
-          "value that is compressed; update: the momentum divided by the square root of the second moment, whose "
-          "elements have similar magnitudes",
-          kOnebitSpaces);
-    entry("onebit-exclude", o.onebit_exclude,
-          "extended regular expression: tensors whose names contain a match stay with AdamW, with uncompressed "
-          "gradients");
-    entry("onebit-bits", o.onebit_bits,
-          "bits per element, 1 or 32; 32: freeze the second moment but do not compress, to separate the effect of the "
-          "freeze from that of compression",
-          Whole{1, 32});
-    entry("onebit-hierarchical", o.onebit_hierarchical,
-          "compress between machines only: the ranks of one machine reduce gradients uncompressed; every machine needs "
-          "the same number of ranks; one machine alone compresses nothing");
+    std::string optimizers = "optimizer";
+    for (const auto& [name, kind] : kOptimizers)
+        if (*kind->help) optimizers.append("; ").append(name).append(" ").append(kind->help);
+    entry("optimizer", o.optimizer, optimizers, kOptimizers);
+    for (std::size_t i = 0; i < std::size(kOptimizers); ++i) {
+        std::any& own = o.of_optimizers[i];
+        if (!own.has_value()) own = kOptimizers[i].second->own();
+        kOptimizers[i].second->flags(list, own);
+    }
     group("Evaluation and sampling");
     entry("v,val-every", o.val_every,
           "steps between validations; also before the first and after the last step; 0: off", Whole{0, kMany});
@@ -282,7 +237,7 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, 1 << 20});
     entry("memory", o.memory,
           "with --dry-run: plan for ranks with this memory each, such as 80G (GiB); empty: that of this machine");
-    return table;
+    return list.options;
 }
 
 bool is_of_one_start(std::string_view name) {
@@ -342,8 +297,11 @@ void set_values(const Option& option, const std::string& name, const std::vector
     }
 }
 
-std::int64_t freeze_after(const Options& o) {
-    return number_or_auto("--onebit-freeze-step", o.onebit_freeze_step, kMany);
+std::any optimizer_settings(const Options& o, std::int64_t warmup_steps, std::span<const int> nodes) {
+    const auto kind = std::ranges::find(kOptimizers, o.optimizer, [](const auto& named) { return named.second; });
+    return o.optimizer->settings(o.of_optimizers[kind - kOptimizers],
+                                 {.zero_stage = o.zero_stage, .warmup_steps = warmup_steps, .is_timed = o.is_timed(),
+                                  .nodes = nodes});
 }
 
 std::size_t memory_bytes(const Options& o) {

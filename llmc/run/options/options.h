@@ -13,9 +13,11 @@
 #include "llmc/base/names.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
-#include "llmc/model/onebit_settings.h"
+#include "llmc/model/optimizer.h"
 
 namespace llmc {
+
+struct Option;
 
 inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp32}, {"bf16", kernels::DType::bf16}};
 inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {{"measure", kernels::Bf16Arithmetic::measure},
@@ -42,11 +44,6 @@ inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstima
                                                              {"rank", NoiseEstimator::rank},
                                                              {"micro", NoiseEstimator::micro}};
 
-enum class OptimizerKind { adamw, onebit_adam, muon };
-inline constexpr Named<OptimizerKind> kOptimizers[] = {{"adamw", OptimizerKind::adamw},
-                                                       {"onebit-adam", OptimizerKind::onebit_adam},
-                                                       {"muon", OptimizerKind::muon}};
-
 struct Options {
     // Data and model
     std::vector<std::string> train_data, val_data;  // globs of shards
@@ -69,14 +66,8 @@ struct Options {
     CooldownShape cooldown_shape = CooldownShape::linear;
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: off
-    OptimizerKind optimizer = OptimizerKind::adamw;
-    double muon_momentum = 0.95, muon_lr_scale = 1;
-    std::string onebit_freeze_step = "auto";  // auto, or a number
-    OnebitScale onebit_scale = OnebitScale::bucket;
-    OnebitSpace onebit_space = OnebitSpace::update;
-    std::string onebit_exclude;
-    std::int64_t onebit_bits = 1;             // 1, or 32: frozen but not compressed
-    bool onebit_hierarchical = false;         // compress between machines only
+    const OptimizerKind* optimizer = &kAdamW;
+    std::any of_optimizers[std::size(kOptimizers)];  // own flags, in that order; filled by option_table()
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: off
     bool val_spread = true;
@@ -150,13 +141,24 @@ bool is_of_one_start(std::string_view name);
 CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file);
 // Wrapped to the width of the terminal.
 std::string help_text();
+// The flags for these options (base/option.h), in the order of --help: parsing, --help, messages, files of options and
+// the log are made from this table.
+std::vector<Option> option_table(Options& options);
+// "--lr", from "l,lr".
+std::string long_name(std::string_view flag);
+// As they are parsed, at least one; a switch as "on" or "off".
+std::vector<std::string> values_of(const Option& option);
+// Sets the field. Throws Error that starts with `name` if a value is outside its limits, or there are several for a
+// flag that takes one. Empty ones of a list are left out.
+void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values);
 // Quoted for a shell if needed, on one line.
 std::string for_shell(const std::string& text);
 // "--lr=0.0003", quoted for a shell if needed, one for each value, in the order of --help: the options that differ from
 // their defaults, or, without `changed`, all others.
 std::vector<std::string> flags_of(const Options& options, bool changed);
-// The value of --onebit-freeze-step: updates, or 0 for auto. Throws Error for anything else.
-std::int64_t freeze_after(const Options& options);
+// The own settings of the optimizer, after this number of warm-up steps, on these nodes (OptimizerFlags). Throws Error
+// for flags that cannot be combined.
+std::any optimizer_settings(const Options& options, std::int64_t warmup_steps, std::span<const int> nodes);
 // The value of --memory in bytes; 0: not set. Throws Error for anything else.
 std::size_t memory_bytes(const Options& options);
 nlohmann::json to_json(const Options& options);

@@ -9,7 +9,6 @@
 #include "llmc/base/value_text.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/throughput.h"
-#include "llmc/run/start/onebit_start.h"
 #include "llmc/text/bpe_merges.h"
 
 namespace llmc {
@@ -124,15 +123,9 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
-                      .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt};
-    switch (o.optimizer) {
-        case OptimizerKind::adamw: break;
-        case OptimizerKind::onebit_adam: plan.optimizer.onebit = onebit_settings(o, warmup, nodes); break;
-        case OptimizerKind::muon:
-            plan.optimizer.muon = {.momentum = float(o.muon_momentum), .learning_rate_factor = float(o.muon_lr_scale)};
-            break;
-    }
-    plan.setup.sharding.whole_matrices = owns_whole_matrices(plan.optimizer);
+                      .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
+                      .kind = o.optimizer, .own = optimizer_settings(o, warmup, nodes)};
+    plan.setup.sharding.whole_matrices = o.optimizer->whole_matrices;
     plan.between_steps = {
         .control = {.total_steps = plan.steps.total, .max_minutes = o.max_minutes,
                     .checkpoint_minutes = o.checkpoint_minutes, .timed = o.is_timed()},
@@ -159,7 +152,7 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& res
     plan.seconds_before = resumption.state.seconds;
     plan.tasks_before = resumption.state.tasks;
     plan.between_steps.checkpoints.branches = !appends_to_log(o, &resumption);
-    if (plan.optimizer.onebit) plan.frozen_after = onebit_frozen_after(resumption);
+    plan.counts_before = resumption.state.optimizer;
     require(!plan.steps.total || plan.first_step <= *plan.steps.total, "the number of steps of the whole run",
             plan.steps.total.value_or(0),
             "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
@@ -189,7 +182,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
                      .training_data = files.train_facts};
     if (files.val) plan.identity.validation_data = files.val_facts;
     if (files.hellaswag) plan.identity.hellaswag = files.hellaswag_facts;
-    if (!nodes.empty()) plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
+    plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
     if (!o.eval_only) plan_training(plan, files, loader, nodes);
     if (resumption) plan_resumption(plan, vocabulary, *resumption);
     if (o.sample_every > 0)
@@ -214,14 +207,16 @@ Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Re
         fail("--optimizer", name_of(options.optimizer, kOptimizers),
              before.value("optimizer", "adamw") + ", as in the checkpoint",
              "use that; or start a new run from the checkpoint's model with --init");
-    check_onebit_resumption(plan, options, resumption);
+    const std::string file = (resumption.folder / "trainer_state.json").string();
+    plan.optimizer.kind->check_resumption(plan.optimizer_run(), resumption.state.run.options, plan.identity.options,
+                                          file);
     // Otherwise every attempt would make one more step, and save it.
     if (resumption.state.without_update >= RunHealth::kMostStepsWithoutUpdate && same("skip-loss-z") &&
         same("skip-norm-z"))
         fail("the number of consecutive steps without an update at the end of the checkpoint",
              resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
-    const Options then = continued({}, before, (resumption.folder / "trainer_state.json").string()).options;
+    const Options then = continued({}, before, file).options;
     const std::string rate = change_of_rate(plan, then, loader, changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;

@@ -29,8 +29,8 @@ struct RunPlan {
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
     RunSeconds seconds_before{};                    // and the time that it used,
     TaskStates tasks_before{};                      // for tasks, too
-    int ranks_here = 1;                             // on this machine, with 1-bit Adam
-    std::int64_t frozen_after = 0;                  // updates after which its 1-bit Adam froze; 0: not yet
+    OptimizerCounts counts_before{};
+    int ranks_here = 1;                             // on this machine
     RunIdentity identity{};
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
@@ -44,14 +44,19 @@ struct RunPlan {
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
         return {.sharding = setup.sharding, .small_batches = noise.small_batches, .reduce_in_bf16 = reduce_in_bf16,
-                .may_stay_local = may_stay_local(optimizer)};
+                .may_stay_local = optimizer.kind->local_gradients};
+    }
+    OptimizerRun optimizer_run() const {
+        return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
+                .step_tokens = steps.at(0).positions, .total_steps = steps.total, .ranks_here = ranks_here,
+                .reduce_in_bf16 = reduce_in_bf16};
     }
 };
 
 // Throws Error for options that do not match each other, the data or the device. Whether the memory plan fits is
 // checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `steps`:
 // their size. `loader`: null if there is no training, or for a plan without the number of steps. `resumption`: the
-// checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for 1-bit Adam only.
+// checkpoint to resume from, or null. `nodes`: nodes_of() all ranks.
 RunPlan make_plan(const Options& options, const StepPlan& steps, const RunFiles& files, const DataLoader* loader,
                   const StartingPoint& start, const Resumption* resumption, std::span<const int> nodes,
                   const Context& context);

@@ -26,9 +26,7 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/batch_upload.h"
-#include "llmc/model/muon.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
-#include "llmc/run/start/onebit_start.h"
 #include "llmc/run/start/version.h"
 #include "llmc/text/bpe_merges.h"
 #include "llmc/weights/model_path.h"
@@ -105,10 +103,10 @@ std::string note_on_seen_shards(const RunFiles& data) {
            std::to_string(data.val->size()) + ", so their loss is that of data seen in training";
 }
 
-// Whether a run with Muon has saved the model.
-bool is_of_muon(const std::filesystem::path& model) {
+// Whether a run with this optimizer has saved the model.
+bool is_of(const std::filesystem::path& model, const std::string& optimizer) {
     try {
-        return read_trainer_state(model).run.options->value("optimizer", "") == "muon";
+        return read_trainer_state(model).run.options->value("optimizer", "") == optimizer;
     } catch (const std::exception&) {  // a model alone
         return false;
     }
@@ -144,8 +142,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back("the learning rate follows --epochs " + std::to_string(options.epochs) + ": if --max-minutes " +
                         text_of_number(options.max_minutes) + " ends the run earlier, it does not decay to its end; "
                         "--epochs auto makes the time the length of the run");
-    if (plan.optimizer.muon && start.checkpoint && plan.first_step == 0 && !is_of_muon(start.path))
-        notes.push_back("a model that AdamW has trained may become worse with --optimizer muon");
+    const OptimizerKind& optimizer = *plan.optimizer.kind;
+    if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
+        !is_of(start.path, name_of(&optimizer, kOptimizers)))
+        notes.push_back(optimizer.on_other_model);
     if (plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
         notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
                         "; to train further: " + resume_command(options, context.communicator->size()) +
@@ -155,7 +155,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back("the checkpoint has completed all " + counted(plan.first_step, "step") +
                         "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +
                         std::to_string(2 * plan.first_step));
-    if (const std::string early = note_on_onebit_freeze(plan); !early.empty()) notes.push_back(early);
+    if (const std::string note = optimizer.report(plan.optimizer_run()).note; !note.empty()) notes.push_back(note);
     return notes;
 }
 
@@ -243,8 +243,7 @@ void choose_products(Model& model, const RunPlan& plan, Context& context) {
     BatchUpload upload(plan.setup.shape, vocabulary, context);
     model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation),
                           plan.steps.at(0).micro_batches > 1);
-    if (plan.setup.training && plan.optimizer.muon)
-        choose_muon_products(plan.table, plan.setup.sharding, model.dtype(), context);
+    plan.optimizer.kind->choose(plan.table, plan.setup.sharding, model.dtype(), context);
 }
 
 }  // namespace
@@ -297,8 +296,7 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
     Tuning tuning(options, context);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
-    const std::vector<int> nodes =
-        options.optimizer == OptimizerKind::onebit_adam ? nodes_of(ranks) : std::vector<int>();
+    const std::vector<int> nodes = nodes_of(ranks);
     RunFiles files = together(ranks, [&] { return open_files(options); });
     StartingPoint start = together(ranks, [&] { return starting_point(model, options, files); });
     if (options.seq_len == 0) options.seq_len = std::min(start.config.max_seq_len, 1024);
@@ -363,7 +361,7 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
     startup.tuning.save();
     const bool first_rank = context.communicator->rank() == 0;
     print_tuning(startup.items, startup.tuning, first_rank);
-    startup.items.push_back(onebit_compression_item(plan, context));  // before gradients and optimizer have memory
+    startup.items.push_back(optimizer_item(plan.optimizer.kind->measure(plan.optimizer_run(), context)));
     if (first_rank) std::cout << startup.items.back().lines << std::flush;
     return model;
 }

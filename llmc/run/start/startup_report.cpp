@@ -18,9 +18,7 @@
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/communicator.h"
-#include "llmc/model/muon.h"
 #include "llmc/run/log/report.h"
-#include "llmc/run/start/onebit_start.h"
 #include "llmc/run/start/version.h"
 
 namespace llmc {
@@ -147,17 +145,11 @@ StartupItem training_item(const RunPlan& plan) {
                  (plan.steps.total ? with_commas(*plan.steps.total, "step") : "steps") +
                  " of " + with_commas(size.positions, "token") +
                  ", micro-batches per step: " + std::to_string(size.micro_batches) + '\n';
-    const Sharding& sharding = plan.setup.sharding;
-    const double share = plan.optimizer.muon ? muon_share(plan.table, sharding.ranks, double(size.positions)) : 0;
-    if (plan.optimizer.muon)
-        lines += "Muon: orthogonalizing adds " + text_of_number(std::round(1000 * share) / 10) +
-                 " % to the blocks' matrix products of a step\n";
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
-    if (plan.optimizer.muon) fields["muon_share"] = share;
     return {lines, fields,
             plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
 }
@@ -187,7 +179,6 @@ constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.
 constexpr double kPassesAsNew = 4, kMostPasses = 40;
 constexpr double kLeastSteps = 500;  // fewer steps of a larger batch train less; an estimate
 constexpr double kMostParametersPerToken = 20;  // nanoGPT's shakespeare_char has 10.6, with dropout; an estimate
-constexpr double kMuonRate = 3;      // times AdamW's --lr (RUNS.md, "Muon")
 
 const PublishedRun& nearest(double parameters) {
     const auto distance = [&](const PublishedRun& run) { return std::fabs(std::log(run.parameters / parameters)); };
@@ -286,8 +277,12 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
             data_item(plan, data),
             model_item(plan),
             training_item(plan),
-            onebit_exchange_item(plan),
+            optimizer_item(plan.optimizer.kind->report(plan.optimizer_run())),
             {memory.summary(), {{"planned_bytes", memory.total()}}, memory.text()}};
+}
+
+StartupItem optimizer_item(const OptimizerReport& report) {
+    return {report.lines, Json(*report.fields)};
 }
 
 StartupItem tuning_item(const Tuning& tuning) {
@@ -353,7 +348,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (largest_micro_batch > 0)
         text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
                            "the largest that divides a step and fits the memory");
-    const bool muon = plan.optimizer.muon.has_value();
+    const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (changes_step)
         text += suggestion("--total-batch-tokens", plan.steps.at(0).positions, step_tokens,
                            noise > 0 ? "the noise scale in this run's log"
@@ -362,8 +357,9 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                            : smaller < 1 ? "less than that of " + name + ", for at least 500 steps"
                                          : name + ", the nearest published size");
     if (as_published)
-        text += suggestion("--lr", o.lr, two_digits(run.lr * std::sqrt(smaller) * (muon ? kMuonRate : 1)),
-                           (muon ? "Muon: 3 times that of " : "of ") + name +
+        text += suggestion("--lr", o.lr, two_digits(run.lr * std::sqrt(smaller) * optimizer.rate),
+                           (optimizer.rate == 1 ? "of " : optimizer.title + (": " + text_of_number(optimizer.rate)) +
+                                                              " times that of ") + name +
                                (smaller < 1 ? ", for smaller steps by their square root" : ", at its tokens per step"));
     if (o.lr_schedule == LrSchedule::wsd) {
         text += suggestion("--cooldown-fraction", o.cooldown_fraction, 0.2, "of Haegele et al. 2024, arXiv 2405.18392");
@@ -371,7 +367,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     }
     if (plan.setup.dtype == kernels::DType::fp32 && (device::is_gpu() || o.plans_elsewhere()))
         text += "  --dtype fp32 -> bf16: on GPUs half of the memory of activations, and much faster products\n";
-    if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !plan.optimizer.onebit)
+    if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !optimizer.local_gradients)
         text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
     if (plan.between_steps.control.timed) return text;
     const double passes = tokens / text_tokens;

@@ -25,6 +25,7 @@ struct StartupItem {
 // In the order of the terminal.
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
                                        Context& context);
+StartupItem optimizer_item(const OptimizerReport& report);
 // Known once the model has been initialized: how many algorithms were timed.
 StartupItem tuning_item(const Tuning& tuning);
 

@@ -1,5 +1,6 @@
 // data_parallel_ranks_test.cpp - ranks x micro-batches: every valid token of the global batch has the same weight, on
 // any rank and at every ZeRO stage
+#include "llmc/model/muon.h"
 #include "test/support/processes.h"
 #include "test/support/rank_support.h"
 
@@ -14,10 +15,11 @@ std::vector<GlobalBatch> batches_with_gaps(int count) {
     return batches;
 }
 
-const OptimizerSettings kAdamW{}, kMuon{.muon = MuonSettings{.momentum = 0.9f, .learning_rate_factor = 2}};
+const MuonSettings kOfMuon{.momentum = 0.9f, .learning_rate_factor = 2};
+const OptimizerSettings kAdam{}, kWithMuon{.kind = &kMuon, .own = kOfMuon};
 
 RankRun run_at(Partition partition, int stage, kernels::DType dtype = kernels::DType::fp32,
-               const OptimizerSettings& optimizer = kAdamW) {
+               const OptimizerSettings& optimizer = kAdam) {
     RankRun run{.partition = partition, .setup = tiny_setup(dtype), .optimizer = optimizer};
     run.setup.sharding.stage = stage;
     return run;
@@ -61,16 +63,16 @@ void check_five_steps(Partition partition, const OptimizerSettings& optimizer, c
     for (const float max_norm : {0.5f, 0.0f}) {
         if (kThreadSanitizer && max_norm == 0) break;
         std::vector<double> parameters = widen(initial_weights(ParameterTable(kTinyModel), 1));
-        ReferenceMuon muon{.adamw = {.eps = 1e-4, .max_norm = max_norm}, .momentum = kMuon.muon->momentum,
-                           .learning_rate_factor = kMuon.muon->learning_rate_factor};
+        ReferenceMuon muon{.adamw = {.eps = 1e-4, .max_norm = max_norm}, .momentum = kOfMuon.momentum,
+                           .learning_rate_factor = kOfMuon.learning_rate_factor};
         ReferenceAdamW adamw = muon.adamw;
         for (const GlobalBatch& batch : batches) {
             const auto gradient = reference_gradient(table, parameters, batch.reference()).gradient;
-            if (optimizer.muon) muon.update(table, parameters, gradient, 6e-4f);
+            if (optimizer.kind == &kMuon) muon.update(table, parameters, gradient, 6e-4f);
             else adamw.update(table, parameters, gradient, 6e-4f);
         }
         for (const int stage : {0, 1, 2}) {
-            CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage, optimizer.muon.has_value());
+            CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage, optimizer.kind->title);
             RankRun run = run_at(partition, stage, kernels::DType::fp32, optimizer);
             run.optimizer.eps = 1e-4f;
             run.optimizer.max_grad_norm = max_norm;
@@ -89,7 +91,7 @@ TEST_CASE("R ranks x M micro-batches equal one batch and fp64", "[ranks]") {
 }
 
 TEST_CASE("parameters after data-parallel steps equal fp64", "[ranks]") {
-    for (const OptimizerSettings& optimizer : {kAdamW, kMuon})
+    for (const OptimizerSettings& optimizer : {kAdam, kWithMuon})
         for (const Partition partition : {Partition{2, 2}, Partition{8, 2}})
             check_five_steps(partition, optimizer, on_threads());
 }
@@ -105,13 +107,13 @@ TEST_CASE("mpi rank: R ranks x M micro-batches", "[.]") {
     for (const Partition partition : kPartitions) {
         if (partition.ranks != communicator->size()) continue;
         check_one_step(partition, processes);
-        check_five_steps(partition, kAdamW, processes);
+        check_five_steps(partition, kAdam, processes);
         for (const auto& [stage, dtype, optimizer] :
-             {std::tuple(0, kernels::DType::fp32, kAdamW), {1, kernels::DType::fp32, kAdamW},
-              {2, kernels::DType::fp32, kAdamW}, {0, kernels::DType::bf16, kAdamW}, {1, kernels::DType::bf16, kAdamW},
-              {2, kernels::DType::bf16, kAdamW}, {0, kernels::DType::bf16, kMuon}, {1, kernels::DType::fp32, kMuon},
-              {2, kernels::DType::bf16, kMuon}}) {
-                CAPTURE(partition.ranks, partition.micro_batches, stage, int(dtype), optimizer.muon.has_value());
+             {std::tuple(0, kernels::DType::fp32, kAdam), {1, kernels::DType::fp32, kAdam},
+              {2, kernels::DType::fp32, kAdam}, {0, kernels::DType::bf16, kAdam}, {1, kernels::DType::bf16, kAdam},
+              {2, kernels::DType::bf16, kAdam}, {0, kernels::DType::bf16, kWithMuon},
+              {1, kernels::DType::fp32, kWithMuon}, {2, kernels::DType::bf16, kWithMuon}}) {
+                CAPTURE(partition.ranks, partition.micro_batches, stage, int(dtype), optimizer.kind->title);
                 RankRun run = run_at(partition, stage, dtype, optimizer);
                 run.exchange.reduce_in_bf16 = dtype == kernels::DType::bf16;
                 run.exchange.small_batches = stage == 2 ? SmallBatches::micro_batches : SmallBatches::ranks;
@@ -133,11 +135,11 @@ TEST_CASE("ZeRO stage 1 is bit-identical to stage 0, and so is stage 2 with one 
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const bool stochastic = GENERATE(false, true), reduce_in_bf16 = GENERATE(false, true);
     if (stochastic && dtype == kernels::DType::fp32) return;
-    const OptimizerSettings optimizer = GENERATE(kAdamW, kMuon);
+    const OptimizerSettings optimizer = GENERATE(kAdam, kWithMuon);
     const Partition partition = GENERATE(Partition{2, 2}, Partition{3, 1}, Partition{8, 1});
     if (reduce_in_bf16 && partition.ranks > 2) return;  // saves time
     if (kThreadSanitizer && (stochastic != reduce_in_bf16 || partition.ranks == 8)) return;
-    CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks, optimizer.muon.has_value());
+    CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks, optimizer.kind->title);
     std::vector<GlobalBatch> batches;
     for (unsigned i = 0; i < 5; ++i) batches.push_back(random_batch(i, partition.ranks == 3 ? 12 : 16));
     const auto run_stage = [&](int stage) {
@@ -155,7 +157,7 @@ TEST_CASE("ZeRO stage 1 is bit-identical to stage 0, and so is stage 2 with one 
     CHECK(same_bits(one.master_weights, zero.master_weights));
     CHECK(std::memcmp(one.ranks[0].scalars.data(), zero.ranks[0].scalars.data(),
                       5 * sizeof(kernels::StepScalars)) == 0);
-    if (!optimizer.muon)
+    if (optimizer.kind != &kMuon)
         CHECK(one.ranks[0].moments.size() <
               zero.ranks[0].moments.size() / std::size_t(partition.ranks) * 11 / 10 + 1024);
     // with more micro-batches the order of the sums differs
@@ -166,9 +168,9 @@ TEST_CASE("results do not depend on the timing of the communication stream", "[r
     const int stage = GENERATE(0, 1, 2);
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const bool reduce_in_bf16 = GENERATE(false, true);
-    const OptimizerSettings optimizer = GENERATE(kAdamW, kMuon);
-    if ((kThreadSanitizer || optimizer.muon) && reduce_in_bf16 != (dtype == kernels::DType::bf16)) return;
-    CAPTURE(stage, int(dtype), reduce_in_bf16, optimizer.muon.has_value());
+    const OptimizerSettings optimizer = GENERATE(kAdam, kWithMuon);
+    if ((kThreadSanitizer || optimizer.kind == &kMuon) && reduce_in_bf16 != (dtype == kernels::DType::bf16)) return;
+    CAPTURE(stage, int(dtype), reduce_in_bf16, optimizer.kind->title);
     const auto batches = batches_with_gaps(3);
     const auto run_order = [&](LocalSettings local) {
         RankRun run = run_at({2, 2}, stage, dtype, optimizer);

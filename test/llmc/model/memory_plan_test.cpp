@@ -24,7 +24,7 @@ ModelBytes bytes_of(const ModelSetup& setup, const Context& context) {
 }
 
 std::size_t moments_of(const ParameterTable& table, const Sharding& sharding) {
-    return optimizer_bytes({}, table, sharding, kernels::DType::fp32).at(0).bytes;
+    return kAdamW.bytes({}, table, sharding, kernels::DType::fp32).at(0).bytes;
 }
 
 std::string refusal(const ModelSetup& setup, const Context& context) {
@@ -97,7 +97,7 @@ TEST_CASE("the share of Muon's orthogonalization follows from channels, tokens a
 TEST_CASE("Muon's momentum is at the owners, and AdamW's moments are of the rest", "[memory_plan][ranks]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
-    const OptimizerSettings settings{.muon = MuonSettings{}};
+    const OptimizerSettings settings{.kind = &kMuon, .own = MuonSettings{}};
     std::size_t matrices = 0;
     for (const BlockMatrix& matrix : block_matrices(table, 1)) matrices += std::size_t(matrix.size());
     const std::size_t rest = std::size_t(table.elements()) - matrices;
@@ -106,7 +106,7 @@ TEST_CASE("Muon's momentum is at the owners, and AdamW's moments are of the rest
         for (int rank = 0; rank < 3; ++rank) {
             ModelSetup setup = kSmall;
             setup.sharding = {.stage = stage, .rank = rank, .ranks = 3, .whole_matrices = true};
-            const auto bytes = optimizer_bytes(settings, table, setup.sharding, setup.dtype);
+            const auto bytes = settings.kind->bytes(settings, table, setup.sharding, setup.dtype);
             REQUIRE(bytes.size() == 3);
             moments += bytes[0].bytes;
             momentum += bytes[1].bytes;
@@ -159,13 +159,13 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
 TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan][onebit]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
-    const OptimizerSettings settings{.onebit = OnebitSettings{}};
+    const OptimizerSettings settings{.kind = &kOnebitAdam, .own = OnebitSettings{}};
     for (const int ranks : {1, 2, 8}) {
         ModelSetup setup = kSmall;
         setup.sharding = {.stage = 0, .rank = 0, .ranks = ranks};
         const auto plan = plan_memory({.setup = setup, .optimizer = settings}, table, context);
         const std::size_t more = plan.total() - planned(setup, context).total();
-        CHECK(more == optimizer_bytes(settings, table, setup.sharding, setup.dtype).at(1).bytes);
+        CHECK(more == settings.kind->bytes(settings, table, setup.sharding, setup.dtype).at(1).bytes);
         // One float per element; server error and sum of this rank's part; three messages and a mask with one bit per
         // element; padding of buckets to 128 elements per rank and of messages to 128 bytes. At the freeze, if host
         // memory is device memory: the mask, and a moment of this (small) model.

@@ -1,6 +1,7 @@
 // skipped_step_test.cpp - steps without an update: no targets, or a non-finite gradient, also if only on one rank
 #include <algorithm>
 
+#include "llmc/model/muon.h"
 #include "test/support/rank_support.h"
 #include "test/support/run_support.h"
 
@@ -20,7 +21,7 @@ std::vector<float> state_of(const Trainer& trainer) {
 }
 
 OptimizerSettings optimizer_with(bool muon, double max_norm_z = 0) {
-    return {.max_norm_z = max_norm_z, .muon = muon ? std::optional(MuonSettings{}) : std::nullopt};
+    return {.max_norm_z = max_norm_z, .kind = muon ? &kMuon : &kAdamW, .own = MuonSettings{}};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "llmc/model/muon.h"
 #include "test/support/onebit_support.h"
 #include "test/support/scratch_folder.h"
 
@@ -43,8 +44,8 @@ std::vector<CopyCase> copy_cases() {
                 all.push_back({.name = "adamw", .ranks = ranks, .stage = stage, .dtype = dtype});
     for (const auto& [ranks, stage, dtype] : {std::tuple(1, 0, kernels::DType::bf16), {3, 0, kernels::DType::fp32},
                                               {3, 2, kernels::DType::bf16}})
-        all.push_back({.name = "muon", .ranks = ranks, .optimizer = {.muon = MuonSettings{}}, .stage = stage,
-                       .dtype = dtype});
+        all.push_back({.name = "muon", .ranks = ranks, .optimizer = {.kind = &kMuon, .own = MuonSettings{}},
+                       .stage = stage, .dtype = dtype});
     for (const OnebitScale scale : {OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block})
         all.push_back({"--onebit-bits 1", 3, onebit({.freeze_after = kWarmup, .scale = scale})});
     const OnebitSettings nodes{.freeze_after = kWarmup, .ranks_per_node = 2},
@@ -63,12 +64,13 @@ ModelSetup setup_of(const CopyCase& of, int rank) {
     ModelSetup setup = short_setup(of.ranks);
     setup.dtype = of.dtype;
     setup.sharding = {.stage = of.stage, .rank = rank, .ranks = of.ranks,
-                      .whole_matrices = owns_whole_matrices(of.optimizer)};
+                      .whole_matrices = of.optimizer.kind->whole_matrices};
     return setup;
 }
 
 bool compresses(const CopyCase& of) {
-    return of.optimizer.onebit && !of.optimizer.onebit->frozen_only && of.ranks > of.optimizer.onebit->ranks_per_node;
+    const auto* const onebit = std::any_cast<OnebitSettings>(&of.optimizer.own);
+    return onebit && !onebit->frozen_only && of.ranks > onebit->ranks_per_node;
 }
 // Chunks of 128 elements: of each rank's part of a bucket, and of what it serves.
 std::size_t padding(const CopyCase& of) {
@@ -123,14 +125,13 @@ TEST_CASE("the plan's line of 1-bit Adam's state is what it allocates", "[ranks]
         }, {.ranks_per_node = of.ranks_per_node}).front();
     };
     for (const CopyCase& of : copy_cases()) {
-        if (!of.optimizer.onebit) continue;
+        if (of.optimizer.kind != &kOnebitAdam) continue;
         const auto adamw = double(used_with(of, {})), all = double(used_with(of, of.optimizer));
         // At the freeze, for a short time: the mask, and the (small) moment from which it is computed.
         const double freeze = compresses(of) ? double(table.elements()) * (1 / 8.0 + sizeof(float)) : 0;
         double planned = 0;
         for (int rank = 0; rank < of.ranks; ++rank)
-            planned += double(optimizer_bytes(of.optimizer, table, setup_of(of, rank).sharding, of.dtype).at(1).bytes) -
-                       freeze;
+            planned += double(onebit_bytes(table, setup_of(of, rank).sharding, of.optimizer).bytes) - freeze;
         CAPTURE(of.name, of.ranks, adamw, all, planned);
         // Not counted: lists of tiles, groups and segments, less than 1 % even of this small model; and what the rest
         // of the process allocates meanwhile. An array of the model has 3 MB.

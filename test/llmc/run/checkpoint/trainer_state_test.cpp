@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/json_text.h"
+#include "llmc/model/onebit_adam.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/checkpoint/resume.h"
 #include "llmc/run/options/options.h"

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "kernels/base/error.h"
+#include "llmc/base/option.h"
 #include "llmc/run/options/options.h"
 
 #include "kernels/device/device.h"
@@ -147,6 +148,16 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
     const std::string said = refusal(arguments);
     CHECK_THAT(said, test::StartsWith(message));
     CHECK(said.find("0.99999990000000005") == said.npos);
+}
+
+TEST_CASE("an optimizer's own flags begin with its name, by which they are refused with others", "[options]") {
+    for (const auto& [name, kind] : kOptimizers) {
+        std::any own = kind->own();
+        OptionList list;
+        kind->flags(list, own);
+        const std::string first_word(name.substr(0, name.find('-')));
+        for (const Option& option : list.options) CHECK_THAT(option.flag, test::StartsWith(first_word + '-'));
+    }
 }
 
 TEST_CASE("the error for an unknown flag suggests a similar one", "[options]") {

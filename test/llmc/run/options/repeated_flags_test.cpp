@@ -1,7 +1,7 @@
 // repeated_flags_test.cpp - flags that take several values keep all in order; every other flag is given once
 #include <nlohmann/json.hpp>
 
-#include "llmc/run/options/option_table.h"
+#include "llmc/base/option.h"
 #include "test/support/options_support.h"
 #include "test/support/scratch_folder.h"
 
