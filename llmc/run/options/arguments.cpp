@@ -29,31 +29,31 @@ KnownFlags known_flags(const cxxopts::Options& options) {
     return known;
 }
 
-// -fl3e-4: switches of one letter, and a flag, whose value may be the next word. The word itself if it is anything
-// else.
+// -fl3e-4: switches of one letter, and a flag with its value, as "--tf32", "--lr=3e-4". Empty: anything else.
 std::vector<std::string> flags_of_letters(const std::string& word, const KnownFlags& known) {
     std::vector<std::string> flags;
     for (std::size_t i = 1; i < word.size(); ++i) {
         const auto flag = known.find(std::string("-") + word[i]);
-        if (word[0] != '-' || flag == known.end()) return {word};
+        if (word[0] != '-' || flag == known.end()) return {};
         flags.push_back(flag->second.name);
         if (flag->second.is_switch) continue;
-        if (i + 1 < word.size()) flags.push_back(word.substr(i + 1));
-        return flags;
+        if (i + 1 < word.size()) flags.back() += '=' + word.substr(i + 1);
+        break;
     }
-    return flags.empty() ? std::vector{word} : flags;
+    return flags;
 }
 
 // The words as cxxopts needs them: a joined value must not contain newlines there, and that of a switch must be joined.
 // Those that are not known are appended to `unmatched`.
-std::vector<std::string> split_arguments(const cxxopts::Options& options, const KnownFlags& known, int argc,
-                                         char** argv, const std::string& help, std::vector<std::string>& unmatched) {
-    std::vector<std::string> words{argv, argv + std::min(argc, 1)};
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
+std::vector<std::string> split_arguments(const cxxopts::Options& options, const KnownFlags& known,
+                                         std::vector<std::string> given, const std::string& help,
+                                         std::vector<std::string>& unmatched) {
+    std::vector<std::string> words(given.begin(), given.begin() + (given.empty() ? 0 : 1));
+    for (std::size_t i = 1; i < given.size(); ++i) {
+        const std::string word = given[i], next = i + 1 < given.size() ? given[i + 1] : "";
         if (word == "--") {
             if (!help.empty()) refuse_argument(word, flag_names(options), help);
-            words.insert(words.end(), argv + i, argv + argc);
+            words.insert(words.end(), given.begin() + std::ptrdiff_t(i), given.end());
             return words;
         }
         if (!help.empty() && word == "-h" && (next == "0" || next == "1"))
@@ -62,24 +62,25 @@ std::vector<std::string> split_arguments(const cxxopts::Options& options, const 
         const auto flag = known.find(word.substr(0, equals));
         if (flag == known.end()) {
             refuse_foreign_flag(word, flag_names(options));
-            const std::vector<std::string> letters = flags_of_letters(word, known);
-            const bool is_known = known.contains(letters[0]) || (help.empty() && (word == "-" || word[0] != '-'));
-            auto& to = is_known ? words : unmatched;
-            to.insert(to.end(), letters.begin(), letters.end());
-            const auto last = known.find(letters.back());
-            if (last != known.end() && !last->second.is_switch && i + 1 < argc) words.emplace_back(argv[++i]);
+            if (const std::vector<std::string> flags = flags_of_letters(word, known); !flags.empty()) {
+                given[i] = flags.back();
+                given.insert(given.begin() + std::ptrdiff_t(i--), flags.begin(), flags.end() - 1);
+            } else {
+                (help.empty() && (word == "-" || word[0] != '-') ? words : unmatched).push_back(word);
+            }
             continue;
         }
         const auto& [name, is_switch, is_list] = flag->second;
         if (is_switch && equals != word.npos) words.push_back(switch_with_value(name, word.substr(equals + 1)));
-        else if (is_switch && switch_value(next)) words.push_back(switch_with_value(name, argv[++i]));
+        else if (is_switch && switch_value(next)) words.push_back(switch_with_value(name, given[++i]));
         else words.push_back(name);
         if (is_switch) continue;
         if (equals != word.npos) words.push_back(word.substr(equals + 1));
         else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(name, next);
-        else if (i + 1 < argc) words.emplace_back(argv[++i]);
+        else if (i + 1 < given.size()) words.push_back(given[++i]);
         else fail(name, "without a value", "its value after it", "see --help");
-        while (is_list && i + 1 < argc && argv[i + 1][0] != '-') words.insert(words.end(), {name, argv[++i]});
+        while (is_list && i + 1 < given.size() && !given[i + 1].starts_with('-'))
+            words.insert(words.end(), {name, given[++i]});
     }
     return words;
 }
@@ -95,7 +96,7 @@ std::vector<std::string> flag_names(const cxxopts::Options& options) {
 ParsedWords parse_arguments(cxxopts::Options& options, int argc, char** argv, const std::string& help) {
     const KnownFlags known = known_flags(options);
     std::vector<std::string> unmatched;
-    ParsedWords parsed = parse_words(options, split_arguments(options, known, argc, argv, help, unmatched));
+    ParsedWords parsed = parse_words(options, split_arguments(options, known, {argv, argv + argc}, help, unmatched));
     parsed.unmatched.insert(parsed.unmatched.begin(), unmatched.begin(), unmatched.end());
     for (const auto& [flag, of] : known) {
         const std::string name = of.name.substr(2);
