@@ -97,7 +97,7 @@ TEST_CASE("--max-minutes ends a HellaSwag score that has started, and the resume
     CHECK(folder.log("out", "hellaswag").empty());
     CHECK(numbers(folder.log("out", "val"), "step") == std::vector<double>{0, 1});
     CHECK_THAT(ended, Contains("note: --max-minutes ended HellaSwag before it was scored"));
-    train("few.bin", {"-y", "auto"});
+    train("few.bin", {"-y", "auto", "--max-minutes", "9"});
     CHECK(numbers(folder.log("out", "hellaswag"), "step") == std::vector<double>{1, 2});
 }
 
