@@ -150,8 +150,7 @@ StartupItem training_item(const RunPlan& plan) {
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
-    return {lines, fields,
-            plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
+    return {lines, fields, plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
 }
 
 // ---- suggestions of --dry-run
