@@ -264,8 +264,8 @@ NewestModel newest_model(const fs::path& path) {
                 newest.path = folder;
                 std::error_code none;
                 const fs::path best = fs::read_symlink(path / kBestName, none);
-                if (!best.empty() && best != folder.filename())
-                    newest.notes.push_back("the lowest validation loss has " + best.string() + ": pass " +
+                if (!best.empty() && best != folder.filename() && has_files_of_manifest(path / kBestName))
+                    newest.notes.push_back(best.string() + " has the lowest validation loss: pass " +
                                            (path / kBestName).string());
                 return newest;
             } catch (const UnreadableError&) {

@@ -164,7 +164,7 @@ TEST_CASE("the checkpoint of the lowest validation loss is kept and named best; 
         return folder.run(words, "generate").exits(0);
     };
     CHECK(generate("out/best").find("lowest") == std::string::npos);
-    CHECK_THAT(generate("out"), Contains("note: the lowest validation loss has step_00000005: pass " +
+    CHECK_THAT(generate("out"), Contains("note: step_00000005 has the lowest validation loss: pass " +
                                          folder.path("out/best")));
     const double lowest = std::ranges::min(numbers(folder.log("out", "val"), "loss"));
     folder.train({"-e", folder.path("out/best"), "--eval-only", "--val-tokens", "256", "--tune=off", "-b", "2", "-o",

@@ -149,7 +149,8 @@ TEST_CASE("all ranks end if one of them cannot read its data, with the model sav
     const Result ended =
         folder.run_ranks(2, folder.flags(Texts{"-x", "100", "-v", "0", "-o", folder.path("out")} + flags));
     CHECK(ended.count("error: ") == 1);
-    CHECK_THAT(ended.exits(1), Contains("error: rank 1 on ") && Contains("train_0.bin") && !Contains("note: no checkpoint"));
+    CHECK_THAT(ended.exits(1),
+               Contains("error: rank 1 on ") && Contains("train_0.bin") && !Contains("note: no checkpoint"));
     CHECK(folder.log("out", "step").size() == 5);
     CHECK(folder.log("out", "checkpoint").back()["step"] == 5);
     CHECK(fs::exists(folder.path("out/step_00000005/model.safetensors")));

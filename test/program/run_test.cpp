@@ -287,7 +287,8 @@ TEST_CASE("an error is one line that names the value, and nothing is written", "
         {{"-e", "custom:l=2,h=2,c=32,t=32,v=300"}, {"vocabulary", "300", "257", "--allow-larger-vocabulary"}},
         {{"-e", "custom:l=2,h=2,c=32,t=32,v=200", "--allow-larger-vocabulary"}, {"vocabulary", "200", "257"}},
         {{"--ranks", "8"}, {"--ranks is set without --dry-run"}},
-        {{"--memory", "80", "--dry-run"}, {"--memory is \"80\"; expected a number with a unit, such as 80G"}},
+        {{"--memory", "80", "--dry-run"},
+         {"--memory is \"80\"; expected a number from 0.01 to 1000000 with a unit, such as 80G"}},
         {{"--merges", "vocab.bpe"}, {"--merges", "50257"}},
         {{"--eval-only", "--max-minutes", "1"}, {"--max-minutes is 1; expected 0 with --eval-only"}},
     };

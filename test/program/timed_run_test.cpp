@@ -110,25 +110,52 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
     CHECK(tasks["checkpoint"]["seconds"] > 0);
 }
 
-TEST_CASE("a run of --max-minutes does not count the time in which it is stopped", "[run][timed]") {
+namespace {
+
+// `stopped`: the rank that is; -1: there is one.
+void check_stop(int stopped, const Texts& more) {
+    CAPTURE(stopped, more);
     const TrainingFolder folder;
-    Process process = folder.start(folder.flags({"--max-minutes", "0.05", "-v", "0", "-o", folder.path("out")}));
+    const Texts flags = folder.flags(Texts{"--max-minutes", "0.05", "-o", folder.path("out")} + more);
+    Process process((stopped < 0 ? Texts() : launcher(2)) + Texts{program("train_gpt2")} + flags,
+                    folder.path("output.txt"));
     REQUIRE(comes_true([&] { return fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty(); }));
-    process.signal(SIGSTOP);
+    const auto signal = [&](int number) {
+        if (stopped < 0) return process.signal(number);
+        const auto found = processes_with({folder.path()}, "OMPI_COMM_WORLD_RANK=" + std::to_string(stopped));
+        REQUIRE(found.size() == 1);
+        kill(found[0], number);
+    };
+    signal(SIGSTOP);
     std::this_thread::sleep_for(std::chrono::seconds(7));
-    process.signal(SIGCONT);
+    signal(SIGCONT);
     CHECK(process.exit_code(std::chrono::seconds(30)) == 0);
-    const auto warning = folder.log("out", "warning");
-    REQUIRE(warning.size() == 1);
-    CHECK(warning[0]["kind"] == "stopped");
+    const auto warnings = folder.log("out", "warning");
+    CHECK(std::ranges::count(warnings, "stopped", [](const auto& one) { return one["kind"]; }) == 1);
     CHECK(folder.log("out", "end")[0]["seconds"].get<double>() < 6);
     double before = 0, jump = 0;
     for (const auto& step : folder.log("out", "step")) {
         const double now = step.at("progress");
         jump = std::max(jump, now - std::exchange(before, now));
-        CHECK(step["ms"] < 5000);
+        CHECK((step["ms"] > 0 && step["ms"] < 5000 && step.value("comm_ms", 0.0) < 5000));
     }
     CHECK(jump < 0.5);
+    for (const auto& validation : folder.log("out", "val"))
+        CHECK((validation["ms"] >= 0 && validation["ms"] < 5000));
+}
+
+}  // namespace
+
+TEST_CASE("a run of --max-minutes does not count the time in which it is stopped", "[run][timed]") {
+    check_stop(-1, {"-v", "0"});
+    check_stop(-1, {"-v", "1", "--val-tokens", "300"});
+}
+
+TEST_CASE("a run of --max-minutes does not count the time in which one of its ranks is stopped",
+          "[run][timed][ranks][mpi]") {
+    skip_without_mpi();
+    for (const int rank : {0, 1}) check_stop(rank, {"-v", "0"});
+    check_stop(1, {"-v", "1", "--val-tokens", "300"});
 }
 
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",

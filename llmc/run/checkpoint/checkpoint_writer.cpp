@@ -205,7 +205,7 @@ std::optional<Report::Best> CheckpointWriter::best(const HealthState& health) co
     const fs::path link = settings_.output_dir / kBestName;
     std::error_code none;
     if (health.best_validation_after < 0 ||
-        fs::read_symlink(link, none) != step_folder("", health.best_validation_after))
+        fs::read_symlink(link, none) != step_folder("", health.best_validation_after) || !has_files_of_manifest(link))
         return {};
     return Report::Best{health.best_validation, health.best_validation_after, link.string()};
 }

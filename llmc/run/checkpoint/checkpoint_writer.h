@@ -61,7 +61,7 @@ public:
     // With --keep-best, while no checkpoint is written: links OUT/best to the checkpoint of the best validation, if it
     // is there. The one before stays if the best one could not be written.
     void name_best(const HealthState& health);
-    // The checkpoint that OUT/best names, if it is that of the best validation.
+    // The checkpoint that OUT/best names, if it is that of the best validation, and complete.
     std::optional<Report::Best> best(const HealthState& health) const;
 
 private:

@@ -1,6 +1,7 @@
 // between_steps.cpp - the tasks between two optimizer steps, in their order
 #include "llmc/run/control/between_steps.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -56,6 +57,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
             print_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
     }
     if (tasks_.pauses()) {
+        leave_out_stops();
         loop_.step_log.flush();  // then all ranks know the results of the same steps
         if (loop_.health.failure()) control_.fail();
     }
@@ -100,9 +102,13 @@ std::optional<double> BetweenSteps::sample() {
 
 // Collective; `began` of RunControl::seconds().
 double BetweenSteps::seconds_since(double began) {
+    leave_out_stops();
+    return std::max(control_.seconds() - began, 0.0);  // a stop before it may be agreed on only now
+}
+
+void BetweenSteps::leave_out_stops() {
     control_.leave_out_stops(stopped_here());
     note_stops();
-    return control_.seconds() - began;
 }
 
 bool BetweenSteps::all_can_update() {
@@ -112,10 +118,11 @@ bool BetweenSteps::all_can_update() {
 }
 
 void BetweenSteps::note_stops() {
-    const double stopped = control_.stopped() - std::exchange(stops_noted_, control_.stopped());
     loop_.step_log.leave_out(control_.stopped_elsewhere() -
                              std::exchange(elsewhere_noted_, control_.stopped_elsewhere()));
-    if (stopped == 0) return;
+    const double stopped = control_.stopped() - stops_noted_;
+    if (stopped < 1) return;  // the rest of one that overlaps with one that has been noted
+    stops_noted_ = control_.stopped();
     loop_.report.stopped(step_, stopped);
 }
 

@@ -57,6 +57,7 @@ private:
     void save();
     double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
     double seconds_since(double began);
+    void leave_out_stops();
     void note_stops();
     void report_end(const char* reason);
 

@@ -68,7 +68,7 @@ void Interrupt::save_begins() {
 void Interrupt::watch() {
     while (true) {
         siginfo_t info{};
-        constexpr timespec kBeat{.tv_sec = 1, .tv_nsec = 0};
+        constexpr timespec kBeat{.tv_sec = 0, .tv_nsec = 100'000'000};
         const int signal = sigtimedwait(&awaited_, &info, &kBeat), fault = errno;
         stopped_seconds();
         if (signal < 0 && (fault == EINTR || fault == EAGAIN)) continue;

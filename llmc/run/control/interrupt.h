@@ -15,8 +15,8 @@
 // from the launcher counts as an interruption.
 // mpirun forwards SIGUSR1 and SIGUSR2 at once.
 //
-// The thread also wakes up every second. If it could not for kStop, the whole process was stopped (SIGSTOP, Ctrl-Z, a
-// frozen container, a paused virtual machine), whatever its other threads were doing.
+// The thread also wakes up every tenth of a second. If it could not for kStop, the whole process was stopped (SIGSTOP,
+// Ctrl-Z, a frozen container, a paused virtual machine), whatever its other threads were doing.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -45,7 +45,7 @@ public:
     // ranks of a run one after the other.
     void save_begins();
 
-    // Of this process, since construction: stops of kStop or more, to within a second.
+    // Of this process, since construction: stops of kStop or more, to within a tenth of a second.
     double stopped_seconds();
     static constexpr double kStop = 5;  // seconds; on an overloaded machine threads wake up later, but not that late
 

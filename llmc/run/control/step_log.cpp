@@ -12,26 +12,43 @@ void StepLog::enqueued(const Report::Step& step) {
     pending_ = {step, began_.seconds};
     pending_->step.phase = loop_.optimizer.optimizer().phase();
     pending_->step.bytes_sent = loop_.ranks.bytes_sent() - began_.bytes_sent;
-    if (loop_.optimizer.scalars_ready()) report_pending(0);
+    if (!loop_.optimizer.scalars_ready()) return;
+    pending_->ended = run_clock();
+    if (loop_.ranks.size() == 1 || pending_->seconds(last_seconds_, 0) < Interrupt::kStop) report_pending(0);
+}
+
+void StepLog::leave_out(double seconds) {
+    const double current = run_clock() - std::max(last_seconds_, began_.seconds);
+    if (pending_ && pending_->ended && pending_->seconds(last_seconds_, 0) > current) {
+        const double before = std::min(seconds, pending_->seconds(last_seconds_, 0));
+        pending_->stopped += before;
+        seconds -= before;
+    }
+    left_out_ += std::min(seconds, current);
 }
 
 void StepLog::report_pending(int steps_back) {
     if (!pending_) return;
     Report::Step step = pending_->step;
     step.scalars = loop_.optimizer.scalars(steps_back);
-    if (const auto times = loop_.ranks.times()) {
-        step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
+    // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between.
+    const double now = run_clock(), stopped = loop_.interrupt.stopped_seconds() + left_out_;
+    double seconds = pending_->seconds(last_seconds_, now);
+    // When a stop began is known to within a step: a step with one takes at least as long as the one before.
+    if (std::exchange(stopped_before_, stopped) != stopped || pending_->stopped > 0)
+        seconds = std::max(seconds, step_seconds_);
+    step_seconds_ = seconds;
+    step.speed = throughput_.read(seconds, step.positions, step.scalars.valid_targets);
+    if (const auto times = loop_.ranks.times()) {  // which count stops of other ranks
+        step.communication = CommTimes{std::min(times->busy - times_.busy, seconds),
+                                       std::min(times->waited - times_.waited, seconds)};
         times_ = *times;
     }
-    // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between.
-    const double now = run_clock();
-    step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
-                                  step.scalars.valid_targets);
     if (settings_.steps.total)
         step.seconds_left = throughput_.seconds_left(settings_.steps.positions_left(step.step + 1));
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
-    last_seconds_ = now;
+    last_seconds_ = pending_->ended.value_or(now);
     pending_.reset();
     if (settings_.measures_noise) {
         if (step.scalars.skip == kernels::kNoSkip) noise_.add(loop_.optimizer.totals(steps_back), step.positions);

@@ -35,12 +35,11 @@ public:
 
     // A step begins: its time and bytes sent count from here.
     void begin() { began_ = {run_clock(), loop_.ranks.bytes_sent()}; }
-    // Other ranks were stopped for so long (RunControl::stopped_elsewhere()); the step that is being made does not
-    // count it. What is longer than the step so far was in the one before, which has been reported.
-    void leave_out(double seconds) {
-        left_out_ += std::min(seconds, run_clock() - std::max(last_seconds_, began_.seconds));
-    }
-    // The step has been enqueued: reports the step before, and this one too if its results are available.
+    // Other ranks were stopped for so long (RunControl::stopped_elsewhere()): in the step that is being made, or in the
+    // one before, if that took longer.
+    void leave_out(double seconds);
+    // The step has been enqueued: reports the step before, and this one too if its results are available, unless it may
+    // contain a stop of another rank that has not been agreed on.
     void enqueued(const Report::Step& step);
     // Waits for the last step and reports it.
     void flush() { report_pending(0); }
@@ -56,7 +55,10 @@ public:
 private:
     struct Pending {
         Report::Step step;
-        double began_seconds;
+        double began;
+        std::optional<double> ended{};  // of run_clock(); empty: its results are not back
+        double stopped = 0;             // of these seconds, those of other ranks
+        double seconds(double last, double now) const { return ended.value_or(now) - std::max(last, began) - stopped; }
     };
     double run_clock() const { return seconds_now() - loop_.interrupt.stopped_seconds() - left_out_; }
     void report_pending(int steps_back);
@@ -76,7 +78,8 @@ private:
         double seconds = 0;  // of run_clock()
         std::int64_t bytes_sent = 0;
     } began_;                                  // at the last begin()
-    double last_seconds_ = 0, left_out_ = 0;  // run_clock() at the last report; seconds that others were stopped
+    double last_seconds_ = 0, left_out_ = 0;  // run_clock() at the end of the last step; seconds of others' stops
+    double stopped_before_ = 0, step_seconds_ = 0;  // at the last report: seconds of all stops; of the step
 };
 
 }  // namespace llmc

@@ -310,9 +310,11 @@ std::size_t memory_bytes(const Options& o) {
     const auto unit = o.memory.find_first_not_of("0123456789.");
     const std::string rest = unit == std::string::npos ? "" : o.memory.substr(unit + 1);
     const auto power = unit == std::string::npos ? kUnits.npos : kUnits.find(o.memory[unit]);
-    require(power != kUnits.npos && (rest.empty() || rest == "B" || rest == "iB"), "--memory", in_quotes(o.memory),
-            "a number with a unit, such as 80G, 512M or 1.5T");
-    return std::size_t(std::ldexp(parse_number("--memory", o.memory.substr(0, unit), 0.01, 1e6), 20 + 10 * int(power)));
+    const bool has_unit = power != kUnits.npos && (rest.empty() || rest == "B" || rest == "iB");
+    const double number = has_unit ? std::strtod(o.memory.substr(0, unit).c_str(), nullptr) : 0;
+    require(number >= 0.01 && number <= 1e6, "--memory", in_quotes(o.memory),
+            "a number from 0.01 to 1000000 with a unit, such as 80G, 512M or 1.5T");
+    return std::size_t(std::ldexp(number, 20 + 10 * int(power)));
 }
 
 std::string for_shell(const std::string& text) {
