@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh [kernels|host|ranks|run|cuda|all|--times] - builds train_gpt2 and runs the tests that need no GPU; the last
+# test.sh [kernels|host|ranks|run|cuda|all] - builds train_gpt2 and runs the tests that need no GPU; the last
 # line prints "N passed, N failed"
 #
 # Without an argument: the tests that find most faults for their time, of every tier; about 10 minutes on two cores.
@@ -15,8 +15,9 @@
 #   cuda      if nvcc is found: the CUDA build for sm_80 and sm_90a and checks of its machine code; with stand-ins for
 #             NVIDIA's libraries, its kernels, executed from their PTX, and whole runs
 #
-# `--times` runs nothing: it compares the times of the last run with those of the run before with the same argument.
-# Every run appends its times to build/test_times.tsv and prints the share of each build and part.
+# Every run appends its times to build/test_times.tsv and prints the share of each build and part. A line of that file:
+# run (time of its start, UTC), argument, kind, name, then seconds: wall, user, system. Kinds: build; stage, a part of
+# the tests; case, one of the slowest test cases (wall time only); total (wall time only).
 #
 # Every test runs unless a tag excludes it; which parts run by default, and why: test/README.md. Programs are built in
 # the background while tests run.
@@ -28,7 +29,6 @@ cd "$(dirname "$0")/.." || exit
 tier=${1:-default}
 case $tier in
     default | kernels | host | ranks | run | cuda | all) ;;
-    --times) exec scripts/test_times.sh compare ;;
     *) refuse "unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda or all" ;;
 esac
 scripts/install_deps.sh tests || exit 1
@@ -219,7 +219,6 @@ is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/tra
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
 all_of host && one cpu "every program prints --help and refuses unknown arguments" test/program/help.sh
-is host && one cpu "test.sh compares times of two runs" test/program/test_times.sh
 is host && one cpu "skipped tests are counted, with their reasons" test/program/skips.sh
 is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
@@ -308,7 +307,21 @@ wait
 sort -rn "$logs/times" 2>/dev/null | head -n 20 |
     sed -E "s/^([0-9.]+) s: (.*)/$run\t$tier\tcase\t\2\t\1\t\t/" >>$times
 printf '%s\t%s\ttotal\t\t%s\t\t\n' "$run" $tier $SECONDS >>$times
-scripts/test_times.sh shares
+awk -F '\t' -v run="$run" '
+    $1 == run && $3 == "case" && ++cases <= 10 { printf "%7.1f s: %s\n", $5, $4 }
+    $1 == run && ($3 == "build" || $3 == "stage") {
+        name = ($3 == "build" ? "build of " : "") $4
+        wall[name] += $5; used[name] += $6 + $7; all += $6 + $7
+    }
+    END {
+        print "  wall s  processor s  share"
+        fflush()
+        for (name in used) {
+            share = 100 * used[name] / (all ? all : 1)
+            printf "%8.1f %12.1f %5.1f %%  %s\n", wall[name], used[name], share, name | "sort -k 2 -rn"
+        }
+    }' $times
+echo "total time: $SECONDS s"
 read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' "$logs"/results/*)
 [ "$skipped" -gt 0 ] && skipped=", $skipped skipped" || skipped=
 echo "$passed passed, $failed failed$skipped"

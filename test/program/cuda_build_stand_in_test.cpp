@@ -289,9 +289,6 @@ TEST_CASE("the stand-ins refuse unknown settings, and list the known ones", "[st
         {"STAND_IN_SEED=", "STAND_IN_SEED is \"\"; expected a number"},
         {"STAND_IN_GPUS=two", "STAND_IN_GPUS is \"two\"; expected a number"},
         {"STAND_IN_GIB=1.5", "STAND_IN_GIB is \"1.5\"; expected a number"},
-        {"STAND_IN_FREE=later", "STAND_IN_FREE is \"later\"; expected now"},
-        {"STAND_IN_MUTATE=0123456789abcdef:drop", "; expected KEY:skip or KEY:other_stream"},
-        {"STAND_IN_MUTATE=here:skip", "; expected KEY:skip or KEY:other_stream"},
         {"STAND_IN_FAIL=cudaMalloc",
          "STAND_IN_FAIL is \"cudaMalloc\"; expected FUNCTION:N, FUNCTION:N+ or FUNCTION:N@RANK"},
         {"STAND_IN_FAIL=cudaMaloc:1", "STAND_IN_FAIL is \"cudaMaloc:1\"; the stand-ins have no cudaMaloc"},
@@ -338,48 +335,6 @@ TEST_CASE("memory reused before the device has read it shows on a late schedule"
     };
     CHECK(printed("late", "pinned memory reused") == "2\n");
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
-}
-
-TEST_CASE("dev/bench/kernel_traffic.py counts the memory traffic of the kernels of a step", "[stand_in]") {
-    const TrainingFolder folder;
-    const std::string output = run_with(folder, {}, 1, {"-i", folder.path("train_*.bin"), "-v", "0", "-b", "1", "-t",
-                                                        "16", "-d", "16", "-x", "1", "-e", "custom:l=1,h=2,c=32,t=16"},
-                                        "dev/bench/kernel_traffic.py").exits(0);
-    // A step launches it once; its loads and stores use whole sectors, except at the ends of tensors.
-    CHECK_THAT(output, Matches(
-        R"([^]*\n\| `adamw_kernel<float, false, false>` \| 1 \| \d+ \| \d+ \| \d+ \| (0\.9|1\.)\d+ \| - \|\n[^]*)"));
-}
-
-TEST_CASE("dev/mutate/mutate_events.sh fails for unlisted changes without a failure, and listed ones with a failure",
-          "[stand_in]") {
-    const TrainingFolder folder;
-    const auto script = program("../../dev/mutate/mutate_events.sh");
-    const auto judge = [&](const std::string& lines) -> Result {
-        std::ofstream(folder.path("changes.txt")) << lines;
-        return folder.command({script, "--judge", folder.path("changes.txt")});
-    };
-    // Without lines it prints its list.
-    const std::string absent = "no such place, but listed | ";
-    Texts listed;
-    for (const std::string& line : lines_of(judge("").output))
-        if (line.starts_with(absent)) listed.push_back(line.substr(absent.size()));
-    REQUIRE(listed.size() >= 2);
-    const auto of = [](const char* verdict, const std::string& change) {
-        return std::string(verdict) + " | alone | " + change + " <- main | \n";
-    };
-    const std::string other = "skip | cudaEventRecord llmc::CommStream::point";
-    std::string all, without_first;
-    for (const std::string& change : listed) all += of("unnoticed", change);
-    for (std::size_t i = 1; i < listed.size(); ++i) without_first += of("unnoticed", listed[i]);
-    const auto [lines, says] = GENERATE_REF(table<std::string, std::string>({
-        {all, ""},
-        {all + of("noticed", other), ""},
-        {all + of("unnoticed", other) + of("noticed", other), ""},  // one detecting caller is enough
-        {all + of("unnoticed", other), "unnoticed | " + other},
-        {all + of("noticed", listed[0]), "noticed, but listed | " + listed[0]},
-        {without_first, absent + listed[0]},
-    }));
-    CHECK_THAT(judge(lines).exits(says.empty() ? 0 : 1), Contains(says.empty() ? ", 0 not as listed" : says + "\n"));
 }
 
 // Every function of CUDA and its libraries fails, at its first call and at its last.

@@ -51,19 +51,15 @@ struct Result {
 };
 
 void run_into(Result& result, const std::string& text, unsigned threads, Order order = Order::forward,
-              unsigned number = 0, Traffic* traffic = nullptr) {
+              unsigned number = 0) {
     std::uint32_t* const words = result.words();
     std::fill_n(words, kWords, 0xdeadbeef);
     const Function function = decode(text, "k");
-    std::vector<Traffic> at_places(function.places.size());
     std::byte parameters[16]{};
     std::memcpy(parameters, &words, 8);
     std::memcpy(parameters + 8, &number, 4);
     stand_in::ptx::run({.function = &function, .grid = {}, .block = {threads}, .parameters = parameters,
-                        .parameter_bytes = 12, .order = order, .seed = 3,
-                        .traffic = traffic ? at_places.data() : nullptr});
-    for (const Traffic& one : at_places)
-        if (traffic) traffic->add(one);
+                        .parameter_bytes = 12, .order = order, .seed = 3});
 }
 
 // The first word of each thread.
@@ -257,39 +253,6 @@ call.uni (retval0), twice, (param0);
 ld.param.u32 %r2, [retval0];
 }
 st.global.u32 [%rd0], %r2;)", called), 1, Order::forward, 21)[0] == 42);
-}
-
-TEST_CASE("sectors of global memory and bank conflicts are counted", "[stand_in][ptx]") {
-    Result result;
-    const auto traffic = [&](const std::string& body) {
-        Traffic all;
-        run_into(result, kernel("mov.u32 %r5, words;\n" + body, ".shared .align 16 .b8 words[8192];"), 32,
-                 Order::forward, 0, &all);
-        return all;
-    };
-    // lane l at word l: four sectors; at word 8 l: one for each lane
-    const Traffic side_by_side = traffic("ld.global.u32 %r1, [%rd0];");
-    CHECK(side_by_side.global_accesses == 1);
-    CHECK(side_by_side.global_bytes == 128);
-    CHECK(side_by_side.sectors == 4);
-    CHECK(traffic("mul.wide.u32 %rd2, %r0, 28;\nadd.s64 %rd2, %rd0, %rd2;\nld.global.u32 %r1, [%rd2];").sectors == 32);
-    CHECK(traffic("setp.lt.u32 %p1, %r0, 3;\n@%p1 ld.global.u32 %r1, [%rd0];").global_bytes == 12);
-    // words `stride` apart: as many passes as words in the same bank
-    const auto passes = [&](unsigned stride, const std::string& load) {
-        const Traffic all = traffic("mul.lo.s32 %r6, %r0, " + std::to_string(stride) +
-                                    ";\nadd.s32 %r6, %r5, %r6;\n" + load);
-        return std::pair(all.shared_passes, all.bank_passes);
-    };
-    using Passes = std::pair<std::uint64_t, std::uint64_t>;
-    CHECK(passes(4, "ld.shared.u32 %r1, [%r6];") == Passes(1, 1));
-    CHECK(passes(0, "ld.shared.u32 %r1, [%r6];") == Passes(1, 1));  // one word for all
-    CHECK(passes(8, "ld.shared.u32 %r1, [%r6];") == Passes(1, 2));
-    CHECK(passes(128, "st.shared.u32 [%r6], %r0;") == Passes(1, 32));
-    CHECK(passes(132, "st.shared.u32 [%r6], %r0;") == Passes(1, 1));
-    CHECK(passes(16, "ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r6];") == Passes(4, 4));
-    CHECK(passes(32, "ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r6];") == Passes(4, 8));
-    CHECK(passes(128, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r6];") == Passes(4, 32));
-    CHECK(passes(144, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r6];") == Passes(4, 4));
 }
 
 TEST_CASE("errors of a kernel are reported with their location", "[stand_in][ptx]") {

@@ -44,17 +44,10 @@ cudaError_t set_status(cudaError_t status) {
 
 int device_count() { return int(setting("STAND_IN_GPUS", 1)); }
 
-// The stream passed to a call, or the default one, which is ordered with no other, if STAND_IN_MUTATE selects this
-// call.
-std::uint32_t stream_for(cudaStream_t stream, std::uint32_t site) {
-    return mutation_of(site) == Mutation::other_stream ? 0 : number_of(stream);
-}
-
-// Enqueues a command on a stream, unless STAND_IN_MUTATE skips the call.
+// Enqueues a command on a stream.
 void of_stream(Command command, cudaStream_t stream, const char* function) {
     command.site = call_site(function);
-    if (mutation_of(command.site) == Mutation::skip) return;
-    command.stream = stream_for(stream, command.site);
+    command.stream = number_of(stream);
     send(command, {}, function);
 }
 
@@ -83,8 +76,7 @@ void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<co
     if (payload.size() > kMostPayload) stop("the payload of " + std::string(name) + " is too long");
     Command command{.kind = Kind::work, .site = call_site(name), .seconds = seconds, .work = place_of(
         reinterpret_cast<const void*>(work))};
-    if (mutation_of(command.site) == Mutation::skip) return;
-    command.stream = stream_for(stream, command.site);
+    command.stream = number_of(stream);
     send(command, ranges, name, payload);
 }
 
@@ -205,12 +197,11 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 }
 // Does nothing for null. Freed or unknown memory is an error: here it ends the program, as the program ignores the
 // status. The documentation excludes only memory of pools from waiting for work that uses the memory, so cudaFree
-// waits; the program must not rely on this to order other work, and with STAND_IN_FREE=now not at all.
+// waits; the program must not rely on this to order other work.
 cudaError_t cudaFree(void* memory) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidValue);
     if (!memory) return outcome;
-    static const bool now = std::getenv("STAND_IN_FREE") != nullptr;
-    if (!now) ask({.kind = Kind::drain_device});
+    ask({.kind = Kind::drain_device});
     give_back(Memory::device, memory, __func__);
     return outcome;
 }
@@ -266,8 +257,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 // Waits until all preceding work of the stream is done.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
-    const std::uint32_t site = call_site(__func__);
-    if (mutation_of(site) != Mutation::skip) ask({.kind = Kind::sync_stream, .stream = stream_for(stream, site)});
+    ask({.kind = Kind::sync_stream, .stream = number_of(stream)});
     return outcome;
 }
 // Following work in the stream waits for the work captured by the last record of the event before this call; for
@@ -307,9 +297,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 // Captures the preceding work of the stream; replaces an earlier record.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     MAY_FAIL(cudaErrorInvalidResourceHandle);
-    // timed events have their own name: their stream changes only times, not results
-    of_stream({.kind = Kind::record, .event = number_of(event)}, stream,
-              event->timed ? "cudaEventRecord(timed)" : __func__);
+    of_stream({.kind = Kind::record, .event = number_of(event)}, stream, __func__);
     return cudaSuccess;
 }
 // Whether all captured work is done; yes if the event was never recorded. cudaErrorNotReady does not set the last
@@ -321,8 +309,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 // Waits for all captured work; returns at once if the event was never recorded.
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
-    const std::uint32_t site = call_site(__func__);
-    if (mutation_of(site) != Mutation::skip) ask({.kind = Kind::sync_event, .event = number_of(event)});
+    ask({.kind = Kind::sync_event, .event = number_of(event)});
     return outcome;
 }
 // Milliseconds between two recorded, completed events with timing.

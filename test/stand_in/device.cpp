@@ -105,7 +105,6 @@ private:
                 for (auto& [number, stream] : streams_) waits_.back().points.push_back(end_of(number));
                 return;
             case Kind::query_event: return answer_query(command);
-            case Kind::write_traffic: ptx::write_traffic(); return answer(command.answer, 0);
             case Kind::elapsed: return answer_elapsed(command);
         }
         Pending pending{.command = command, .age = ++age_};

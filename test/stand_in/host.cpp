@@ -253,9 +253,7 @@ void Host::call() {
     if (!is_host()) return;
     Host& mine = host();
     if (mine.device != 0) ask({.kind = Command::Kind::drain_device});  // reports errors of pending work, too
-    if (mine.device != 0 && std::getenv("STAND_IN_TRAFFIC")) ask({.kind = Command::Kind::write_traffic});
     mine.ending = true;
-    write_sites();
     if (const char* const file = std::getenv("STAND_IN_CALLS")) {
         std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
         for (const auto& [function, count] : mine.calls) out << function << ' ' << count << '\n';

@@ -12,12 +12,6 @@ bool is_host();
 // Number of the call site of a library function: the same for the same call stack.
 std::uint32_t call_site(std::string_view function);
 
-// Change that STAND_IN_MUTATE="KEY:KIND" makes to the calls at a site (dev/mutate/mutate_events.sh). KEY is from
-// STAND_IN_SITES=FILE, to which the host writes "KEY CALLS FUNCTION PLACE" at exit for each site passed to
-// mutation_of().
-enum class Mutation { none, skip, other_stream };
-Mutation mutation_of(std::uint32_t site);
-
 // Sends a command and the data that follows it; starts the device before the first one.
 void send(Command command, std::span<const Range> ranges = {}, std::string_view name = {},
           std::span<const std::byte> payload = {});

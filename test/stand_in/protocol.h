@@ -41,7 +41,7 @@ struct Command {
         // executed at once
         allocate, free, destroy_event,
         // with an answer
-        sync_stream, sync_event, sync_device, drain_device, query_event, elapsed, write_traffic
+        sync_stream, sync_event, sync_device, drain_device, query_event, elapsed
     } kind;
     std::uint32_t stream, event, other_event;
     std::uint32_t site;        // call site, numbered by the host

@@ -7,7 +7,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -19,11 +18,8 @@ namespace {
 constexpr int kMostFrames = 24;
 
 struct Site {
-    std::string function, key;
+    std::string function;
     std::vector<const void*> frames;
-    std::int64_t calls = 0;
-    Mutation mutation = Mutation::none;
-    bool can_change = false;  // mutation_of() was called: the call orders work
 };
 
 struct Sites {
@@ -60,13 +56,6 @@ const Program& program() {
 }
 
 std::uintptr_t offset_of(const void* frame) { return reinterpret_cast<std::uintptr_t>(frame) - program().base; }
-
-Mutation requested_mutation(const std::string& key) {
-    static const std::string text = std::getenv("STAND_IN_MUTATE") ? std::getenv("STAND_IN_MUTATE") : "";
-    const std::size_t colon = text.find(':');
-    if (colon == text.npos || text.substr(0, colon) != key) return Mutation::none;
-    return text.substr(colon + 1) == "skip" ? Mutation::skip : Mutation::other_stream;
-}
 
 }  // namespace
 
@@ -122,18 +111,9 @@ std::uint32_t call_site(std::string_view function) {
     auto& number = known.numbers[key];
     if (number == 0) {
         number = std::uint32_t(known.all.size());
-        char hash[24];
-        std::snprintf(hash, sizeof hash, "%016zx", std::hash<std::string>()(key));
-        known.all.push_back({std::string(function), hash, frames, 0, requested_mutation(hash)});
+        known.all.push_back({std::string(function), frames});
     }
-    ++known.all[number].calls;
     return number;
-}
-
-Mutation mutation_of(std::uint32_t site) {
-    const std::lock_guard lock(sites().mutex);
-    sites().all[site].can_change = true;
-    return sites().all[site].mutation;
 }
 
 std::string describe_site(std::uint32_t site) {
@@ -142,17 +122,6 @@ std::string describe_site(std::uint32_t site) {
     const Site found = sites().all[site];
     lock.unlock();
     return found.function + " at " + places(found.frames);
-}
-
-void write_sites() {
-    const char* const file = std::getenv("STAND_IN_SITES");
-    if (!file) return;
-    std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
-    for (std::size_t i = 1; i < sites().all.size(); ++i) {
-        const Site& site = sites().all[i];
-        if (!site.can_change) continue;
-        out << site.key << ' ' << site.calls << ' ' << site.function << ' ' << places(site.frames) << '\n';
-    }
 }
 
 }  // namespace stand_in

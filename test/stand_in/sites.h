@@ -13,6 +13,5 @@ std::vector<const void*> frames_here();
 std::string places(const std::vector<const void*>& frames);
 
 std::string describe_site(std::uint32_t site);
-void write_sites();
 
 }  // namespace stand_in

@@ -73,9 +73,6 @@ struct Signature {
 const Signature* signature_of(std::string_view kernel);
 const Function* function_of(std::string_view kernel);
 
-// Writes the memory accesses of executed kernels to the file that STAND_IN_TRAFFIC names; does nothing without it.
-void write_traffic();
-
 // Decodes one kernel of a module given as text.
 Function decode(std::string_view module, std::string_view kernel);
 

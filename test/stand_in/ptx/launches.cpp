@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -69,16 +68,6 @@ struct Sent {
 };
 std::size_t parameters_at(const Sent& sent) { return (sizeof sent + sent.name_bytes + 15) / 16 * 16; }
 
-// Per executed kernel, if STAND_IN_TRAFFIC is set.
-struct Counted {
-    std::uint64_t launches = 0, blocks = 0;
-    std::vector<ptx::Traffic> at_places;
-};
-std::map<const ptx::Function*, std::pair<std::string, Counted>>& counted() {
-    static auto& only = *new std::map<const ptx::Function*, std::pair<std::string, Counted>>;
-    return only;
-}
-
 bool run_kernel(std::byte* payload) {
     Sent sent;
     std::memcpy(&sent, payload, sizeof sent);
@@ -86,52 +75,20 @@ bool run_kernel(std::byte* payload) {
     using Order = ptx::Launch::Order;
     static const std::string schedule = std::getenv("STAND_IN_SCHEDULE") ? std::getenv("STAND_IN_SCHEDULE") : "";
     static std::uint64_t seed = std::uint64_t(setting("STAND_IN_SEED", 1));
-    static const bool counts = std::getenv("STAND_IN_TRAFFIC") != nullptr;
     const ptx::Function* const function = ptx::function_of(name);
     if (function->shared_bytes + sent.dynamic_shared > sent.most_shared)
         report_wrong("\"" + running_operation().name + "\" has " + std::to_string(function->shared_bytes) +
                      " bytes of static shared memory and " + std::to_string(sent.dynamic_shared) +
                      " of its launch; together at most " + std::to_string(sent.most_shared));
-    ptx::Traffic* traffic = nullptr;
-    if (counts) {
-        auto& [shown, all] = counted()[function];
-        shown = shown_name(std::string(name).c_str());
-        ++all.launches;
-        all.blocks += ptx::count(sent.grid);
-        all.at_places.resize(function->places.size());
-        traffic = all.at_places.data();
-    }
     ptx::run({.function = function, .grid = sent.grid, .block = sent.block,
               .dynamic_shared = sent.dynamic_shared, .parameters = payload + parameters_at(sent),
               .parameter_bytes = sent.parameter_bytes,
               .order = schedule == "random" ? Order::random : schedule == "late" ? Order::backward : Order::forward,
-              .seed = ++seed, .traffic = traffic});
+              .seed = ++seed});
     return true;
 }
 
 }  // namespace
-
-// Writes one line per kernel with its launches and blocks, then one per source line; both have the counts of Traffic.
-void ptx::write_traffic() {
-    const char* const path = std::getenv("STAND_IN_TRAFFIC");
-    if (!path) return;
-    std::ofstream file(path);
-    const auto write = [&](const Traffic& t) {
-        file << '\t' << t.instructions << '\t' << t.global_accesses << '\t' << t.global_bytes << '\t' << t.sectors
-             << '\t' << t.shared_passes << '\t' << t.bank_passes << '\n';
-    };
-    for (const auto& [function, kernel] : counted()) {
-        const auto& [name, all] = kernel;
-        Traffic sum;
-        for (const Traffic& one : all.at_places) sum.add(one);
-        file << name << '\t' << all.launches << '\t' << all.blocks;
-        write(sum);
-        for (std::size_t i = 0; i < all.at_places.size(); ++i) {
-            file << "  " << function->places[i] << "\t\t";
-            write(all.at_places[i]);
-        }
-    }
-}
 
 extern "C" {
 

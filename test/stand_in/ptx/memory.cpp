@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <set>
 #include <type_traits>
 
 #include "test/stand_in/protocol.h"
@@ -17,50 +16,12 @@ std::string hexadecimal(std::uint64_t value) {
     return text;
 }
 
-// ---- counts of memory accesses, for STAND_IN_TRAFFIC
-
-constexpr unsigned kSectorBytes = 32, kBanks = 32, kBankBytes = 4;
-
-Traffic& traffic_here(Warp& warp) { return warp.traffic[warp.function->code[warp.pc].place]; }
-
-template <class Address>
-void count_global(Warp& warp, const Address* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes) {
-    std::set<std::uint64_t> sectors;
-    Traffic& traffic = traffic_here(warp);
-    for_lanes(lanes, [&](unsigned lane) {
-        sectors.insert((base[lane] + std::uint64_t(offset)) / kSectorBytes);
-        traffic.global_bytes += bytes;
-    });
-    ++traffic.global_accesses;
-    traffic.sectors += sectors.size();
-}
-
-// Lanes that together access 128 bytes take one pass, plus one per further word in the same bank.
-void count_shared(Warp& warp, const std::uint32_t* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes) {
-    const unsigned at_once = std::min(kLanes, kBanks * kBankBytes / bytes);
-    Traffic& traffic = traffic_here(warp);
-    for (unsigned first = 0; first < kLanes; first += at_once) {
-        std::array<std::set<std::uint32_t>, kBanks> wanted;
-        for (unsigned lane = first; lane < first + at_once; ++lane) {
-            if (!(lanes >> lane & 1)) continue;
-            const auto begin = std::uint32_t(base[lane] + std::uint64_t(offset)) / kBankBytes;
-            for (std::uint32_t word = begin; word < begin + (bytes + kBankBytes - 1) / kBankBytes; ++word)
-                wanted[word % kBanks].insert(word);
-        }
-        std::size_t passes = 0;
-        for (const auto& bank : wanted) passes = std::max(passes, bank.size());
-        traffic.bank_passes += passes;
-        traffic.shared_passes += passes > 0;
-    }
-}
-
 // ---- address checks; an invalid access ends the program
 
 // Checks that global addresses of the active lanes, each of `bytes`, are aligned and in device or page-locked memory,
 // and notes the accesses; neighbouring accesses of neighbouring lanes are noted together.
 void require_global(Warp& warp, const std::uint64_t* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes,
                     bool written) {
-    if (warp.traffic && lanes) count_global(warp, base, offset, bytes, lanes);
     std::uint64_t begin = 0, end = 0;
     for_lanes(lanes, [&](unsigned lane) {
         const std::uint64_t address = base[lane] + std::uint64_t(offset);
@@ -107,14 +68,12 @@ std::byte* memory_of(Warp& warp, const Instruction& instruction, unsigned lane, 
     }
 }
 
-// Counts the accesses of the lanes.
+// Checks global addresses of the lanes.
 template <Space S>
 void look_at(Warp& warp, const Instruction& instruction, unsigned bytes, bool written) {
     if constexpr (S == Space::global)
         require_global(warp, warp.row<std::uint64_t>(instruction.row[0]), instruction.immediate, bytes, warp.active,
                        written);
-    if (S == Space::shared && warp.traffic)
-        count_shared(warp, warp.row<std::uint32_t>(instruction.row[0]), instruction.immediate, bytes, warp.active);
 }
 
 template <Space S, class T, class R, unsigned Count>
@@ -195,7 +154,6 @@ template <bool Transposed>
 void ldmatrix(Warp& warp, const Instruction& instruction) {
     std::uint16_t elements[4][8][8];
     const auto* const addresses = warp.row<std::uint32_t>(instruction.row[0]);
-    if (warp.traffic) count_shared(warp, addresses, instruction.immediate, 16, warp.active);
     for (unsigned lane = 0; lane < kLanes; ++lane) {
         const auto address = std::uint32_t(addresses[lane] + std::uint64_t(instruction.immediate));
         std::memcpy(elements[lane / 8][lane % 8], shared_at(warp, lane, address, 16), 16);
@@ -232,7 +190,6 @@ void copy_async(Warp& warp, const Instruction& instruction) {
     std::uint32_t reading = 0;
     for_lanes(warp.active, [&](unsigned lane) { reading |= std::uint32_t(bytes[lane] > 0) << lane; });
     require_global(warp, global, instruction.immediate, 16, reading, false);
-    if (warp.traffic) count_shared(warp, shared, offset, 16, warp.active);
     for_lanes(warp.active, [&](unsigned lane) {
         const std::uint32_t to = shared[lane] + offset;
         if (bytes[lane] > 16) fail(warp, "cp.async of " + std::to_string(bytes[lane]) + " bytes; at most 16");

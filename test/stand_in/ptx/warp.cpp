@@ -37,7 +37,6 @@ public:
         warp_.parameters = launch.parameters;
         warp_.parameter_bytes = launch.parameter_bytes;
         warp_.registers = registers_.get();
-        warp_.traffic = launch.traffic;
         warp_.local = local_.data();
         for (const auto& [bits, row, bytes] : function.constants)
             for (unsigned lane = 0; lane < kLanes; ++lane)
@@ -133,7 +132,6 @@ private:
             }
             warp_.active = active;
             warp_.pc = pc;
-            if (warp_.traffic) ++warp_.traffic[instruction.place].instructions;
             switch (instruction.kind) {
                 case Kind::plain:
                     if (active) instruction.handler(warp_, instruction);
@@ -291,15 +289,6 @@ void run(const Launch& launch) {
     if (launch.order == Launch::Order::random) std::ranges::shuffle(order, random);
     for (const std::uint64_t i : order)
         block.run({unsigned(i % grid.x), unsigned(i / grid.x % grid.y), unsigned(i / grid.x / grid.y)});
-}
-
-void Traffic::add(const Traffic& other) {
-    instructions += other.instructions;
-    global_accesses += other.global_accesses;
-    global_bytes += other.global_bytes;
-    sectors += other.sectors;
-    shared_passes += other.shared_passes;
-    bank_passes += other.bank_passes;
 }
 
 void fail(const Warp& warp, const std::string& what) {

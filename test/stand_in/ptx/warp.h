@@ -12,8 +12,6 @@ namespace stand_in::ptx {
 struct Dim3 { unsigned x = 1, y = 1, z = 1; };
 constexpr std::uint64_t count(const Dim3& d) { return std::uint64_t(d.x) * d.y * d.z; }
 
-struct Traffic;
-
 struct Launch {
     const Function* function;
     Dim3 grid, block;
@@ -24,24 +22,11 @@ struct Launch {
     // seed.
     enum class Order { forward, backward, random } order = Order::forward;
     std::uint64_t seed = 1;
-    Traffic* traffic = nullptr;  // one per function->places, or nullptr
 };
 void run(const Launch& launch);
 
 // Reports an error of the kernel at the position of the running warp and ends the program.
 [[noreturn]] void fail(const Warp& warp, const std::string& what);
-
-// Memory accesses of a kernel, counted as documented (CUDA C++ Best Practices Guide): global memory in sectors of 32
-// bytes; shared memory in 32 banks of 4 bytes, each of which serves one word per pass, for accesses of at most 128
-// bytes of consecutive lanes.
-struct Traffic {
-    std::uint64_t instructions = 0;                        // executed by warps
-    std::uint64_t global_accesses = 0, global_bytes = 0;   // per warp; bytes of its lanes
-    std::uint64_t sectors = 0;                             // touched, per access
-    std::uint64_t shared_passes = 0, bank_passes = 0;      // least possible; with bank conflicts
-
-    void add(const Traffic& other);
-};
 
 // A cp.async copy that has not arrived.
 struct Copy {
@@ -60,7 +45,6 @@ struct Warp {
     std::uint32_t active = 0;      // lanes that execute the instruction
     std::uint32_t pc = 0;          // of the active lanes
     std::deque<Copy> copies;
-    Traffic* traffic = nullptr;  // one per Function::places, or nullptr
 
     template <class T> T* row(std::uint32_t at) const { return reinterpret_cast<T*>(registers + at); }
 };
