@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh [kernels|host|ranks|run|cuda|all] - builds train_gpt2 and runs the tests that need no GPU; the last
-# line prints "N passed, N failed"
+# test.sh [kernels|host|ranks|run|cuda|all|changed [BASE]] - builds train_gpt2 and runs the tests that need no
+# GPU; the last line prints "N passed, N failed"
 #
 # Without an argument: the tests that find most faults for their time, of every tier; about 10 minutes on two cores.
 # `all`: every test, about half an hour. A tier: all tests of that tier:
@@ -15,6 +15,12 @@
 #   cuda      if nvcc is found: the CUDA build for sm_80 and sm_90a and checks of its machine code; with stand-ins for
 #             NVIDIA's libraries, its kernels, executed from their PTX, and whole runs
 #
+# `changed`: tests for files that differ from BASE, which is by default the commit that HEAD shares with origin/main, or
+# with main if there is no origin/main; uncommitted and untracked files count. By the compiler's .d files these are:
+# C++ tests that include such a file, or the header of a .cpp or .cu that is or includes such a file: those that do so
+# directly, if there are any; tests that name such a script or program; test/program/run_test.cpp for a file of the
+# program. Without sanitizers, bf16 training and CUDA; on fibers if a kernel is changed. Files are compiled separately.
+#
 # Every run appends its times to build/test_times.tsv and prints the share of each build and part. A line of that file:
 # run (time of its start, UTC), argument, kind, name, then seconds: wall, user, system. Kinds: build; stage, a part of
 # the tests; case, one of the slowest test cases (wall time only); total (wall time only).
@@ -24,19 +30,25 @@
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
-most_words 1 "$@"
-cd "$(dirname "$0")/.." || exit
 tier=${1:-default}
+most_words "$([ "$tier" = changed ] && echo 2 || echo 1)" "$@"
+cd "$(dirname "$0")/.." || exit
+unite="kernels llmc test" changed=
 case $tier in
     default | kernels | host | ranks | run | cuda | all) ;;
-    *) refuse "unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda or all" ;;
+    changed)
+        base=${2:-$(git rev-parse -q --verify origin/main || echo main)}
+        base=$(git merge-base HEAD "$base" 2>&1) || refuse "BASE is \"${2:-main}\"; expected a commit: ${base##*: }"
+        changed=$(git diff --name-only "$base"; git ls-files --others --exclude-standard) unite=
+        ;;
+    *) refuse "unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda, all or changed" ;;
 esac
 scripts/install_deps.sh tests || exit 1
 # Downloads the merges only if they are missing. Without them the tests of GPT-2's token ids are skipped.
 scripts/get_gpt2_tokenizer.sh >/dev/null 2>&1 || echo "note: GPT-2's merges are not available; their tests are skipped"
 # is TIER...: whether the tests of one of these tiers run; all_of TIER...: whether all of its tests run, also those that
 # are not in the default selection
-all_of() { [ $tier = all ] || [[ " $* " == *" $tier "* ]]; }
+all_of() { [ $tier = all ] || [[ " $* " == *" $tier "* || $tier = changed && $1 != cuda ]]; }
 is() { [ $tier = default ] || all_of "$@"; }
 
 # Waiting threads sleep. With other programs on the same cores, spinning threads make the thousands of small launches of
@@ -64,10 +76,11 @@ trap 'exit 130' INT TERM
 
 # ---- builds: sequentially in the background, at a lower priority than the tests
 
-# One translation unit per folder, including the tests: these builds are made once.
+# One translation unit per folder, including the tests: these builds are made once. Except of `changed`, whose builds
+# follow every edit: a changed file takes 3 to 10 s of processor time, its folder 25 to 60 s.
 builds=()
 # build NAME MAKE-ARGUMENTS...: a build that tests refer to as NEEDS
-build() { builds+=("$(printf '%q ' "$@")"); }
+build() { [[ $tier = changed && $1 != @(cpu|fibers) ]] || builds+=("$(printf '%q ' "$@")"); }
 # shellcheck disable=SC2120
 build_all() {
     local line name began
@@ -75,7 +88,7 @@ build_all() {
         eval "set -- $line"
         name=$1 began=$SECONDS
         shift
-        if timed build "$name" nice make -j"$jobs" UNITE="kernels llmc test" "$@" >"$logs/builds/$name.log" 2>&1; then
+        if timed build "$name" nice make -j"$jobs" UNITE="$unite" "$@" >"$logs/builds/$name.log" 2>&1; then
             echo "built $name ($((SECONDS - began)) s)"
             touch "$logs/builds/$name.done"
         else
@@ -108,9 +121,16 @@ start() {
     "$kind" "$number" "$@" &
 }
 # NEEDS NAME COMMAND...: a test that is one command; exit code 77: the test cannot run here
-one() { start run_one "$@"; }
-# NEEDS NAME PROGRAM ARGUMENTS...: a Catch2 program; every test case counts as one test
-cases() { start run_cases "$@"; }
+one() { { [ $tier != changed ] || is_built "$1" && names_changed "${@:3}"; } && start run_one "$@"; }
+# NEEDS NAME PROGRAM... TESTS: a Catch2 program; every test case counts as one test
+cases() {
+    [ $tier = changed ] || { start run_cases "$@"; return; }
+    local tag all=${*: -1} tests=
+    for tag in $tags; do tests+=${tests:+,}$tag${all//,/,$tag}; done
+    [ -n "$tests" ] && is_built "$1" && await "$1" || return
+    "${@:3:$#-3}" "$tests" -# --list-tests | grep -q '^0 matching' || start run_cases "${@:1:$#-1}" "$tests" -#
+}
+is_built() { [[ " ${builds[*]}" = *" $1 "* ]]; }  # BUILD, in this run
 
 # skips NAME OUTPUT: prints each reason of the lines `skipped: "TEST": REASON` once, with their number
 skips() {
@@ -170,6 +190,62 @@ run_cases() {
     cat "$out.report"
 }
 
+# ---- changed: what a changed file can break
+
+# touches REGEX: whether the beginning of a changed path matches; true for all tiers but `changed`
+touches() { [ $tier != changed ] || grep -qE "^($1)" <<<"$changed"; }
+# headers_of SOURCES: of each the header of the same name, with or without suffix, or else those of its folder that it
+# includes
+headers_of() {
+    local source stem
+    for source in $1; do
+        stem=${source%.*}
+        until [ -e "$stem.h" ] || [[ ${stem##*/} != *_* ]]; do stem=${stem%_*}; done
+        [ ! -e "$stem.h" ] || { echo "$stem.h" && continue; }
+        grep -oshE "^#include \"${source%/*}/[a-z_]+\.c?u?h" "$source" | cut -d'"' -f2
+    done
+}
+# users FILES REGEX: the sources in the folders of REGEX whose objects depend on one of the files
+users() {
+    find build/{host,cpu,fibers} -name '*.d' 2>/dev/null | grep -E "^build/[a-z]+/($2)/" | xargs -r awk -v files="$1" '
+        BEGIN { split(files, list); for (i in list) is[list[i]] }
+        { for (i = 1; i <= NF; ++i) if ($i in is) { print FILENAME; nextfile } }' |
+        sed -E 's|^build/[a-z]*/(.*)\.d$|\1|'
+}
+# The names by which tests call the changed scripts and programs.
+names() {
+    sed -nE 's,^dev/(.*/)?([a-z_]+)\.cpp$,"\2",p; s,^(.*/)?([a-z_]+)\.py$,\2,p
+        s,^(.*/)?([^/]+\.(sh|sbatch|mk|json)|Makefile)$,\2,p' <<<"$changed"
+}
+# names_changed COMMAND...: its test is changed, or names a changed file
+names_changed() {
+    local word
+    for word; do
+        [[ -f $word && $word = *.@(sh|py) ]] || continue
+        grep -qxF "$word" <<<"$changed" || grep -qwF -f <(names) "$word" && return
+    done
+    false
+}
+# The tags of the test cases: of operations and of folders of kernels these are their names, of others their files.
+tags_of_changed() {
+    local file files
+    files=$(headers_of "$changed $(users "$changed" "kernels|llmc|test/support")" | sort -u | while read -r file; do
+        grep -rlF "#include \"$file\"" test || echo "$file"
+    done; echo "$changed")
+    {
+        echo "$files"
+        users "$files" test
+        grep -lwF -f <(names) test/program/*_test.cpp
+        ! touches '(kernels|llmc)/|train_gpt2\.cu' || echo test/program/run_test.cpp
+    } | while read -r file; do
+        case $file in
+            test/operations/*) sed -nE 's/.*\.tag = "(\[[a-z_]+\]).*/\1/p' "$file" ;;
+            *_test.c*) file=${file##*/} && echo "[#${file%.*}]" ;;
+            kernels/*/*) file=${file#*/} && echo "[${file%%/*}]" ;;
+        esac
+    done | sort -u
+}
+
 # ---- builds and tests of each tier
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
@@ -177,9 +253,10 @@ nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/nul
 cuda=build/cuda stand_in=build/stand-in asan=build/fibers-address-undefined
 # The benchmarks and other tools of dev/ take 40 s of processor time: only some tests of each tier start them.
 tools=()
-[ $tier = default ] || tools=(tools)
+[ $tier = default ] || { touches '(dev|scripts|test/program)/|Makefile' && tools=(tools); }
 build cpu DEVICE=cpu all "${tools[@]}" tests
-is kernels || all_of host && build fibers DEVICE=fibers build/fibers/tests ${has_nvcc:+build/fibers/train_gpt2}
+is kernels || all_of host && touches '(test/)?(kernels|operations)/' &&
+    build fibers DEVICE=fibers build/fibers/tests ${has_nvcc:+build/fibers/train_gpt2}
 if [ -n "$has_nvcc" ] && all_of cuda; then
     all_of kernels host || build fibers DEVICE=fibers build/fibers/train_gpt2
     build cuda -f test/stand_in/Makefile  # the CUDA build, and its programs on the stand-ins
@@ -197,6 +274,10 @@ set -m  # its own process group, so that one signal ends all of it
 build_all &
 builder=$!
 set +m
+if [ $tier = changed ] && await cpu; then
+    tags=$(tags_of_changed)
+    echo "selected test cases: ${tags:-none}" | paste -sd ' '
+fi
 
 # Two programs at a time, because ranks mostly wait for each other.
 ranks_of_runs="[mpi][run]~[tools]" other_ranks="[mpi]~[run]~[tools],[ranks]~[mpi]~[tools],[local]~[mpi]"
@@ -209,7 +290,8 @@ is ranks && cases cpu "ranks" build/cpu/tests "$other_ranks"
 is ranks && cases cpu "whole runs of several ranks" build/cpu/tests "$ranks_of_runs"
 all_of run ranks && cases cpu "the benchmark of 1-bit messages" build/cpu/tests "[tools]"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
-all_of run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
+[ $tier != changed ] && all_of run &&
+    cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]~[tools]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
@@ -220,6 +302,7 @@ is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
 all_of host && one cpu "every program prints --help and refuses unknown arguments" test/program/help.sh
 is host && one cpu "skipped tests are counted, with their reasons" test/program/skips.sh
+is host && one cpu "changed files select the tests that they can break" test/program/changed.sh
 is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
 is host && one cpu "dev/peers/check_transformers.py: which tokens are predicted" python3 \
@@ -307,22 +390,9 @@ wait
 sort -rn "$logs/times" 2>/dev/null | head -n 20 |
     sed -E "s/^([0-9.]+) s: (.*)/$run\t$tier\tcase\t\2\t\1\t\t/" >>$times
 printf '%s\t%s\ttotal\t\t%s\t\t\n' "$run" $tier $SECONDS >>$times
-awk -F '\t' -v run="$run" '
-    $1 == run && $3 == "case" && ++cases <= 10 { printf "%7.1f s: %s\n", $5, $4 }
-    $1 == run && ($3 == "build" || $3 == "stage") {
-        name = ($3 == "build" ? "build of " : "") $4
-        wall[name] += $5; used[name] += $6 + $7; all += $6 + $7
-    }
-    END {
-        print "  wall s  processor s  share"
-        fflush()
-        for (name in used) {
-            share = 100 * used[name] / (all ? all : 1)
-            printf "%8.1f %12.1f %5.1f %%  %s\n", wall[name], used[name], share, name | "sort -k 2 -rn"
-        }
-    }' $times
-echo "total time: $SECONDS s"
-read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' "$logs"/results/*)
+scripts/test_times.sh shares
+read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' \
+    < <(cat "$logs"/results/* 2>/dev/null))
 [ "$skipped" -gt 0 ] && skipped=", $skipped skipped" || skipped=
 echo "$passed passed, $failed failed$skipped"
 [ "$failed" -eq 0 ]
