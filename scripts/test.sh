@@ -43,7 +43,7 @@ case $tier in
         ;;
     *) refuse "unknown tier \"$tier\"; expected kernels, host, ranks, run, cuda, all or changed" ;;
 esac
-scripts/install_deps.sh tests || exit 1
+[ "$tier" = changed ] || scripts/install_deps.sh tests || exit 1
 # Downloads the merges only if they are missing. Without them the tests of GPT-2's token ids are skipped.
 scripts/get_gpt2_tokenizer.sh >/dev/null 2>&1 || echo "note: GPT-2's merges are not available; their tests are skipped"
 # is TIER...: whether the tests of one of these tiers run; all_of TIER...: whether all of its tests run, also those that
