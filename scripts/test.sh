@@ -15,11 +15,10 @@
 #   cuda      if nvcc is found: the CUDA build for sm_80 and sm_90a and checks of its machine code; with stand-ins for
 #             NVIDIA's libraries, its kernels, executed from their PTX, and whole runs
 #
-# `changed`: tests for files that differ from BASE, which is by default the commit that HEAD shares with origin/main, or
-# with main if there is no origin/main; uncommitted and untracked files count. By the compiler's .d files these are:
-# C++ tests that include such a file, or the header of a .cpp or .cu that is or includes such a file: those that do so
-# directly, if there are any; tests that name such a script or program; test/program/run_test.cpp for a file of the
-# program. Without sanitizers, bf16 training and CUDA; on fibers if a kernel is changed. Files are compiled separately.
+# `changed`: tests for files that differ from BASE, by default the commit that HEAD shares with origin/main, or else
+# with main; uncommitted and untracked files count. By the compiler's .d files these are: C++ tests that include such a
+# file, or directly the header of a .cpp or .cu that is one or includes one; also tests that name a changed script or
+# program, and test/program/run_test.cpp. On the CPU, kernels also on fibers; no sanitizers, bf16 training or CUDA.
 #
 # Every run appends its times to build/test_times.tsv and prints the share of each build and part. A line of that file:
 # run (time of its start, UTC), argument, kind, name, then seconds: wall, user, system. Kinds: build; stage, a part of
@@ -76,8 +75,8 @@ trap 'exit 130' INT TERM
 
 # ---- builds: sequentially in the background, at a lower priority than the tests
 
-# One translation unit per folder, including the tests: these builds are made once. Except of `changed`, whose builds
-# follow every edit: a changed file takes 3 to 10 s of processor time, its folder 25 to 60 s.
+# One translation unit per folder, including the tests, for builds that are made once; `changed` compiles every file
+# separately: after an edit tasks.cpp takes 3 s of processor time instead of 30, layernorm.cu 5 s instead of 25.
 builds=()
 # build NAME MAKE-ARGUMENTS...: a build that tests refer to as NEEDS
 build() { [[ $tier = changed && $1 != @(cpu|fibers) ]] || builds+=("$(printf '%q ' "$@")"); }
@@ -194,44 +193,27 @@ run_cases() {
 
 # touches REGEX: whether the beginning of a changed path matches; true for all tiers but `changed`
 touches() { [ $tier != changed ] || grep -qE "^($1)" <<<"$changed"; }
-# headers_of SOURCES: of each the header of the same name, with or without suffix, or else those of its folder that it
-# includes
-headers_of() {
-    local source stem
-    for source in $1; do
-        stem=${source%.*}
-        until [ -e "$stem.h" ] || [[ ${stem##*/} != *_* ]]; do stem=${stem%_*}; done
-        [ ! -e "$stem.h" ] || { echo "$stem.h" && continue; }
-        grep -oshE "^#include \"${source%/*}/[a-z_]+\.c?u?h" "$source" | cut -d'"' -f2
-    done
-}
 # users FILES REGEX: the sources in the folders of REGEX whose objects depend on one of the files
 users() {
     find build/{host,cpu,fibers} -name '*.d' 2>/dev/null | grep -E "^build/[a-z]+/($2)/" | xargs -r awk -v files="$1" '
         BEGIN { split(files, list); for (i in list) is[list[i]] }
-        { for (i = 1; i <= NF; ++i) if ($i in is) { print FILENAME; nextfile } }' |
-        sed -E 's|^build/[a-z]*/(.*)\.d$|\1|'
+        { for (i = 1; i <= NF; ++i) if ($i in is) { print FILENAME; nextfile } }' | sed -E 's|^build/[a-z]*/||; s|.d$||'
 }
 # The names by which tests call the changed scripts and programs.
 names() {
     sed -nE 's,^dev/(.*/)?([a-z_]+)\.cpp$,"\2",p; s,^(.*/)?([a-z_]+)\.py$,\2,p
         s,^(.*/)?([^/]+\.(sh|sbatch|mk|json)|Makefile)$,\2,p' <<<"$changed"
 }
-# names_changed COMMAND...: its test is changed, or names a changed file
-names_changed() {
-    local word
-    for word; do
-        [[ -f $word && $word = *.@(sh|py) ]] || continue
-        grep -qxF "$word" <<<"$changed" || grep -qwF -f <(names) "$word" && return
-    done
-    false
-}
-# The tags of the test cases: of operations and of folders of kernels these are their names, of others their files.
+# names_changed COMMAND...: its script names a changed file; every script names itself
+names_changed() { grep -qswF -f <(names) "$(printf '%s\n' "$@" | grep -m 1 -E '\.(sh|py)$')"; }
+# The tags of the test cases: of operations and of folders of kernels these are their names, of others their files. The
+# header of NAME.cpp or NAME_suffix.cpp is NAME.h.
 tags_of_changed() {
     local file files
-    files=$(headers_of "$changed $(users "$changed" "kernels|llmc|test/support")" | sort -u | while read -r file; do
-        grep -rlF "#include \"$file\"" test || echo "$file"
-    done; echo "$changed")
+    files=$( (echo "$changed" && users "$changed" "kernels|llmc|test/support") |
+        sed -nE 's/\.(cpp|cu)$//; T; h; s/$/.h/p; g; s/_[a-z]+$/.h/p' | sort -u | while read -r file; do
+            grep -rlF "#include \"$file\"" test || echo "$file"
+        done; echo "$changed")
     {
         echo "$files"
         users "$files" test
