@@ -120,7 +120,9 @@ start() {
     "$kind" "$number" "$@" &
 }
 # NEEDS NAME COMMAND...: a test that is one command; exit code 77: the test cannot run here
-one() { { [ $tier != changed ] || is_built "$1" && names_changed "${@:3}"; } && start run_one "$@"; }
+one() {
+    if [ $tier != changed ] || { is_built "$1" && names_changed "${@:3}"; }; then start run_one "$@"; fi
+}
 # NEEDS NAME PROGRAM... TESTS: a Catch2 program; every test case counts as one test
 cases() {
     [ $tier = changed ] || { start run_cases "$@"; return; }
@@ -372,7 +374,21 @@ wait
 sort -rn "$logs/times" 2>/dev/null | head -n 20 |
     sed -E "s/^([0-9.]+) s: (.*)/$run\t$tier\tcase\t\2\t\1\t\t/" >>$times
 printf '%s\t%s\ttotal\t\t%s\t\t\n' "$run" $tier $SECONDS >>$times
-scripts/test_times.sh shares
+awk -F '\t' -v run="$run" '
+    $1 == run && $3 == "case" && ++cases <= 10 { printf "%7.1f s: %s\n", $5, $4 }
+    $1 == run && ($3 == "build" || $3 == "stage") {
+        name = ($3 == "build" ? "build of " : "") $4
+        wall[name] += $5; used[name] += $6 + $7; all += $6 + $7
+    }
+    END {
+        print "  wall s  processor s  share"
+        fflush()
+        for (name in used) {
+            share = 100 * used[name] / (all ? all : 1)
+            printf "%8.1f %12.1f %5.1f %%  %s\n", wall[name], used[name], share, name | "sort -k 2 -rn"
+        }
+    }' $times
+echo "total time: $SECONDS s"
 read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' \
     < <(cat "$logs"/results/* 2>/dev/null))
 [ "$skipped" -gt 0 ] && skipped=", $skipped skipped" || skipped=

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{bin,scripts,kernels,llmc,test/{kernels,llmc,operations,program},build/{cpu,fibers}}
-cp scripts/{test,help,test_times}.sh "$work/scripts"
+cp scripts/{test,help}.sh "$work/scripts"
 cd "$work" || exit 1
 printf '#!/bin/sh\n' | tee bin/make scripts/{get_gpt2_tokenizer,launch}.sh >test/program/sweep.sh
 echo "# sweep.sh calls launch.sh" >>test/program/sweep.sh
