@@ -6,7 +6,7 @@
 # `all`: every test, about half an hour. A tier: all tests of that tier:
 #
 #   kernels   results of the kernels: on the CPU, also with older instruction sets; with the GPU's launch geometry on
-#             fibers, in four orders of threads, with a race check of every memory access, and under AddressSanitizer
+#             fibers, in two orders of threads, with a race check of every memory access, and under AddressSanitizer
 #             and UndefinedBehaviorSanitizer
 #   host      data, weights, options and models: on the CPU; models also with older instruction sets and with the GPU's
 #             launch geometry; the rest also under the sanitizers; parsers under libFuzzer
@@ -327,10 +327,8 @@ is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" b
     "[kernels]~[matmul]$(all_of kernels || echo '~[statistics]')"
 all_of host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests \
     "[model]~[one_geometry]"
-for order in reverse random mix; do
-    all_of kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, thread order $order" \
-        env SIMT_ORDER=$order build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
-done
+all_of kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, mixed threads" \
+    env SIMT_ORDER=mix build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
 all_of kernels && cases fibers-thread "races between kernel threads" build/fibers-thread/tests \
     "[kernels]~[matmul]~[large]~[races]~[at_once]"
 unset OMP_NUM_THREADS

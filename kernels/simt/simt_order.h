@@ -3,11 +3,8 @@
 //
 //   SIMT_ORDER=forward        ascending threads; a warp continues after a collective before the next warp runs (the
 //                             default, and the fastest)
-//   SIMT_ORDER=reverse        descending threads
-//   SIMT_ORDER=random[:SEED]  warps and lanes are shuffled at the start and after every barrier, lanes after every
-//                             collective
-//   SIMT_ORDER=mix[:SEED]     like random, but between half of the barriers each switch picks any ready thread of any
-//                             warp
+//   SIMT_ORDER=mix[:SEED]     warps and lanes are shuffled at the start and after every barrier, lanes after every
+//                             collective; between half of the barriers each switch picks any ready thread of any warp
 //   SIMT_POISON=0|1           fills shared memory with 0xff bytes, NaN in every float type, before each block (the
 //                             default is 1 in every order: it costs one memset per block and shows reads of
 //                             uninitialized memory in every order)
@@ -25,12 +22,11 @@
 namespace simt {
 
 struct Order {
-    enum class Kind : std::uint8_t { forward, reverse, random, mix };
+    enum class Kind : std::uint8_t { forward, mix };
     Kind kind = Kind::forward;
     std::uint64_t seed = 1;
     bool poison = true;
 
-    bool shuffles() const { return kind == Kind::random || kind == Kind::mix; }
     bool operator==(const Order&) const = default;
 };
 
@@ -40,18 +36,16 @@ inline Order parse_order(std::string_view order, std::string_view poison) {
     Order parsed;
     const auto colon = order.find(':');
     const std::string_view kind = order.substr(0, colon);
-    bool known = true;
-    if (kind == "reverse") parsed.kind = Order::Kind::reverse;
-    else if (kind == "random") parsed.kind = Order::Kind::random;
-    else if (kind == "mix") parsed.kind = Order::Kind::mix;
-    else known = kind == "forward" || order.empty();
+    const bool mixes = kind == "mix";
+    bool known = mixes || kind == "forward" || order.empty();
+    if (mixes) parsed.kind = Order::Kind::mix;
     if (colon != std::string_view::npos) {
         const char *begin = order.data() + colon + 1, *end = order.data() + order.size();
         const auto [rest, error] = std::from_chars(begin, end, parsed.seed);
-        known = known && parsed.shuffles() && rest == end && error == std::errc{};
+        known = known && mixes && rest == end && error == std::errc{};
     }
     require(known, "SIMT_ORDER", '"' + std::string(order) + '"',
-            "forward, reverse, random[:SEED] or mix[:SEED], SEED an integer below 2^64");
+            "forward or mix[:SEED], SEED an integer below 2^64");
     require(poison.empty() || poison == "0" || poison == "1", "SIMT_POISON", '"' + std::string(poison) + '"', "0 or 1");
     parsed.poison = poison != "0";
     return parsed;

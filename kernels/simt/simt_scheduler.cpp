@@ -108,8 +108,8 @@ void BlockScheduler::wake_all() {
     any_may_run_ = order_.kind == Order::Kind::mix && draws_.below(2) == 0;
     std::array<unsigned, kMaxBlockThreads / kWarp> numbers;
     const unsigned count = unsigned(warps_.size());
-    for (unsigned i = 0; i < count; ++i) numbers[i] = order_.kind == Order::Kind::reverse ? i : count - 1 - i;
-    if (order_.shuffles()) draws_.shuffle(numbers.data(), count);
+    for (unsigned i = 0; i < count; ++i) numbers[i] = count - 1 - i;
+    if (order_.kind == Order::Kind::mix) draws_.shuffle(numbers.data(), count);
     for (unsigned i = 0; i < count; ++i) wake_lanes(&threads_[numbers[i] * kWarp], warps_[numbers[i]].existing);
 }
 // `first`: lane 0 of the warp.
@@ -117,8 +117,7 @@ void BlockScheduler::wake_lanes(Thread* first, unsigned mask) {
     const std::size_t begin = ready_.size();
     for (int lane = kWarp; lane-- > 0;)
         if (mask >> lane & 1) wake(first[lane]);
-    if (order_.kind == Order::Kind::reverse) std::reverse(ready_.begin() + begin, ready_.end());
-    else if (order_.shuffles()) draws_.shuffle(ready_.data() + begin, unsigned(ready_.size() - begin));
+    if (order_.kind == Order::Kind::mix) draws_.shuffle(ready_.data() + begin, unsigned(ready_.size() - begin));
 }
 
 // The thread to run after the current one waits or ends; null: all have ended.

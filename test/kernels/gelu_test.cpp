@@ -1,4 +1,4 @@
-// gelu_test.cpp - small values and NaN in GELU, and rejected inputs (the rest: operations/gelu.cpp)
+// gelu_test.cpp - small values and NaN in GELU (the rest: operations/gelu.cpp)
 #include "kernels/device/memory.h"
 #include "kernels/gelu.h"
 #include "test/operations/gelu.h"
@@ -42,18 +42,4 @@ TEMPLATE_TEST_CASE("GELU propagates NaN", "[gelu][one_order]", float, bf16) {
         CHECK(std::isnan(y[i]) == (i == 3));
         CHECK(std::isnan(dx[i]) == (i == 3));
     }
-}
-
-TEST_CASE("GELU rejects invalid inputs", "[gelu][one_order]") {
-    using std::pair, kernels::GeluForward, kernels::GeluBackward;
-    const device::Array<float> array(32);
-    const auto all = array.span(), odd = all.first(18);
-    const auto forward = [](const GeluForward<float>& op) { kernels::gelu_forward<float>(op, nullptr); };
-    const auto backward = [](const GeluBackward<float>& op) { kernels::gelu_backward<float>(op, nullptr); };
-    test::check_sizes(GeluForward<float>{all, all}, forward, pair("output", &GeluForward<float>::out));
-    test::check_sizes(GeluBackward<float>{all, all, all}, backward, pair("input gradient", &GeluBackward<float>::din),
-                      pair("output gradient", &GeluBackward<float>::dout));
-    CHECK_THROWS_WITH(forward({odd, odd}), test::Contains("is 18"));
-    CHECK_THROWS_WITH(backward({odd, odd, odd}), test::Contains("is 18"));
-    CHECK_NOTHROW(forward({{}, {}}));
 }

@@ -290,23 +290,3 @@ TEST_CASE("a row of sums consists of header, norms of modules and norms of small
     CHECK(sums.small_norms.data() == row.data() + 5 + modules);
     CHECK(row.size() - 5 - 2 * modules < 32);
 }
-
-TEST_CASE("grad_norm rejects invalid inputs", "[grad_norm]") {
-    device::Array<double> partial(1);
-    device::Array<float> values(32);
-    device::Array<NormTile> tiles(2);
-    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span()}, nullptr),
-                      Contains("size of partial"));
-    device::Array<bf16> rounded(16);
-    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span().first(1), rounded.span()}, nullptr),
-                      Contains("size of rounded is 16"));
-    Step step;
-    step.positions = 0;
-    CHECK_THROWS_WITH(step.run(), Contains("positions is 0"));
-    CHECK_THROWS_AS(step_scalars({}, nullptr), Error);
-    device::Array<std::int32_t> start(2);
-    CHECK_THROWS_WITH(module_sums({.sums = partial.span(), .partial = partial.span(),
-                                   .module_start = start.span().first(1)}, nullptr),
-                      Contains("module_start"));
-    CHECK_THROWS_WITH(rank_sums(partial.span(), 0), Contains("size of rank_sums is 1"));
-}

@@ -1,5 +1,4 @@
-// newton_schulz_test.cpp - orthogonalized matrices against published vectors and singular values, and three updates of
-// Muon
+// newton_schulz_test.cpp - orthogonalized matrices against published vectors, and three updates of Muon
 #include "kernels/matmul/newton_schulz.h"
 
 #include <array>
@@ -117,58 +116,20 @@ double largest_difference(const Doubles& got, const Doubles& want) {
     return largest;
 }
 
-// Singular values of a (rows, columns) matrix, in descending order: the lengths of its columns once rotations have made
-// them orthogonal (one-sided Jacobi).
-Doubles singular_values(Doubles m, int rows, int columns) {
-    const auto at = [&](int i, int j) -> double& { return m[std::size_t(i * columns + j)]; };
-    for (int sweep = 0; sweep < 60; ++sweep)
-        for (int p = 0; p < columns; ++p)
-            for (int q = p + 1; q < columns; ++q) {
-                double pp = 0, qq = 0, pq = 0;
-                for (int i = 0; i < rows; ++i) {
-                    pp += at(i, p) * at(i, p);
-                    qq += at(i, q) * at(i, q);
-                    pq += at(i, p) * at(i, q);
-                }
-                if (std::fabs(pq) <= 1e-15 * std::sqrt(pp * qq)) continue;
-                const double zeta = (qq - pp) / (2 * pq);
-                const double t = (zeta >= 0 ? 1 : -1) / (std::fabs(zeta) + std::sqrt(1 + zeta * zeta));
-                const double c = 1 / std::sqrt(1 + t * t), s = c * t;
-                for (int i = 0; i < rows; ++i) {
-                    const double x = at(i, p), y = at(i, q);
-                    at(i, p) = c * x - s * y;
-                    at(i, q) = s * x + c * y;
-                }
-            }
-    Doubles values;
-    for (int j = 0; j < columns; ++j) {
-        double sum = 0;
-        for (int i = 0; i < rows; ++i) sum += at(i, j) * at(i, j);
-        values.push_back(std::sqrt(sum));
-    }
-    std::ranges::sort(values, std::greater());
-    values.resize(std::size_t(std::min(rows, columns)));
-    return values;
-}
-
 }  // namespace
 
 TEST_CASE("orthogonalized matrices equal the vectors of the specification", "[kernels][muon]") {
     struct Vector {
         int rows, columns;
         std::span<const NewtonSchulzStep> steps;
-        Doubles want, singular;  // want: the first elements
+        Doubles want;  // the first elements
     };
     const std::vector<Vector> vectors{
-        {2, 3, kMuonSteps, {0.033638467, 0.870971571, -0.670603463, -0.564315075, -0.558215062, -0.693033935},
-         {1.106269, 1.046878}},
-        {3, 2, kMuonSteps, {-0.635803348, 0.798218693, -0.735938132, -0.074042671, -0.378589414, -0.348773902},
-         {1.134229, 0.752984}},
-        {4, 4, kMuonSteps, {0.04802735, 0.398303033, -0.587235814, -0.786452099},
-         {1.134115, 1.093337, 1.050401, 0.771598}},
-        {2, 3, kPolarExpress, {-0.005587063, 0.750710802, -0.649548267, -0.595428352, -0.535619469, -0.776602619},
-         {1.132332, 0.973586}},
-        {4, 4, kPolarExpress, {-0.043986573, 0.439267335, -0.608615567, -0.799130808}, {}}};
+        {2, 3, kMuonSteps, {0.033638467, 0.870971571, -0.670603463, -0.564315075, -0.558215062, -0.693033935}},
+        {3, 2, kMuonSteps, {-0.635803348, 0.798218693, -0.735938132, -0.074042671, -0.378589414, -0.348773902}},
+        {4, 4, kMuonSteps, {0.04802735, 0.398303033, -0.587235814, -0.786452099}},
+        {2, 3, kPolarExpress, {-0.005587063, 0.750710802, -0.649548267, -0.595428352, -0.535619469, -0.776602619}},
+        {4, 4, kPolarExpress, {-0.043986573, 0.439267335, -0.608615567, -0.799130808}}};
     for (const Vector& vector : vectors) {
         CAPTURE(vector.rows, vector.columns, vector.steps[0].p);
         const bool polar = vector.steps.data() == kPolarExpress.data();
@@ -177,45 +138,16 @@ TEST_CASE("orthogonalized matrices equal the vectors of the specification", "[ke
         const Doubles u = wave(vector.rows, vector.columns, 0);
         const Doubles got = Orthogonalizer<float>({vector.rows, vector.columns}, vector.steps).of(u, norm_factor);
         CHECK(largest_difference(got, vector.want) < tolerance);
-        const Doubles singular = singular_values(got, vector.rows, vector.columns);
-        CHECK(largest_difference(singular, vector.singular) < tolerance);
         const Doubles in_bf16 = Orthogonalizer<bf16>({vector.rows, vector.columns}, vector.steps).of(u, norm_factor);
         CHECK(largest_difference(in_bf16, vector.want) < (polar ? 0.12 : 0.05));
     }
-}
-
-TEST_CASE("singular values are near 1 for random, rank-1, tiny and huge matrices; 0 stays 0", "[kernels][muon]") {
-    const auto [rows, columns] = GENERATE(table<int, int>({{16, 16}, {16, 64}, {64, 16}}));
-    CAPTURE(rows, columns);
-    const Doubles random = test::widen(test::normal<float>(std::size_t(rows * columns), 3, 1));
-    const auto times = [&](double factor) {
-        Doubles values = random;
-        for (double& x : values) x *= factor;
-        return values;
-    };
-    Orthogonalizer<float> fp32({rows, columns});
-    Orthogonalizer<bf16> in_bf16({rows, columns});
-    for (const double factor : {1.0, 1e-4, 1e30}) {
-        CAPTURE(factor);
-        for (const auto& [got, slack] : {std::pair(fp32.of(times(factor)), 0.0), {in_bf16.of(times(factor)), 0.06}})
-            // A singular value far below the others of its matrix needs more steps.
-            for (const double value : singular_values(got, rows, columns)) {
-                CHECK(value < 1.15 + slack);
-                if (rows != columns) CHECK(value > 0.68 - slack);
-            }
-    }
-    Doubles rank_one;
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < columns; ++j) rank_one.push_back(random[std::size_t(i)] * random[std::size_t(j)]);
-    const Doubles singular = singular_values(fp32.of(rank_one), rows, columns);
-    CHECK(singular[0] > 0.68);
-    CHECK(singular[0] < 1.15);
-    CHECK(singular[1] < 1e-3);
-    const Doubles zero(random.size());
-    CHECK(fp32.of(zero) == zero);
-    CHECK(in_bf16.of(zero) == zero);
-    // Below 1e-7 the norm counts as 1e-7: no division by 0.
-    CHECK(largest_difference(fp32.of(times(1e-38)), zero) < 1e-20);
+    // The norm is divided by: huge gradients, and 0, whose norm counts as 1e-7.
+    Orthogonalizer<float> huge({4, 4});
+    Doubles u = wave(4, 4, 0);
+    for (double& x : u) x *= 1e30;
+    CHECK(largest_difference(huge.of(u), vectors[2].want) < 2e-6);
+    const Doubles zero(u.size());
+    CHECK(huge.of(zero) == zero);
 }
 
 TEST_CASE("three updates of Muon equal the vectors of the specification", "[kernels][muon]") {

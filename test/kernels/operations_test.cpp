@@ -176,6 +176,31 @@ void check(const std::string& name, const Registration& registration, DType dtyp
 
 }  // namespace
 
+// Tensors whose size a kernel takes as it is, or from tiles in device memory; and one that only a formula reads.
+bool has_any_size(const std::string& operation, const std::string& tensor) {
+    if (tensor == "tokens") return operation == "embedding backward";
+    if (tensor == "values") return operation.starts_with("squared norm") || operation == "sketch";
+    return operation == "muon momentum" || operation == "muon normalize" || operation == "muon update";
+}
+
+TEST_CASE("every operation refuses each of its tensors if it is too short", "[operations][one_order]") {
+    for (const Registration& registration : all())
+        for (const DType dtype : registration.dtypes)
+            for (const Shape& shape : registration.edges) {
+                const auto op = registration.make(dtype, shape);
+                if (!op || !op->runs_here()) continue;
+                for (Storage& tensor : op->tensors) tensor.reset();
+                for (Storage& tensor : op->tensors) {
+                    if (tensor.size < 2 || has_any_size(registration.name, tensor.name)) continue;
+                    CAPTURE(registration.name, registration.describe(shape), tensor.name);
+                    tensor.cut = true;
+                    CHECK_THAT(test::error_of([&] { op->run(nullptr); }), test::Contains("; expected "));
+                    tensor.cut = false;
+                }
+                if (std::ranges::all_of(op->tensors, [](const Storage& tensor) { return tensor.size > 1; })) break;
+            }
+}
+
 TEST_CASE("a recorded output may differ by rounding, not by a value", "[operations][one_order]") {
     const auto named = [](const Registration& registration) { return registration.name == "gelu forward"; };
     const auto op = std::find_if(all().begin(), all().end(), named)->make(DType::fp32, {1000});

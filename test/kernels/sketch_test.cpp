@@ -71,11 +71,3 @@ TEST_CASE("sketches estimate the norm of the mean gradient and of its signal",
     CHECK(norm_ratio == Approx(1).epsilon(0).margin(0.01));
     CHECK(signal_ratio == Approx(1).epsilon(0).margin(0.015));
 }
-
-TEST_CASE("a sketch rejects arrays that are too short", "[sketch][one_order]") {
-    const device::Array<float> values(10), out(kSketchColumns), short_out(kSketchColumns - 1),
-        scratch(kernels::sketch_scratch());
-    CHECK_THROWS_AS(kernels::sketch({short_out.span(), scratch.span(), values.span(), 1, 0}, nullptr), Error);
-    CHECK_THROWS_AS(
-        kernels::sketch({out.span(), scratch.span().first(scratch.size() - 1), values.span(), 1, 0}, nullptr), Error);
-}

@@ -44,7 +44,7 @@ struct AttentionForward : Operation {
 
     explicit AttentionForward(const Shape& shape)
         : s(shape),
-          qkv(input<T>("qkv", 3 * s.elements())),
+          qkv(input<T>("qkv", 3 * s.elements(), {.deviation = double(shape[4])})),
           out(output<T>("out", s.elements())),
           logsumexp(output<float>("logsumexp", s.rows())) {
         flops = s.flops();
@@ -91,7 +91,7 @@ struct AttentionBackward : Operation {
     explicit AttentionBackward(const Shape& shape)
         : s(shape),
           dout(input<T>("dout", s.elements())),
-          qkv(input<T>("qkv", 3 * s.elements())),
+          qkv(input<T>("qkv", 3 * s.elements(), {.deviation = double(shape[4])})),
           out(input<T>("out", s.elements())),
           logsumexp(input<float>("logsumexp", s.rows(), {.deviation = 0.1, .mean = std::log(s.seq_len) + 0.5})),
           dqkv(output<T>("dqkv", 3 * s.elements())),
@@ -99,7 +99,8 @@ struct AttentionBackward : Operation {
         flops = 2.5 * s.flops();
         bytes = 8.0 * s.elements() * sizeof(T);
         weights = {{dout.number, "out"}};
-        gradients = {{dqkv.number, "qkv", false}};
+        // With scores in the thousands the slope's tolerance would be as large as the slope.
+        if (shape[4] == 1) gradients = {{dqkv.number, "qkv", false}};
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
     kernels::AttentionBackward<T> op() {
@@ -167,13 +168,23 @@ template <class T> using FlashBackward = ByMethod<T, kernels::AttentionMethod::f
 template <class T> using CudnnForward = ByMethod<T, kernels::AttentionMethod::cudnn, AttentionForward<T>>;
 template <class T> using CudnnBackward = ByMethod<T, kernels::AttentionMethod::cudnn, AttentionBackward<T>>;
 
-// Lengths around tile boundaries, one and several tiles; head sizes: half a pack, odd, common, the largest.
-const std::vector<Shape> kEdges{
-    {1, 1, 16, 1}, {2, 3, 16, 2}, {2, 3, 16, 31}, {2, 3, 16, 32}, {2, 3, 16, 33}, {2, 3, 16, 63}, {2, 3, 16, 64},
-    {2, 3, 16, 65}, {1, 3, 16, 100}, {1, 3, 16, 129}, {1, 2, 16, 257}, {1, 2, 4, 70}, {1, 2, 8, 70}, {1, 2, 24, 70},
-    {1, 2, 32, 70}, {1, 2, 40, 70}, {1, 2, 64, 70}, {1, 2, 80, 70}, {1, 2, 96, 70}, {1, 2, 128, 70}, {1, 1, 256, 37}};
-const std::vector<Shape> kSmall{{4, 12, 64, 64}, {8, 4, 32, 128}, {4, 12, 64, 256}}, kLarge{{64, 12, 64, 1024}};
-const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len"};
+// Lengths around tile boundaries, one and several tiles; head sizes: half a pack, odd, common, the largest. The last
+// number is the deviation of q, k and v: with 30, scores are in the thousands, where only -infinity masks a key.
+const std::vector<Shape> kLengths{{1, 1, 16, 1}, {2, 3, 16, 2}, {2, 3, 16, 31}, {2, 3, 16, 32}, {2, 3, 16, 33},
+                                  {2, 3, 16, 63}, {2, 3, 16, 64}, {2, 3, 16, 65}, {1, 3, 16, 100}, {1, 3, 16, 129},
+                                  {1, 2, 16, 257}, {1, 2, 4, 70}, {1, 2, 8, 70}, {1, 2, 24, 70}, {1, 2, 32, 70},
+                                  {1, 2, 40, 70}, {1, 2, 64, 70}, {1, 2, 80, 70}, {1, 2, 96, 70}, {1, 2, 128, 70},
+                                  {1, 1, 256, 37}};
+const std::vector<Shape> kSmall{{4, 12, 64, 64, 1}, {8, 4, 32, 128, 1}, {4, 12, 64, 256, 1}},
+    kLarge{{64, 12, 64, 1024, 1}};
+const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len", "deviation"};
+
+std::vector<Shape> edges(const std::vector<Shape>& lengths, const std::vector<Shape>& more) {
+    std::vector<Shape> all = with_each(lengths, {1});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+const std::vector<Shape> kEdges = edges(kLengths, {{1, 6, 64, 97, 30}});
 
 const Registered forward({.name = "attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges,
                           .small = kSmall, .large = kLarge, .make = make<AttentionForward>});
@@ -181,8 +192,11 @@ const Registered backward({.name = "attention backward", .tag = "[attention]", .
                            .edges = kEdges, .small = kSmall, .large = kLarge, .make = make<AttentionBackward>,
                            .forward = make<AttentionForward>});
 
-const std::vector<Shape> kTensorCoreEdges{{1, 1, 64, 1}, {2, 3, 64, 65}, {1, 2, 64, 129}, {1, 2, 80, 70},
-                                          {1, 2, 96, 70}, {1, 2, 128, 70}};
+// Three tiles are the minimum with which a buffer is reused.
+const std::vector<Shape> kTensorCoreEdges = edges(
+    {{1, 1, 64, 1}, {2, 3, 64, 2}, {1, 2, 64, 31}, {1, 2, 64, 33}, {1, 2, 64, 63}, {1, 2, 64, 64}, {2, 3, 64, 65},
+     {1, 2, 64, 127}, {1, 2, 64, 128}, {1, 2, 64, 129}, {1, 1, 64, 257}, {1, 2, 80, 129}, {1, 2, 96, 129},
+     {1, 2, 128, 129}}, {{1, 6, 64, 97, 30}, {1, 6, 80, 97, 30}});
 const Registered flash_forward({.name = "flash attention forward", .tag = "[attention]", .dimensions = kDimensions,
                                 .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge, .make = make<FlashForward>,
                                 .dtypes = {DType::bf16}});

@@ -13,14 +13,15 @@ using kernels::DecaySegment, kernels::StepScalars;
 
 constexpr float kEpsilon = 1e-6f, kDecay = 0.1f;
 
-// Alternating tensors without decay, with decay, and not updated at all; with ends inside tiles.
-std::vector<DecaySegment> tensors_of(std::int64_t elements) {
+// Alternating tensors without decay, with decay, and not updated at all; with ends inside tiles. The bucket begins at
+// element `first`.
+std::vector<DecaySegment> tensors_of(std::int64_t first, std::int64_t elements) {
     std::vector<DecaySegment> segments;
     const std::int64_t lengths[] = {32, 64, 4096, 96, 20000, 32, 1024};
     const std::int64_t least = elements / 3200 * 32;
     std::int64_t end = 0;
     for (int i = 0; end < elements; ++i)
-        segments.push_back({end = std::min(elements, end + std::max(least, lengths[i % 7])),
+        segments.push_back({first + (end = std::min(elements, end + std::max(least, lengths[i % 7]))),
                             i % 3 == 2 ? kernels::kUnchanged : i % 3});
     return segments;
 }
@@ -29,7 +30,8 @@ std::vector<DecaySegment> tensors_of(std::int64_t elements) {
 // momentum.
 template <class T>
 struct OnebitAdam : Onebit {
-    bool update_space;
+    bool one, update_space;  // one: a message has one scale instead of one per group
+    std::int64_t begin;      // of the bucket, in the flat array
     StepScalars step{};
     std::vector<DecaySegment> segments;
     Tensor<float> compensated, error, master, m, v, largest;
@@ -39,7 +41,8 @@ struct OnebitAdam : Onebit {
     device::Array<DecaySegment> device_segments;
 
     explicit OnebitAdam(const Shape& s)
-        : Onebit(s, false), update_space(s[5] != 0), segments(tensors_of(layout.size)),
+        : Onebit(s, false), one(s[3] == 0), update_space(s[5] != 0), begin(s[3] == 0 ? 0 : 1024),
+          segments(tensors_of(begin, layout.size)),
           compensated(input<float>("compensated", std::size_t(layout.size), {.first = {0.0, -0.0}})),
           error(in_out<float>("error", std::size_t(layout.padded()))),
           master(in_out<float>("master", std::size_t(layout.size), {.deviation = 0.02})),
@@ -68,10 +71,10 @@ struct OnebitAdam : Onebit {
         else parameters = master.span();
         kernels::onebit_adam<T>({.layout = layout, .tiles = device_tiles.span(), .compensated = compensated,
                                  .error = error, .messages = words(messages), .replies = words(replies),
-                                 .active = mask(), .one = true, .parameter = parameters, .master = master, .m = m,
+                                 .active = mask(), .one = one, .parameter = parameters, .master = master, .m = m,
                                  .v = v, .largest = largest, .segments = device_segments.span(),
                                  .scalars = device_step.span(), .eps = kEpsilon, .weight_decay = kDecay,
-                                 .update_space = update_space}, stream);
+                                 .update_space = update_space, .rounding = {.first_element = begin}}, stream);
     }
     template <class V> void formula(V& values) const {
         using N = typename V::Number;
@@ -85,11 +88,12 @@ struct OnebitAdam : Onebit {
         values.each(tiles.size(), [=, this](std::size_t t) {
             const OnebitTile& tile = tiles[t];
             const std::int64_t header = tile.chunk * layout.message_words(), chunk = tile.chunk * layout.chunk;
-            const float a = scale(sent[std::size_t(header)]), b = scale(got[std::size_t(header + tile.group)]);
+            const float a = scale(sent[std::size_t(header + (one ? 0 : tile.group))]),
+                        b = scale(got[std::size_t(header + tile.group)]);
             N moved = 0;
             for (std::int64_t at = tile.first; at < std::min(tile.first + tile.size, layout.size); ++at) {
                 const auto i = std::size_t(at);
-                const int decays = std::ranges::upper_bound(segments, at, {}, &DecaySegment::end)->decays;
+                const int decays = std::ranges::upper_bound(segments, begin + at, {}, &DecaySegment::end)->decays;
                 if (decays == kernels::kUnchanged) continue;
                 const bool counts = is_active(mask, at);
                 const std::uint32_t signs = word(got[std::size_t(first_word(tile.chunk, at - chunk))]);
@@ -112,7 +116,8 @@ struct OnebitAdam : Onebit {
 
 // Less than a tile in either geometry; chunks with padding; tiles and a remainder.
 const std::vector<Shape> kEdges{{32, 1, 128, 0, 1, 0}, {160, 2, 128, 0, 1, 1}, {8224, 1, 128, 0, 1, 1},
-                                {20000, 2, 128, 0, 1, 0}, {70016, 8, 128, 0, 1, 1}};
+                                {20000, 2, 128, 0, 1, 0}, {70016, 8, 128, 0, 1, 1},
+                                {9600, 2, 128, 64, 1, 1}};
 const std::vector<Shape> kSmall{{1 << 24, 8, 128, 0, 1, 0}, {1 << 24, 8, 128, 0, 1, 1}},
     kLarge{{124475904, 8, 128, 0, 1, 0}, {124475904, 8, 128, 0, 1, 1}};
 

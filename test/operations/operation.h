@@ -69,6 +69,7 @@ public:
     std::size_t size;
     const Element* element;
     bool exact = false;  // the only rounding allowed is that to the element type
+    bool cut = false;    // the operation gets only one element
 
     bool is_read() const { return role == Role::input || role == Role::in_out; }
     bool is_written() const { return role == Role::output || role == Role::in_out; }
@@ -96,7 +97,7 @@ struct Tensor {
     const std::vector<Storage>* storages;
     int number;
     const Storage& storage() const { return (*storages)[number]; }
-    std::span<E> span() const { return {reinterpret_cast<E*>(storage().data()), storage().size}; }
+    std::span<E> span() const { return {reinterpret_cast<E*>(storage().data()), storage().cut ? 1 : storage().size}; }
     operator std::span<E>() const { return span(); }
     operator std::span<const E>() const { return span(); }
 };

@@ -76,15 +76,4 @@ inline double largest_magnitude(const std::vector<double>& values) {
     return largest;
 }
 
-// Launches `op` with each of these spans cut to one element, which the error must name.
-template <class Op, class Launch, class... Spans>
-void check_sizes(const Op& op, const Launch& launch, const std::pair<const char*, Spans Op::*>&... spans) {
-    const auto check = [&](const char* name, auto span) {
-        Op cut = op;
-        cut.*span = (cut.*span).first(1);
-        CHECK_THROWS_WITH(launch(cut), Contains(std::string(name) + " is 1"));
-    };
-    (check(spans.first, spans.second), ...);
-}
-
 }  // namespace test

@@ -1,10 +1,9 @@
-// gradient_exchange_ranks_test.cpp - buckets and shards cover every parameter once, and sums of integers are exact for
-// any division of the tokens among ranks and micro-batches
-#include "kernels/device/memory.h"
-
+// gradient_exchange_ranks_test.cpp - buckets, shards and tiles cover every parameter once (sums of gradients:
+// data_parallel_ranks_test.cpp)
 #include <algorithm>
+
+#include "kernels/device/memory.h"
 #include "kernels/gradient_copy.h"
-#include "test/support/processes.h"
 #include "test/support/rank_support.h"
 
 using namespace llmc;
@@ -155,123 +154,4 @@ TEST_CASE("gradient_copy refuses invalid arguments", "[ranks][gradient_copy]") {
     CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(),
                                                                      .accumulate = true}, nullptr)),
                       Contains("accumulate into is bf16; expected fp32"));
-}
-
-// Replaces the model: every token has a vector of small integers as its gradient. All partial sums are integers below
-// 2^24 times 2^-8, so fp32 adds them exactly in any order, and any difference is an error of the exchange, not
-// rounding.
-namespace {
-
-struct IntegerGradients {
-    static constexpr int kTokens = 64;
-    ParameterTable table{kTinyModel};
-    std::vector<std::int16_t> of_tokens;  // (kTokens, elements)
-    std::vector<char> valid;              // rank 1 of 4 has none
-
-    IntegerGradients() : of_tokens(std::size_t(kTokens * table.elements())), valid(kTokens) {
-        std::mt19937 engine(5);
-        for (std::int16_t& u : of_tokens) u = std::int16_t(int(engine() % 2049) - 1024);
-        for (int token = 0; token < kTokens; ++token)
-            valid[std::size_t(token)] = token < kTokens / 4 ? token % 3 == 0 : token >= kTokens / 2;
-    }
-
-    // Calls use(token, its gradient) for the valid ones of [first, first + count).
-    template <class Use> void each(int first, int count, Use&& use) const {
-        for (int token = first; token < first + count; ++token)
-            if (valid[std::size_t(token)]) use(token, &of_tokens[std::size_t(token * table.elements())]);
-    }
-    std::int64_t valid_targets(int first = 0, int count = kTokens) const {
-        return std::count(valid.begin() + first, valid.begin() + first + count, char(1));
-    }
-
-    // Writes gradients like the backward pass of a bucket.
-    void write(const GradientExchange& exchange, int bucket, int first, int count, device::StreamRef stream) const {
-        for (int tensor = 0; tensor < int(table.tensors().size()); ++tensor) {
-            if (exchange.buckets().of_tensor(tensor) != bucket) continue;
-            const auto gradient = exchange.gradient(tensor);
-            std::vector<float> sum(gradient.size());
-            if (exchange.accumulate()) device::copy_to_host(sum.data(), gradient.data(), gradient.size_bytes(), stream);
-            device::sync(stream);
-            each(first, count, [&](int, const std::int16_t* u) {
-                for (std::size_t i = 0; i < sum.size(); ++i)
-                    sum[i] += float(u[std::size_t(table.tensors()[std::size_t(tensor)].offset) + i]) / kTokens;
-            });
-            device::copy_to_device(gradient.data(), sum.data(), gradient.size_bytes(), stream);
-            device::sync(stream);
-        }
-    }
-
-    RankResult run(Communicator& communicator, int micro_batches, int stage) const {
-        Context context = make_context(communicator);
-        ModelSetup setup = tiny_setup();
-        setup.sharding = {.stage = stage, .rank = communicator.rank(), .ranks = communicator.size()};
-        const auto model = make_model(setup, ParameterTable(setup.config), context);
-        model->load(std::vector<float>(std::size_t(table.elements())));
-        const auto policy = make_gradient_exchange(table, {.sharding = setup.sharding}, context);
-        GradientExchange& exchange = *policy;
-        OptimizerStep optimizer(*model, exchange, {.max_grad_norm = 0}, context);
-        const int share = kTokens / communicator.size() / micro_batches, tables = exchange.buckets().embeddings();
-        double loss = 0;
-        for (int micro = 0; micro < micro_batches; ++micro) {
-            const int first = (communicator.rank() * micro_batches + micro) * share;
-            exchange.begin({micro, micro_batches, valid_targets(first, share)});
-            each(first, share, [&](int token, auto) { loss += token; });
-            device::copy_to_device(exchange.loss_sum().data(), &loss, sizeof loss, context.stream);
-            exchange.open(tables);  // like the model: the head writes the token table's gradient first
-            for (int bucket = 0; bucket <= tables; ++bucket) {
-                if (bucket < tables) exchange.open(bucket);
-                write(exchange, bucket, first, share, context.stream);
-                exchange.complete(bucket);
-            }
-        }
-        optimizer.run(*model, {.learning_rate = 1e-3f, .positions = kTokens});
-        RankResult mine;
-        mine.scalars = {optimizer.scalars()};
-        mine.gradient = reduced_shards(exchange, table, context);
-        return mine;
-    }
-
-    void check(Partition partition, const RankRunner& how) const {
-        std::vector<std::int64_t> want(std::size_t(table.elements()));
-        double loss = 0;
-        each(0, kTokens, [&](int token, const std::int16_t* u) {
-            loss += token;
-            for (std::size_t i = 0; i < want.size(); ++i) want[i] += u[i];
-        });
-        for (const int stage : {0, 1, 2}) {
-            CAPTURE(partition.ranks, partition.micro_batches, stage);
-            const RunResult got = run_body(how, table, partition.ranks, stage, [&](Communicator& communicator) {
-                return run(communicator, partition.micro_batches, stage);
-            });
-            std::size_t wrong = 0;
-            for (const ParameterSpec& spec : table.tensors())
-                for (std::int64_t i = spec.offset; i < spec.offset + spec.size(); ++i)
-                    wrong += got.gradient[std::size_t(i)] != float(want[std::size_t(i)]) / kTokens;
-            CHECK(wrong == 0);
-            for (const RankResult& rank : got.ranks) {
-                CHECK(rank.scalars[0].valid_targets == valid_targets());
-                CHECK(rank.scalars[0].grad_scale == float(double(kTokens) / double(valid_targets())));
-                CHECK(rank.scalars[0].loss == loss / double(valid_targets()));
-            }
-        }
-    }
-};
-
-}  // namespace
-
-TEST_CASE("integer gradients are summed exactly for every partition", "[ranks]") {
-    const IntegerGradients gradients;
-    for (const Partition partition : kPartitions) gradients.check(partition, on_threads());
-}
-
-TEST_CASE("integer gradients of processes are summed exactly", "[ranks][mpi]") {
-    skip_without_mpi();
-    for (const int ranks : {2, 4}) check_case("mpi rank: integer gradients", ranks);
-}
-
-TEST_CASE("mpi rank: integer gradients", "[.]") {
-    const auto communicator = open_communicator();
-    const IntegerGradients gradients;
-    for (const Partition partition : kPartitions)
-        if (partition.ranks == communicator->size()) gradients.check(partition, on_processes(*communicator));
 }

@@ -24,10 +24,15 @@ TEST_CASE("the warm-up of 1-bit Adam is bit-identical to AdamW", "[ranks][onebit
             return snapshot(trainer);
         });
     };
-    const auto plain = run({}), warm = run(onebit({.freeze_after = 100}));
+    // The last one freezes AdamW's own second moment after the fifth step.
+    const auto plain = run({}), warm = run(onebit({.freeze_after = 100})),
+               frozen = run(onebit({.freeze_after = 5, .shadow_beta2 = 0}));
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
         CHECK(same_parameters(warm[rank], plain[rank]));
         CHECK(frozen_after(warm[rank].counts) == 0);
+        std::vector<float> corrected = plain[rank].second;
+        for (float& v : corrected) v *= float(1 / (1 - std::pow(double(OptimizerSettings().beta2), 5)));
+        CHECK(same_bits(frozen[rank].second, corrected));
     }
 }
 
