@@ -155,6 +155,7 @@ TEST_CASE("a run of --max-minutes does not count the time in which one of its ra
           "[run][timed][ranks][mpi]") {
     skip_without_mpi();
     for (const int rank : {0, 1}) check_stop(rank, {"-v", "0"});
+    check_stop(1, {"-v", "1", "--val-tokens", "300"});
 }
 
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",

@@ -18,8 +18,9 @@ void StepLog::enqueued(const Report::Step& step) {
 }
 
 void StepLog::leave_out(double seconds) {
-    const double current = run_clock() - std::max(last_seconds_, began_.seconds);
-    if (pending_ && pending_->ended && pending_->seconds(last_seconds_, 0) > current) {
+    const bool waits = pending_ && pending_->ended;  // the step before, for this agreement
+    const double current = run_clock() - std::max(waits ? *pending_->ended : last_seconds_, began_.seconds);
+    if (waits && pending_->seconds(last_seconds_, 0) > current) {
         const double before = std::min(seconds, pending_->seconds(last_seconds_, 0));
         pending_->stopped += before;
         seconds -= before;

@@ -119,7 +119,7 @@ public:
     bool appended() const { return appended_; }  // to an existing log
     struct Best {
         double loss;         // the lowest of all validations,
-        std::int64_t after;  // of the model after so many steps
+        std::int64_t after;  // steps that its model had made
         std::string folder;
     };
     void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {});
