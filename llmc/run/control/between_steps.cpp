@@ -76,7 +76,7 @@ std::optional<double> BetweenSteps::validate() {
     if (step_ == 0) control_.training_begins();
     if (settings_.keep_best && loop_.health.state().best_validation_after == step_) tasks_.checkpoint_now();
     stop_if_no_better();
-    return control_.seconds() - began;  // with its report
+    return seconds_since(began);  // with its report
 }
 
 void BetweenSteps::stop_if_no_better() {
