@@ -112,7 +112,7 @@ double RunControl::share_after(double more) const {
 // A run that has ended has used all its time, also if its end took less than expected.
 RunSeconds RunControl::run_seconds() const {
     RunSeconds now = last_;
-    now.used += seconds();
+    now.used = std::max(now.used + seconds(), now.before_training);  // a stop before it may be agreed on later
     if (settings_.timed && out_of_time_) now.used = std::max(now.used, settings_.max_minutes * 60);
     return now;
 }

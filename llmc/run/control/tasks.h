@@ -1,5 +1,6 @@
 // tasks.h - what a run does between two steps, a row for each task: when it is due, how it runs, how long it took
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -45,7 +46,7 @@ public:
     bool checkpoint_due() const;
     void checkpoint_now() { save_due_ = true; }
     void checkpoint_begun() { saved_ = step_; }
-    void checkpoint_took(double seconds) { checkpoint_seconds_ = seconds; }
+    void checkpoint_took(double seconds) { checkpoint_seconds_ = std::max(seconds, 0.0); }
 
     TaskStates states() const;  // of the tasks, and of kCheckpointTask
 
