@@ -35,7 +35,7 @@ struct Trainer {
     RunBatches& batches = startup.data.batches;
     const std::unique_ptr<Model> model = make_initial_model(startup, context);
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
-    RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.schedule.warmup_steps,
+    RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
                       .may_overfit = options.overfit_batch, .output_dir = options.output_dir,
                       .total_steps = plan.steps.total}};
     std::optional<Report> report{};
@@ -96,7 +96,8 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             record.progress = between_steps.progress();
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
-            optimizer.run(*model, {.learning_rate = learning_rate, .positions = size.positions});
+            optimizer.run(*model, {.learning_rate = learning_rate, .positions = size.positions,
+                                   .new_size = size.changes});
             step_log.enqueued(record);
         }
         return exit_code_after(between_steps.finish());

@@ -159,7 +159,7 @@ class Plot:
         weak = np.array([e.get('noise_state') == 'weak' for e in run.of('step') if e['step'] in clock], bool)
         scale = np.where(~weak & (scale > 0), scale, math.nan)
         deviation = np.where(deviation < 1, deviation, math.nan)
-        panel, batch = self.panels['noise'], np.full(len(xs), run.tokens_per_step() or math.nan)
+        panel, batch = self.panels['noise'], points(run, clock, 'step', 'tokens')[1]
         panel.fill_between(xs, scale * (1 - deviation), scale * (1 + deviation), color=style['color'], alpha=0.25,
                            linewidth=0)
         self.line('noise', xs, scale, style)

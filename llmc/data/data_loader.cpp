@@ -26,7 +26,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
     : shards_(shards), settings_(settings), rows_(number_rows(shards, settings)) {
     const BatchShape& shape = settings_.steps.batch();
     const std::int64_t seq_len = shape.seq_len;
-    const std::int64_t tokens_per_step = settings_.steps.at(0).positions, rows_per_step = tokens_per_step / seq_len;
+    const std::int64_t tokens_per_step = settings_.steps.largest(), rows_per_step = tokens_per_step / seq_len;
     targets_ = shards_.tokens() - shards_.size();  // the first token of a shard is not a target
 
     std::vector<std::int64_t> weights;
@@ -45,6 +45,8 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
     } else if (settings_.pad) {
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
+        require(settings_.steps.is_constant(), "--pad-last", "set for steps of several sizes",
+                "steps of one size, to which the last step of an epoch is filled up", "remove it");
         rows_per_epoch_ = round_up(rows, rows_per_step);
     } else {
         if (rows < rows_per_step)

@@ -1,8 +1,10 @@
 // step_plan.cpp - the sizes of steps
 #include "llmc/data/step_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -12,35 +14,84 @@
 #include "llmc/base/value_text.h"
 
 namespace llmc {
-
-StepPlan::StepPlan(const BatchShape& batch, std::int64_t positions) : batch_(batch) {
+StepPlan::StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> made,
+                   std::int64_t first_step)
+    : batch_(batch) {
     check(batch);
-    const std::int64_t at_once = batch.global_positions();
-    positions_ = positions > 0 ? positions : at_once;
-    const std::int64_t below = positions_ / at_once * at_once;
+    for (const BatchChange& change : made)
+        if (change.step < first_step) append(change.step, change.tokens);
+    const std::int64_t before = sizes_.empty() ? 0 : at(first_step).positions_before;
+    auto next = std::ranges::upper_bound(schedule, before, {}, &ScheduledBatch::from);
+    append(first_step, std::prev(next)->tokens);
+    made_ = sizes_.size() - 1;
+    for (std::int64_t last = first_step; next != schedule.end(); ++next) {
+        const std::int64_t step = steps_until(next->from);
+        require(step > last, "--batch-schedule: the size from " + counted(std::prev(next)->from, "token") + " on",
+                "without a step", "a step of each size", "leave it out, or let the next one begin later");
+        append(last = step, next->tokens);
+    }
+    for (const Size& size : to_come()) require_whole(size.positions);
+}
+
+void StepPlan::append(std::int64_t step, std::int64_t positions) {
+    if (!sizes_.empty() && sizes_.back().positions == positions) return;
+    sizes_.push_back({step, positions, sizes_.empty() ? 0 : at(step).positions_before});
+}
+
+void StepPlan::require_whole(std::int64_t positions) const {
+    const std::int64_t at_once = batch_.global_positions(), below = positions / at_once * at_once;
+    const char* const flag = to_come().size() > 1 ? "a size of --batch-schedule" : "--total-batch-tokens";
     std::string meant;  // 64k as 65536
     for (const auto& [decimal, binary] : {std::pair{1e3, 10}, {1e6, 20}, {1e9, 30}})
-        if (const double power = std::ldexp(double(positions_) / decimal, binary);
+        if (const double power = std::ldexp(double(positions) / decimal, binary);
             std::fmod(power, double(at_once)) == 0)
             meant = "; or " + text_of_number(std::int64_t(power)) + ", if k, M, G mean powers of 1024";
-    if (positions_ != below)
-        fail("--total-batch-tokens", positions_,
-             "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(batch.micro_batch) + " * " +
-                 std::to_string(batch.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
+    if (positions != below)
+        fail(flag, positions,
+             "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(batch_.micro_batch) + " * " +
+                 std::to_string(batch_.seq_len) + " * " + std::to_string(batch_.world) + " = " +
+                 std::to_string(at_once),
              (below == 0 ? "the nearest is " + std::to_string(at_once)
                          : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once)) +
                  meant);
-    require(positions_ / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", positions_,
+    require(positions / at_once <= std::numeric_limits<int>::max(), flag, positions,
             "at most 2147483647 micro-batches of " + counted(at_once, "token"));
-    micro_batches_ = int(positions_ / at_once);
 }
 
 StepSize StepPlan::at(std::int64_t step) const {
-    return {.positions = positions_, .positions_before = step * positions_, .micro_batches = micro_batches_,
-            .begins = double(step), .ends = double(step + 1)};
+    const auto size = std::prev(std::ranges::upper_bound(sizes_, step, {}, &Size::step));
+    const std::int64_t first = sizes_.front().positions,
+                       before = size->before + (step - size->step) * size->positions;
+    const auto in_first_steps = [&](std::int64_t positions) { return double(positions) / double(first); };
+    return {.positions = size->positions, .positions_before = before,
+            .micro_batches = int(micro_batches(size->positions)), .changes = step > 0 && step == size->step,
+            .begins = in_first_steps(before), .ends = in_first_steps(before + size->positions),
+            .relative = in_first_steps(size->positions)};
 }
 
-std::int64_t StepPlan::steps_until(std::int64_t positions) const { return ceil_div(positions, positions_); }
-std::int64_t StepPlan::steps_within(std::int64_t positions) const { return positions / positions_; }
+std::int64_t StepPlan::steps_until(std::int64_t positions) const {
+    const auto next = std::ranges::lower_bound(sizes_, positions, {}, &Size::before);
+    const Size& size = next == sizes_.begin() ? sizes_.front() : *std::prev(next);
+    return size.step + ceil_div(positions - size.before, size.positions);
+}
+
+std::int64_t StepPlan::steps_within(std::int64_t positions) const {
+    const Size& size = *std::prev(std::ranges::upper_bound(sizes_, positions, {}, &Size::before));
+    return size.step + (positions - size.before) / size.positions;
+}
+
+std::vector<BatchChange> StepPlan::changes() const {
+    std::vector<BatchChange> changes;
+    for (const Size& size : sizes_) changes.push_back({size.step, size.positions});
+    return changes;
+}
+
+std::int64_t StepPlan::smallest() const { return std::ranges::min(to_come(), {}, &Size::positions).positions; }
+std::int64_t StepPlan::largest() const { return std::ranges::max(to_come(), {}, &Size::positions).positions; }
+std::int64_t StepPlan::common() const {
+    std::int64_t common = 0;
+    for (const Size& size : to_come()) common = std::gcd(common, size.positions);
+    return common;
+}
 
 }  // namespace llmc

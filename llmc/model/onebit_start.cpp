@@ -187,6 +187,7 @@ constinit const OptimizerKind kOnebitAdam{
     .title = "1-bit Adam",
     .help = "is AdamW until its second moment is frozen; then ranks exchange momentum with 1 bit per element instead "
             "of gradients",
+    .constant_batch = true,
     .local_gradients = true,
     .own = [] { return std::any(OnebitFlags{}); },
     .flags = onebit_flags,

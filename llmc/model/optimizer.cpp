@@ -52,6 +52,7 @@ void OptimizerStep::run(Model& model, const Input& input) {
     gradients_.finish();
     const device::Range range("optimizer");
     const StepSums& sums = gradients_.sums();
+    if (input.new_size) window_.zero(stream);  // losses and norms of larger batches vary less
     kernels::step_scalars({.scalars = scalars_.span(), .window = window_.span(), .totals = totals_.span(),
                            .rank_sums = sums.rank_sums(), .modules = sums.modules(), .positions = input.positions,
                            .learning_rate = input.learning_rate, .max_norm = settings_.max_grad_norm,

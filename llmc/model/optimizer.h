@@ -145,6 +145,7 @@ struct OptimizerBytes {
 struct OptimizerKind {
     const char *title = "AdamW", *help = "";  // in texts; in --help, after its name
     bool whole_matrices = false;              // needs one owner for each matrix of the blocks (Sharding)
+    bool constant_batch = false;              // needs steps of one size
     bool local_gradients = false;             // needs GradientExchange::Settings::may_stay_local
     double rate = 1;                          // a good learning rate, relative to AdamW's
     const char* on_other_model = "";          // a note on starting from a model that another optimizer has trained
@@ -183,6 +184,7 @@ public:
     struct Input {
         float learning_rate;
         std::int64_t positions;  // of the global batch: gradients have weight 1 / positions per token
+        bool new_size = false;   // the step before had another number
     };
     // Call it after the last micro-batch: enqueues reduction, norm, scalars and update on the context's stream, then
     // the copy of the scalars to the host. On return the all-gather of parameters is in progress: the model's next

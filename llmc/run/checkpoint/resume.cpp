@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "llmc/base/number_text.h"
 #include "llmc/base/file_status.h"
@@ -178,16 +179,20 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         all = continued(line, *before.options, (search.resumption->folder / kStateName).string());
         Options& o = all.options;
         if (o.seq_len == 0) o.seq_len = before.options->value("seq-len", std::int64_t(1024));
-        require(line.given.contains("total-batch-tokens") || before.step_tokens % (o.seq_len * ranks) == 0,
-                "the number of ranks", ranks,
-                "a divisor of the " + counted(before.step_tokens / o.seq_len, "sequence") +
-                    " of a step, which a resumed run keeps", "start another number of ranks");
-        const bool other_step = o.micro_batch * o.seq_len * ranks != before.step_tokens;  // also of -b auto
-        if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = before.step_tokens;
+        const std::int64_t at_once = o.seq_len * ranks,  // tokens of one sequence of every rank
+                           last = before.tokens_of(std::max<std::int64_t>(search.resumption->state.step - 1, 0));
+        if (o.batch_schedule.empty()) {
+            require(line.given.contains("total-batch-tokens") || last % at_once == 0, "the number of ranks", ranks,
+                    "a divisor of the " + counted(last / o.seq_len, "sequence") +
+                        " of a step, which a resumed run keeps", "start another number of ranks, or set -d");
+            const bool other_step = o.micro_batch * at_once != last;  // also of -b auto
+            if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = last;
+        }
         // Other ranks make the same steps: a smaller micro-batch, if none is given.
-        const std::int64_t sequences = o.total_batch_tokens / (o.seq_len * ranks);
-        if (!line.given.contains("micro-batch") && o.micro_batch > 0 && sequences > 0 &&
-            o.total_batch_tokens % (o.seq_len * ranks) == 0) {
+        std::int64_t common = 0;
+        for (const ScheduledBatch& batch : sizes_of_steps(o, ranks)) common = std::gcd(common, batch.tokens);
+        const std::int64_t sequences = common / at_once;
+        if (!line.given.contains("micro-batch") && o.micro_batch > 0 && sequences > 0 && common % at_once == 0) {
             o.micro_batch = std::min(o.micro_batch, sequences);
             while (sequences % o.micro_batch != 0) --o.micro_batch;
         }
@@ -264,10 +269,6 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                                "overfit-batch"};
     for (const char* const name : kSame)
         if (then.contains(name)) require_same(std::string("--") + name, text_of(then[name]), text_of(today[name]));
-    require(before.step_tokens == now.step_tokens, "the number of tokens per step", now.step_tokens,
-            std::to_string(before.step_tokens) + ", as in the run that --resume continues",
-            "set --total-batch-tokens " + std::to_string(before.step_tokens) +
-                ", and a --micro-batch that divides it over the ranks");
     // Otherwise the first new checkpoint would silently delete the checkpoints that --major-every has kept.
     const auto number = [](const nlohmann::json& of, const char* name) { return of.value(name, std::int64_t(0)); };
     require(number(today, "keep-checkpoints") == 0 || number(then, "major-every") == 0 ||

@@ -26,14 +26,16 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthState, lowest_loss, lowest_after, high_
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TaskState, pending, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BatchChange, step, tokens)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, batches, ranks, options, training_data, validation_data,
                                    hellaswag)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, noise, health,
                                    seconds, tasks, state_files, run)
 
 namespace {
 
-constexpr int kStateFormat = 6, kBeforeTasks = 5, kBeforeStateFiles = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
+constexpr int kStateFormat = 7, kBeforeBatches = 6, kBeforeTasks = 5, kBeforeStateFiles = 4, kBeforeHellaSwag = 3,
+              kBeforeOnebit = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 // Throws if a number's type differs from `sample`: the JSON library would convert fractions and booleans to integers. A
@@ -60,6 +62,10 @@ void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found
 
 }  // namespace
 
+std::int64_t RunIdentity::tokens_of(std::int64_t step) const {
+    return std::prev(std::ranges::upper_bound(batches, step, {}, &BatchChange::step))->tokens;
+}
+
 FileFingerprint write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
     nlohmann::json json = state;
     json["format"] = kStateFormat;
@@ -75,7 +81,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             "restore the file from a copy, or resume from another checkpoint");
     const nlohmann::json format = json.value("format", nlohmann::json());
     const bool before_files = format == kBeforeStateFiles || format == kBeforeHellaSwag || format == kBeforeOnebit,
-               older = before_files || format == kBeforeTasks;
+               before_tasks = before_files || format == kBeforeTasks,
+               older = before_tasks || format == kBeforeBatches;
     if (before_files) {
         if (json.contains("optimizer") && json["optimizer"].is_object()) {
             json["optimizer"]["own"] = json["optimizer"].value("onebit", nlohmann::json());
@@ -95,7 +102,9 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
     if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
-    if (older) {
+    if (older && json.contains("run") && json["run"].is_object())
+        json["run"]["batches"] = {{{"step", 0}, {"tokens", json["run"].value("step_tokens", nlohmann::json())}}};
+    if (before_tasks) {
         nlohmann::json tasks;
         for (const auto& [name, done] : {std::pair(kValidationTask, "validated"), {kHellaSwagTask, "scored"},
                                          {kSamplesTask, "sampled"}, {kCheckpointTask, ""}}) {
@@ -110,7 +119,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");
     TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
                         .noise = {{}},
-                        .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
+                        .run = {.batches = {{}}, .training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
     if (json.contains("state_files") && json["state_files"].is_object())
         for (const auto& [name, files] : json["state_files"].items()) sample.state_files[name] = 0;
     if (json.contains("tasks") && json["tasks"].is_object())
@@ -149,7 +158,14 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_seconds(state.seconds.before_training);
     require_seconds(state.seconds.used - state.seconds.before_training);
     for (const auto& [name, task] : state.tasks) require_seconds(task.seconds);
-    require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
+    require(!state.run.batches.empty(), file.string() + ": batches", "empty", "the tokens of every step",
+            "restore the file from a copy");
+    std::int64_t next = 0;
+    for (const BatchChange& change : state.run.batches) {
+        require_within("batches: step", change.step, next, next == 0 ? 0 : kMostSteps);
+        require_within("batches: tokens", change.tokens, 1, kMostSteps);
+        next = change.step + 1;
+    }
     require_within("ranks", state.run.ranks, 1, kMostRanks);
     for (const auto& [name, files] : state.state_files)
         require_within(("state_files: " + name).c_str(), files, 1, kMostRanks);

@@ -22,11 +22,13 @@ inline constexpr const char* kStateName = "trainer_state.json";
 
 // How a run was started, which decides whether another run may resume it.
 struct RunIdentity {
-    std::int64_t step_tokens = 0;     // positions per step
+    std::vector<BatchChange> batches{};                // of all steps, also of those to come
     int ranks = 1;
-    JsonValue options{};              // by long flag name
+    JsonValue options{};                               // by long flag name
     std::vector<Fact> training_data{};                 // shard_facts()
     std::vector<Fact> validation_data{}, hellaswag{};  // and hellaswag_facts(); empty: none, or unknown
+
+    std::int64_t tokens_of(std::int64_t step) const;  // of the step after `step` others
 };
 
 // A fact in trainer_state.json.

@@ -32,9 +32,14 @@ double Schedule::after_warmup(double at, double first, double last) const {
 }
 
 double Schedule::learning_rate(const StepSize& step, double share) const {
-    const double warmup = double(warmup_steps), warmed = step.ends / warmup;
+    const double rate = of_progress(step, share);
+    return step.relative == 1 ? rate : rate * std::pow(step.relative, batch_exponent);
+}
+
+double Schedule::of_progress(const StepSize& step, double share) const {
+    const double warmed = step.ends / warmup_steps;
     if (total_steps)
-        return step.begins < warmup ? peak * warmed : after_warmup(step.begins, warmup, double(*total_steps));
+        return step.begins < warmup_steps ? peak * warmed : after_warmup(step.begins, warmup_steps, *total_steps);
     if (warmup_steps > 0) return std::min(warmed, 1.0) * after_warmup(share, 0, 1);
     return share < kWarmupShare ? peak * share / kWarmupShare : after_warmup(share, kWarmupShare, 1);
 }

@@ -10,6 +10,9 @@
 //             2404.06395; 1 - sqrt: Haegele et al. 2024, arXiv 2405.18392)
 //   later     low (constant: peak)
 //
+// Steps count by their tokens, in steps of the first one's size: step + 1 is StepSize::ends. A step of f times the
+// tokens of the first one has f^batch_exponent times this rate.
+//
 // In a run whose length is a time (without total_steps), the share of it that is used, from 0 to 1, takes the place of
 // step and total. The warm-up is the first 5 % of the time: peak share / 0.05. With warmup > 0 it is of steps, and the
 // rate is that of a schedule without warm-up times (step + 1) / warmup.
@@ -25,15 +28,17 @@ namespace llmc {
 struct Schedule {
     LrSchedule kind = LrSchedule::cosine;
     double peak = 6e-4, final_fraction = 0.1;
-    std::int64_t warmup_steps = 0;
-    std::optional<std::int64_t> total_steps{};  // empty: the length is a time
+    double warmup_steps = 0;              // of the first step's size, like
+    std::optional<double> total_steps{};  // these; empty: the length is a time
     double cooldown = 0.2;  // of wsd: share of total
     CooldownShape shape = CooldownShape::linear;
+    double batch_exponent = 0.5;
 
     // `share` of the time, without total_steps
     double learning_rate(const StepSize& step, double share = 0) const;
 
 private:
+    double of_progress(const StepSize& step, double share) const;
     double after_warmup(double at, double first, double last) const;  // the warm-up ends at `first`
 };
 

@@ -65,6 +65,13 @@ std::vector<Option> option_table(Options& o) {
           "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
           "accumulated over the micro-batches; 0: one micro-batch per rank",
           Whole{0, kMany});
+    entry("batch-schedule", o.batch_schedule,
+          "instead of -d: tokens in one step, from which token of the run on; 0:64k,200M:128k: steps that begin after "
+          "200M tokens or more have 128k; empty: as -d");
+    entry("batch-lr-exponent", o.batch_lr_exponent,
+          "where the tokens of a step become f times those of the first one, the learning rate becomes f to this power "
+          "times as high; 0: it does not change",
+          Real{0, 1});
     entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs or --max-minutes needs",
           Whole{0, kMany});
     entry("max-tokens", o.max_tokens,
@@ -302,6 +309,30 @@ std::any optimizer_settings(const Options& o, std::int64_t warmup_steps, std::sp
     return o.optimizer->settings(o.of_optimizers[kind - kOptimizers],
                                  {.zero_stage = o.zero_stage, .warmup_steps = warmup_steps, .is_timed = o.is_timed(),
                                   .nodes = nodes});
+}
+
+BatchSchedule sizes_of_steps(const Options& o, std::int64_t ranks) {
+    constexpr std::size_t kMost = 100;
+    const std::string_view text = o.batch_schedule;
+    if (text.empty())
+        return {{0, o.total_batch_tokens > 0 ? o.total_batch_tokens : o.micro_batch * o.seq_len * ranks}};
+    BatchSchedule schedule;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        const std::string entry(text.substr(begin, end - begin));
+        const std::size_t colon = entry.find(':');
+        require(colon != entry.npos, "--batch-schedule", in_quotes(entry),
+                "entries FROM:TOKENS, such as 0:64k,200M:128k");
+        const std::string which = "--batch-schedule: entry " + std::to_string(schedule.size() + 1);
+        require(schedule.size() < kMost, which, "too many", "at most " + std::to_string(kMost) + " entries");
+        const std::int64_t from = parse_number(which, entry.substr(0, colon), std::int64_t(0), kMany),
+                           least = schedule.empty() ? 0 : schedule.back().from + 1;
+        require(from >= least && (least > 0 || from == 0), which + ": its first token", from,
+                least == 0 ? "0, the start of the run" : std::to_string(least) + " or more, after the one before");
+        schedule.push_back({from, parse_number(which, entry.substr(colon + 1), std::int64_t(1), kMany)});
+        begin = end + 1;
+    }
+    return schedule;
 }
 
 std::size_t memory_bytes(const Options& o) {

@@ -12,6 +12,7 @@
 #include "kernels/matmul/matmul.h"
 #include "llmc/base/names.h"
 #include "llmc/comm/placement.h"
+#include "llmc/data/step_plan.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/optimizer.h"
 
@@ -53,6 +54,8 @@ struct Options {
     std::int64_t micro_batch = 4;           // 0: auto, until a run has planned its memory
     std::int64_t seq_len = 0;               // 0: auto, until a run knows its model
     std::int64_t total_batch_tokens = 0;    // 0: one micro-batch per rank
+    std::string batch_schedule;             // sizes_of_steps(); empty: all steps have total_batch_tokens
+    double batch_lr_exponent = 0.5;
     std::int64_t max_steps = 0, max_tokens = 0;  // at most one of them; both 0: from epochs or max_minutes
     std::int64_t epochs = 0;                // used if both are 0; 0: auto
     double max_minutes = 0;                 // 0: no limit
@@ -159,6 +162,8 @@ std::vector<std::string> flags_of(const Options& options, bool changed);
 // The own settings of the optimizer, after this number of warm-up steps, on these nodes (OptimizerFlags). Throws Error
 // for flags that cannot be combined.
 std::any optimizer_settings(const Options& options, std::int64_t warmup_steps, std::span<const int> nodes);
+// From --batch-schedule, or -d. Throws Error for anything but increasing entries FROM:TOKENS, the first one from 0.
+BatchSchedule sizes_of_steps(const Options& options, std::int64_t ranks);
 // The value of --memory in bytes; 0: not set. Throws Error for anything else.
 std::size_t memory_bytes(const Options& options);
 nlohmann::json to_json(const Options& options);

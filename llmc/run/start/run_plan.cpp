@@ -66,10 +66,12 @@ std::int64_t warmup_of(const Options& o, const StepPlan& steps) {
 }
 
 Schedule schedule_of(const Options& o, const StepPlan& steps) {
-    return {.kind = o.lr_schedule, .peak = o.lr,
-            .final_fraction = o.final_lr_fraction, .warmup_steps = warmup_of(o, steps),
-            .total_steps = steps.total, .cooldown = o.cooldown_fraction,
-            .shape = o.cooldown_shape};
+    Schedule schedule{.kind = o.lr_schedule, .peak = o.lr,
+                      .final_fraction = o.final_lr_fraction, .warmup_steps = steps.at(warmup_of(o, steps)).begins,
+                      .cooldown = o.cooldown_fraction, .shape = o.cooldown_shape,
+                      .batch_exponent = o.batch_lr_exponent};
+    if (steps.total) schedule.total_steps = steps.at(*steps.total).begins;
+    return schedule;
 }
 
 // `steps` with the number of them that the options request.
@@ -87,15 +89,16 @@ std::string length_of(const StepPlan& steps, const Options& o) {
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
 // another amount of data are not known.
-std::string change_of_rate(const RunPlan& plan, const Options& before, const DataLoader* loader, bool new_data) {
+std::string change_of_rate(const RunPlan& plan, const Options& before, std::span<const BatchChange> made,
+                           const DataLoader* loader, bool new_data) {
     if (plan.is_complete() || (new_data && !before.has_steps())) return "";
-    const StepPlan then = with_total(plan.steps, before, loader);
-    const auto rate = [&](const Schedule& schedule, const Options& o) {
+    const StepPlan then = with_total({{}, sizes_of_steps(before, 1), made, plan.first_step}, before, loader);
+    const auto rate = [&](const StepPlan& steps, const Options& o) {
         const double all = o.max_minutes * 60,
                      share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
-        return schedule.learning_rate(plan.steps.at(plan.first_step), share);
+        return schedule_of(o, steps).learning_rate(steps.at(plan.first_step), share);
     };
-    const double old = rate(schedule_of(before, then), before), now = rate(plan.schedule, plan.options);
+    const double old = rate(then, before), now = rate(plan.steps, plan.options);
     if (old == now) return "";
     const std::string text = format("learning rate at step %lld: %.3g -> %.3g",
                                     static_cast<long long>(plan.first_step + 1), old, now),
@@ -107,11 +110,20 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Dat
 void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loader, std::span<const int> nodes) {
     const Options& o = plan.options;
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
-                                        plan.steps.at(0).micro_batches);
+                                        int(plan.steps.micro_batches(plan.steps.smallest())));
     plan.steps = with_total(plan.steps, o, loader);
+    const std::vector<BatchChange> sizes = plan.steps.changes();
+    require(!plan.steps.total || o.batch_schedule.empty() || sizes.back().step < *plan.steps.total, "--batch-schedule",
+            o.batch_schedule, "sizes that begin within the " + counted(plan.steps.total.value_or(0), "step") +
+                                  " of the run", "remove the last one, or train longer");
+    require(plan.steps.is_constant() || !o.optimizer->constant_batch, "the number of tokens per step",
+            sizes.back().tokens,
+            std::to_string(sizes.front().tokens) + ", as of the first step, with --optimizer " +
+                name_of(o.optimizer, kOptimizers) + ", whose second moment freezes with the noise of one size",
+            "keep it, or use another optimizer");
     plan.schedule = schedule_of(o, plan.steps);
     // As for --max-steps: the learning rate would never reach its peak.
-    const std::int64_t warmup = plan.schedule.warmup_steps;
+    const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
     require(!plan.steps.total || warmup <= *plan.steps.total,
             o.warmup_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
             o.warmup_tokens > 0 ? std::to_string(o.warmup_tokens) + ", " + counted(warmup, "step")
@@ -178,7 +190,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
     plan.steps = steps;
-    plan.identity = {.step_tokens = steps.at(0).positions, .ranks = ranks, .options = JsonValue(to_json(o)),
+    plan.identity = {.batches = steps.changes(), .ranks = ranks, .options = JsonValue(to_json(o)),
                      .training_data = files.train_facts};
     if (files.val) plan.identity.validation_data = files.val_facts;
     if (files.hellaswag) plan.identity.hellaswag = files.hellaswag_facts;
@@ -217,7 +229,7 @@ Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Re
              resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
     const Options then = continued({}, before, file).options;
-    const std::string rate = change_of_rate(plan, then, loader, changes.data);
+    const std::string rate = change_of_rate(plan, then, resumption.state.run.batches, loader, changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }

@@ -26,6 +26,7 @@ struct RunPlan {
     ParameterTable table;
     ModelSetup setup{};
     StepPlan steps{};
+    std::int64_t warmup_steps = 0;
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
     RunSeconds seconds_before{};                    // and the time that it used,
     TaskStates tasks_before{};                      // for tasks, too
@@ -48,7 +49,7 @@ struct RunPlan {
     }
     OptimizerRun optimizer_run() const {
         return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
-                .step_tokens = steps.at(0).positions, .total_steps = steps.total, .ranks_here = ranks_here,
+                .step_tokens = steps.smallest(), .total_steps = steps.total, .ranks_here = ranks_here,
                 .reduce_in_bf16 = reduce_in_bf16};
     }
 };

@@ -207,15 +207,18 @@ std::int64_t most_at_once(const RunPlan& plan, const Context& context) {
 }
 
 // How much each step trains on; make_plan() adds their number.
-StepPlan steps_of(const Options& options, const Communicator& ranks) {
-    return {{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len), .rank = ranks.rank(),
-             .world = options.ranks > 0 ? int(options.ranks) : ranks.size()}, options.total_batch_tokens};
+StepPlan steps_of(const Options& options, const Resumption* from, const Communicator& ranks) {
+    const int world = options.ranks > 0 ? int(options.ranks) : ranks.size();
+    const BatchShape batch{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len),
+                           .rank = ranks.rank(), .world = world};
+    const BatchSchedule sizes = sizes_of_steps(options, world);
+    return from ? StepPlan(batch, sizes, from->state.run.batches, from->state.step) : StepPlan(batch, sizes);
 }
 
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
 // none does. `plan`: for a micro-batch of 1.
 std::int64_t largest_micro_batch(const RunPlan& plan, const Context& context) {
-    const std::int64_t sequences = plan.steps.at(0).micro_batches,  // of a rank in one step
+    const std::int64_t sequences = plan.steps.micro_batches(plan.steps.common()),  // of a rank, in every step
                        most_rows = std::numeric_limits<int>::max();
     ModelSetup setup = plan.setup;
     setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));
@@ -242,7 +245,7 @@ void choose_products(Model& model, const RunPlan& plan, Context& context) {
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i % std::size_t(vocabulary));
     BatchUpload upload(plan.setup.shape, vocabulary, context);
     model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation),
-                          plan.steps.at(0).micro_batches > 1);
+                          plan.steps.micro_batches(plan.steps.largest()) > 1);
     plan.optimizer.kind->choose(plan.table, plan.setup.sharding, model.dtype(), context);
 }
 
@@ -304,10 +307,11 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
         return make_plan(options, steps, files, loader, start, resumption, nodes, context);
     };
     if (std::exchange(options.micro_batch, std::max<std::int64_t>(options.micro_batch, 1)) == 0) {
-        const RunPlan of_one = together(ranks, [&] { return plan_with(steps_of(options, ranks), nullptr); });
+        const RunPlan of_one =
+            together(ranks, [&] { return plan_with(steps_of(options, resumption, ranks), nullptr); });
         options.micro_batch = largest_micro_batch(of_one, context);
     }
-    const StepPlan steps = together(ranks, [&] { return steps_of(options, ranks); });
+    const StepPlan steps = together(ranks, [&] { return steps_of(options, resumption, ranks); });
     RunBatches batches = together(ranks, [&] { return make_batches(files, options, steps); });
     DataLoader* const loader = batches.loader.get();
     const RunPlan plan = together(ranks, [&] { return plan_with(steps, loader); });

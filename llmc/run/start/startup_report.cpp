@@ -136,7 +136,7 @@ StartupItem options_item(const Options& options) {
 
 StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
-    const StepSize size = plan.steps.at(0);
+    const StepSize size = plan.steps.at(plan.first_step);
     const bool timed = plan.between_steps.control.timed;
     std::string lines;
     if (plan.setup.training)
@@ -145,9 +145,20 @@ StartupItem training_item(const RunPlan& plan) {
                  (plan.steps.total ? with_commas(*plan.steps.total, "step") : "steps") +
                  " of " + with_commas(size.positions, "token") +
                  ", micro-batches per step: " + std::to_string(size.micro_batches) + '\n';
+    Json sizes = Json::array();
+    for (const BatchChange& change : plan.steps.changes()) {
+        sizes.push_back({{"step", change.step}, {"tokens", change.tokens}});
+        if (change.step <= plan.first_step) continue;
+        const StepSize later = plan.steps.at(change.step);
+        lines += "  from step " + with_commas(change.step + 1) + " (" + with_commas(later.positions_before, "token") +
+                 ") of " + with_commas(later.positions, "token") + ", micro-batches: " +
+                 std::to_string(later.micro_batches) +
+                 format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
+    }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
+                   {"batch_sizes", sizes},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
     return {lines, fields, plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
@@ -328,9 +339,9 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const double noise = noise_of_log(o.output_dir),
                  best = noise > 0 ? std::min(noise, 1e9) : std::min(run.step_tokens, tokens / kLeastSteps);
     const bool as_published = is_model_name(o.init);  // random weights
-    const bool changes_step = noise > 0 || as_published;
+    const bool changes_step = plan.steps.is_constant() && (noise > 0 || as_published);
     const std::int64_t most = std::max<std::int64_t>(std::int64_t(best / double(unit)), 1);
-    const std::int64_t step_tokens = changes_step ? three_bits(most) * unit : plan.steps.at(0).positions;
+    const std::int64_t step_tokens = changes_step ? three_bits(most) * unit : plan.steps.common();
     const std::int64_t sequences = step_tokens / unit;  // of a rank in one step
     const double smaller =
         noise > 0 || best >= run.step_tokens ? 1 : std::min(1.0, double(step_tokens) / run.step_tokens);
@@ -349,7 +360,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                            "the largest that divides a step and fits the memory");
     const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (changes_step)
-        text += suggestion("--total-batch-tokens", plan.steps.at(0).positions, step_tokens,
+        text += suggestion("--total-batch-tokens", plan.steps.common(), step_tokens,
                            noise > 0 ? "the noise scale in this run's log"
                            : double(step_tokens) > best && best < run.step_tokens
                                ? "one sequence per rank, because there is little text"
@@ -394,7 +405,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += length("--max-steps", "--max-tokens", o.max_tokens > 0, plan.steps.total.value_or(0), steps,
                        length_reason) +
                 what_passes_add +
-                length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.schedule.warmup_steps, warmup,
+                length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +

