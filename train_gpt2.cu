@@ -97,7 +97,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
             optimizer.run(*model, {.learning_rate = learning_rate, .positions = size.positions,
-                                   .new_size = size.changes});
+                                   .new_size = size.changes, .relative = size.relative});
             step_log.enqueued(record);
         }
         return exit_code_after(between_steps.finish());

@@ -120,7 +120,9 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals, const
     add_step(op.window[0], step.loss, norm);
     step.adam_step += 1;
     step.first_correction = float(1.0 / (1.0 - pow(double(op.beta1), double(step.adam_step))));
-    step.second_correction = float(1.0 / (1.0 - pow(double(op.beta2), double(step.adam_step))));
+    step.second_surplus += op.second_power - 1;
+    step.second_correction =
+        float(1.0 / (1.0 - pow(double(op.beta2), double(step.adam_step) + step.second_surplus)));
 }
 
 __global__ void __launch_bounds__(kNormThreads) step_scalars_kernel(StepScalarsInput op, RankSums totals) {

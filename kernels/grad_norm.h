@@ -99,13 +99,14 @@ struct StepScalars {
     float clip;                   // coefficient in (0, 1]
     float grad_scale;             // factor that the optimizer applies to the accumulated gradient
     float first_correction;       // 1 / (1 - beta1^adam_step)
-    float second_correction;      // 1 / (1 - beta2^adam_step)
+    float second_correction;      // 1 / (1 - beta2^(adam_step + second_surplus))
     std::int32_t skip;            // Skip
     std::int32_t skipped_steps;   // so far
     double loss;                  // mean over the valid targets of this step; NaN if there are none
     std::int64_t valid_targets;
     double loss_z, norm_z;            // in the window (outlier_window.h); NaN: unknown
     double max_loss_z, max_norm_z;    // thresholds above which a step is skipped; 0: off
+    double second_surplus;            // the sum of second_power - 1 over the updates so far
     float largest_update;             // of an element, without decay (onebit_adam.h); NaN: not a compressed step
 };
 enum Skip : std::int32_t { kNoSkip = 0, kSkipNoTargets = 1, kSkipNonFinite = 2, kSkipOutlier = 3 };
@@ -120,6 +121,7 @@ struct StepScalarsInput {
     std::size_t modules;
     std::int64_t positions;                  // K: gradients were accumulated with weight 1 / K
     float learning_rate, max_norm, beta1, beta2;  // max_norm <= 0: no clipping
+    double second_power = 1;                 // the second moment decays by beta2 to this power
     double max_loss_z = 0, max_norm_z = 0;   // a step whose loss or norm has a larger z is an outlier; 0: off
 };
 // Enqueues on `stream`. Skips a step that has no valid targets, a non-finite loss or norm, or is an outlier: adam_step

@@ -118,9 +118,9 @@ public:
         squared_norm_ = device::Array<double>(most_matrices);
     }
 
-    void update(Model& model, std::span<kernels::StepScalars> scalars) override {
+    void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) override {
         for (const MuonBatch& batch : batches_) update_batch(batch, model, scalars);
-        adamw_.update(model, scalars);  // and the gather of all parameters
+        adamw_.update(model, scalars, beta2);  // and the gather of all parameters
     }
 
     std::vector<StateFile> state() const override {

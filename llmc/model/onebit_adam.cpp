@@ -103,10 +103,10 @@ public:
         context.stream.sync();
     }
 
-    void update(Model& model, std::span<kernels::StepScalars> scalars) override {
+    void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) override {
         phase_ = !is_frozen() ? "warm-up" : mean_ ? "compressed" : "frozen";
         if (!is_frozen()) {
-            adamw_.update(model, scalars);
+            adamw_.update(model, scalars, beta2);
             if (shadows_)
                 kernels::shadow_moment({.shadow = shadow(), .grad = gradient(), .scalars = scalars,
                                         .beta = onebit_.shadow_beta2}, context_.stream);

@@ -2,6 +2,7 @@
 #include "llmc/model/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/device/range.h"
 
@@ -53,12 +54,14 @@ void OptimizerStep::run(Model& model, const Input& input) {
     const device::Range range("optimizer");
     const StepSums& sums = gradients_.sums();
     if (input.new_size) window_.zero(stream);  // losses and norms of larger batches vary less
+    const double power = settings_.scales_beta2 ? input.relative : 1;
     kernels::step_scalars({.scalars = scalars_.span(), .window = window_.span(), .totals = totals_.span(),
                            .rank_sums = sums.rank_sums(), .modules = sums.modules(), .positions = input.positions,
                            .learning_rate = input.learning_rate, .max_norm = settings_.max_grad_norm,
-                           .beta1 = settings_.beta1, .beta2 = settings_.beta2,
+                           .beta1 = settings_.beta1, .beta2 = settings_.beta2, .second_power = power,
                            .max_loss_z = settings_.max_loss_z, .max_norm_z = settings_.max_norm_z}, stream);
-    optimizer_->update(model, scalars_.span());
+    optimizer_->update(model, scalars_.span(),
+                       power == 1 ? settings_.beta2 : float(std::pow(double(settings_.beta2), power)));
     slot_ ^= 1;
     device::copy_to_host(host_slot(slot_), scalars_.span().data(), sizeof(StepScalars), stream);
     device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), totals_.size() * sizeof(double),
@@ -79,7 +82,8 @@ void OptimizerStep::round_parameters(Model& model) {
 
 OptimizerCounts OptimizerStep::counts() const {
     const StepScalars now = scalars_.download(context_.stream)[0];
-    OptimizerCounts counts{.updates = now.adam_step, .skipped_steps = now.skipped_steps, .own = optimizer_->counts()};
+    OptimizerCounts counts{.updates = now.adam_step, .skipped_steps = now.skipped_steps,
+                           .second_surplus = now.second_surplus, .own = optimizer_->counts()};
     const OutlierWindow window = window_.download(context_.stream)[0];
     for (int i = 0; i < window.count; ++i) {
         const int slot = window.count < OutlierWindow::kSize ? i : (window.next + i) % OutlierWindow::kSize;
@@ -90,7 +94,8 @@ OptimizerCounts OptimizerStep::counts() const {
 }
 
 void OptimizerStep::load(const OptimizerCounts& counts, const std::function<void(const StateFile&)>& read) {
-    const StepScalars scalars{.adam_step = counts.updates, .skipped_steps = counts.skipped_steps};
+    const StepScalars scalars{.adam_step = counts.updates, .skipped_steps = counts.skipped_steps,
+                              .second_surplus = counts.second_surplus};
     require(counts.losses.size() <= OutlierWindow::kSize && counts.norms.size() == counts.losses.size(),
             "the number of norms of an outlier window", counts.norms.size(), "the number of losses, at most 128");
     const auto held = std::int32_t(counts.losses.size());

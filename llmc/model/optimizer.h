@@ -28,6 +28,7 @@ inline constexpr Named<const OptimizerKind*> kOptimizers[] = {{"adamw", &kAdamW}
 struct OptimizerSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
     float max_grad_norm = 1;  // 0: no clipping
+    bool scales_beta2 = false;  // to the power of Input::relative: a decay of so much per token
     double max_loss_z = 0, max_norm_z = 0;  // a step above either bound is skipped (outlier_window.h); 0: no bound
     // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
     std::optional<std::uint64_t> rounding_seed{};
@@ -47,7 +48,8 @@ public:
 
     // Enqueues the update of all elements that this rank owns, and starts the all-gather of parameters, for which the
     // model's next forward pass waits. A skipped step (`scalars`) changes nothing.
-    virtual void update(Model& model, std::span<kernels::StepScalars> scalars) = 0;
+    // `beta2`: of this step, for second moments.
+    virtual void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) = 0;
     // Called when the step is enqueued.
     virtual void enqueued(const OptimizerStep& /*step*/) {}
 
@@ -105,6 +107,7 @@ private:
 struct OptimizerCounts {
     std::int64_t updates = 0;
     std::int32_t skipped_steps = 0;
+    double second_surplus = 0;              // StepScalars'
     std::vector<double> losses{}, norms{};  // of the last steps with an update, oldest first; of the same length
     JsonValue own{};                        // Optimizer::counts()
     bool operator==(const OptimizerCounts&) const = default;
@@ -185,6 +188,7 @@ public:
         float learning_rate;
         std::int64_t positions;  // of the global batch: gradients have weight 1 / positions per token
         bool new_size = false;   // the step before had another number
+        double relative = 1;     // to the number of the run's first step
     };
     // Call it after the last micro-batch: enqueues reduction, norm, scalars and update on the context's stream, then
     // the copy of the scalars to the host. On return the all-gather of parameters is in progress: the model's next

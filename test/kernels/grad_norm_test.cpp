@@ -49,6 +49,7 @@ struct Step {
     double loss_sum = 1000;
     std::vector<double> partial = {0.25};
     float learning_rate = 6e-4f, max_norm = 0, beta1 = 0.9f, beta2 = 0.95f;
+    double second_power = 1;
 
     StepScalars run(const StepScalars& before = {}) const {
         auto scalars = on_device(std::vector<StepScalars>{before});
@@ -56,7 +57,7 @@ struct Step {
         auto totals = poisoned<double>(rows.size());
         auto window = on_device(std::vector<OutlierWindow>(1));
         step_scalars({scalars.span(), window.span(), totals.span(), rows.span(), partial.size(), positions,
-                      learning_rate, max_norm, beta1, beta2},
+                      learning_rate, max_norm, beta1, beta2, second_power},
                      nullptr);
         return scalars.download(nullptr)[0];
     }
@@ -188,6 +189,17 @@ TEST_CASE("bias corrections depend on the number of updates", "[grad_norm]") {
     CHECK(std::fabs(got.second_correction - second) <= 0.51 * ulp<float>(second));
     step.beta1 = 0;
     CHECK(step.run(before).first_correction == 1.0f);
+    // Two updates whose second moments decay by beta2^4 and beta2^0.5, after `made` others.
+    StepScalars after = before;
+    for (const double power : {4.0, 0.5}) {
+        step.second_power = power;
+        after = step.run(after);
+    }
+    CHECK(after.second_surplus == 2.5);
+    const double powers = -1 / std::expm1((double(made) + 4.5) * std::log(double(step.beta2)));
+    CHECK(std::fabs(after.second_correction - powers) <= 0.51 * ulp<float>(powers));
+    step.valid_targets = 0;  // a step without an update
+    CHECK(step.run(after).second_surplus == 2.5);
 }
 
 TEST_CASE("an invalid step is skipped and counted, and its reason recorded", "[grad_norm]") {

@@ -28,7 +28,7 @@ TEST_CASE("a run with a batch schedule continues with the same bits from every s
         {2, {"-z", "1", "--dtype", "bf16", "--stochastic-rounding"}},
         {3, {"-z", "2"}},
         {2, {"-z", "1", "--optimizer", "muon"}},
-        {1, {"--skip-norm-z", "4", "-k", "wsd"}},
+        {1, {"--skip-norm-z", "4", "-k", "wsd", "--batch-beta-scaling"}},
     }));
     if (as.ranks > 1) skip_without_mpi();
     CAPTURE(as.ranks, as.flags);

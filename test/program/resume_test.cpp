@@ -248,7 +248,6 @@ TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run
              {{}, "another run's log.jsonl"},
              {{"-y", "never"}, "--resume auto"},
              {{"-y", "auto", "-e", "custom:l=1,h=2,c=32,t=16"}, "--init"},
-             {{"-y", "auto", "-d", "384"}, "set --total-batch-tokens 192"},
              {{"-y", "auto", "--seed", "2"}, "--seed"},
              {{"-y", "auto", "--optimizer", "onebit-adam"}, "--optimizer is onebit-adam; expected adamw, as in the"},
              {{"-y", "auto", "--shuffle"}, "--shuffle"},

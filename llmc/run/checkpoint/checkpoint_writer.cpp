@@ -211,11 +211,11 @@ std::optional<Report::Best> CheckpointWriter::best(const HealthState& health) co
 }
 
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
-// Suspect checkpoints, whose model may have diverged, are counted apart: they do not replace good ones.
+// Checkpoints whose model may have diverged are counted apart: they do not replace good ones.
 void CheckpointWriter::delete_older() {
     if (settings_.keep_checkpoints == 0) return;
     const TrainerState& state = begun_->state;
-    if (!state.is_suspect() && state.health.high_steps == 0) good_step_ = state.step;
+    if (!state.may_have_diverged() && state.health.high_steps == 0) good_step_ = state.step;
     std::map<std::int64_t, fs::path> folders;
     try {
         folders = step_folders(settings_.output_dir);

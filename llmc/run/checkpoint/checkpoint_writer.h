@@ -96,7 +96,7 @@ private:
     std::size_t memory_elements_ = 0;
     std::span<float> master_weights_;  // in it
     std::vector<Copied> copied_;
-    std::int64_t good_step_;  // of the newest checkpoint that is not suspect (delete_older())
+    std::int64_t good_step_;  // of the newest checkpoint whose model has not diverged (delete_older())
     std::optional<Begun> begun_;
     std::unique_ptr<StagedFolder> staged_;  // rank 0's
     Manifest written_;                      // by this rank

@@ -1,4 +1,13 @@
 // resume.h - finds the checkpoint for --resume, and checks whether this run may resume from it
+//
+// Why a run may not resume, in the order of the checks:
+//   no complete checkpoint, or contents that no run writes      find_resumption(), read_trainer_state()
+//   flags that cannot be combined; ranks that cannot make it    options_of_run(), check_together(), StepPlan
+//   fewer steps than it has made                                make_plan()
+//   steps of another run in its folder                          require_free_names()
+//   another model, other data, another order or seed            changes_since()
+//   another optimizer; too many steps without an update         check_resumption() of start/run_plan.h
+//   state or flags of the optimizer                             OptimizerKind::check_resumption
 #pragma once
 #include <filesystem>
 #include <optional>

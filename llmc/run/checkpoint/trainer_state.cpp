@@ -25,7 +25,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthState, lowest_loss, lowest_after, high_
                                    mean_at_best, has_mean_at_best, validation_failed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TaskState, pending, seconds)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, losses, norms, own)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, second_surplus, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BatchChange, step, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, batches, ranks, options, training_data, validation_data,
                                    hellaswag)
@@ -102,6 +102,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
     if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
+    if (older && json.contains("optimizer") && json["optimizer"].is_object())
+        json["optimizer"]["second_surplus"] = 0.0;
     if (older && json.contains("run") && json["run"].is_object())
         json["run"]["batches"] = {{{"step", 0}, {"tokens", json["run"].value("step_tokens", nlohmann::json())}}};
     if (before_tasks) {

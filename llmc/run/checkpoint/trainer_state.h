@@ -84,7 +84,7 @@ struct TrainerState {
     RunIdentity run;
 
     // The model may have diverged: the loss or norm of the last step or the last validation was not finite.
-    bool is_suspect() const { return failed_in_a_row > 0 || health.validation_failed; }
+    bool may_have_diverged() const { return failed_in_a_row > 0 || health.validation_failed; }
 };
 
 // Throws a run-time Error if the file cannot be written.

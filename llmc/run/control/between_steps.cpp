@@ -162,7 +162,7 @@ int BetweenSteps::finish() {
     loop_.checkpoints.name_best(loop_.health.state());
     std::exception_ptr failed = unsaved ? unsaved : failure();
     // A run that a signal ended can be resumed, and continues to count.
-    if (!failed && control_.signal() == 0) failed = loop_.health.suspicion();
+    if (!failed && control_.signal() == 0) failed = loop_.health.divergence();
     report_end(failed ? "error" : control_.reason());
     share_failure(loop_.ranks, failed);
     return control_.signal();

@@ -106,7 +106,7 @@ void RunHealth::count(std::int64_t number, std::int32_t skip) {
              "changed; check them, then use --resume auto and change or remove --skip-loss-z and --skip-norm-z");
 }
 
-std::exception_ptr RunHealth::suspicion() const {
+std::exception_ptr RunHealth::divergence() const {
     if (in_a_row_.failed == 0 && !state_.validation_failed) return nullptr;
     return std::make_exception_ptr(
         Error("the run ends with a model that may have diverged: the last " +

@@ -47,7 +47,7 @@ public:
     // After kMostFailedSteps: the model is not saved, even if its weights are finite.
     bool diverged() const { return in_a_row_.failed >= kMostFailedSteps; }
     // The Error of a run that ends here with a model that may have diverged, or null.
-    std::exception_ptr suspicion() const;
+    std::exception_ptr divergence() const;
     // How to continue after a divergence: from the newest checkpoint of a model that was known to be good, or anew.
     std::string advice_after_divergence() const;
 

@@ -72,6 +72,8 @@ std::vector<Option> option_table(Options& o) {
           "where the tokens of a step become f times those of the first one, the learning rate becomes f to this power "
           "times as high; 0: it does not change",
           Real{0, 1});
+    entry("batch-beta-scaling", o.batch_beta_scaling,
+          "where a step has f times the tokens of the first one, second moments decay by beta2^f: as much per token");
     entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs or --max-minutes needs",
           Whole{0, kMany});
     entry("max-tokens", o.max_tokens,

@@ -56,6 +56,7 @@ struct Options {
     std::int64_t total_batch_tokens = 0;    // 0: one micro-batch per rank
     std::string batch_schedule;             // sizes_of_steps(); empty: all steps have total_batch_tokens
     double batch_lr_exponent = 0.5;
+    bool batch_beta_scaling = false;
     std::int64_t max_steps = 0, max_tokens = 0;  // at most one of them; both 0: from epochs or max_minutes
     std::int64_t epochs = 0;                // used if both are 0; 0: auto
     double max_minutes = 0;                 // 0: no limit

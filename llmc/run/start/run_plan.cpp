@@ -134,7 +134,7 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                                    : "--epochs " + std::to_string(o.passes())));
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
-                      .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
+                      .scales_beta2 = o.batch_beta_scaling, .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
                       .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
                       .kind = o.optimizer, .own = optimizer_settings(o, warmup, nodes)};
     plan.setup.sharding.whole_matrices = o.optimizer->whole_matrices;

@@ -125,7 +125,7 @@ TEST_CASE("after a divergence the newest checkpoint of a good model is named", "
         health.validation(step, step < 30 ? 3 : 300);
     }
     std::filesystem::create_directories(step_folder(out, 9));  // incomplete
-    CHECK_FALSE(health.suspicion());
+    CHECK_FALSE(health.divergence());
     CHECK_THAT(health.advice_after_divergence(),
                Contains("such as --resume " + out + "/step_00000010 --max-steps 100 "));
 }
