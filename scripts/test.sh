@@ -264,7 +264,7 @@ if [ $tier = changed ] && await cpu; then
 fi
 
 # Two programs at a time, because ranks mostly wait for each other.
-ranks_of_runs="[mpi][run]~[tools]" other_ranks="[mpi]~[run]~[tools],[ranks]~[mpi]~[tools],[local]~[mpi]"
+ranks_of_runs="[mpi][run]" other_ranks="[mpi]~[run],[ranks]~[mpi],[local]~[mpi]"
 host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # oneDNN reads the variable once, so each instruction set runs in its own process.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
@@ -272,11 +272,10 @@ caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 # The longest tests first: they mostly wait, so tests that compute run concurrently.
 is ranks && cases cpu "ranks" build/cpu/tests "$other_ranks"
 is ranks && cases cpu "whole runs of several ranks" build/cpu/tests "$ranks_of_runs"
-all_of run ranks && cases cpu "the benchmark of 1-bit messages" build/cpu/tests "[tools]"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
 [ $tier != changed ] && all_of run &&
     cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
-is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]~[tools]"
+is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
 is ranks && one cpu "killed ranks resume without losing steps" \
@@ -289,8 +288,6 @@ is host && one cpu "skipped tests are counted, with their reasons" test/program/
 is host && one cpu "changed files select the tests that they can break" test/program/changed.sh
 is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
-is host && one cpu "dev/peers/check_transformers.py: which tokens are predicted" python3 \
-    test/dev/check_transformers_test.py
 is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
 is host && one cpu "every filter of gpu_check.sh matches test cases" test/program/gpu_filters.sh build/cpu/tests
 all_of host && one cpu "gpu_check.sh: arguments, chosen steps, time limits, output files" test/program/gpu_check.sh

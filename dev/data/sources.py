@@ -1,15 +1,7 @@
 # sources.py - where data sets are published, what their documents are, and which documents are for validation
 #
-#   set            published as                                            document
-#   fineweb        HuggingFaceFW/fineweb, sample/10BT, Parquet             a row's "text"
-#    with --tokenized  kjj0/fineweb10B-gpt2, 104 shards                  -
-#   fineweb-edu    HuggingFaceFW/fineweb-edu, sample/10BT, Parquet         a row's "text"
-#   tinystories    roneneldan/TinyStories, TinyStories-{train,valid}.txt   text between two <|endoftext|>, stripped
-#   tinyshakespeare  karpathy/char-rnn, input.txt                          paragraphs, with the blank line after each
-#   hellaswag      rowanz/hellaswag, hellaswag_val.jsonl                   see evaluation.py
-#
-# Texts are not changed in any other way. For FineWeb and tiny Shakespeare, documents, order and validation set are the
-# same as in llm.c's dev/data, and so are the tokens. llm.c's TinyStories is another file of the same repository.
+# dev/README.md has a table of them. For FineWeb and tiny Shakespeare, documents, order and validation set are the same
+# as in llm.c's dev/data, and so are the tokens. llm.c's TinyStories is another file of the same repository.
 #
 # kjj0/fineweb10B-gpt2 has fineweb_val_000000.bin and fineweb_train_000001.bin to 000103.bin, by the script with which
 # KellerJordan/modded-nanogpt downloads them (data/cached_fineweb10B.py): llm.c's format, with 0 for the vocabulary.

@@ -45,7 +45,7 @@ public:
 
     // Token ids [first, first + count), all less than the vocabulary size. Throws a run-time Error that names file,
     // offset, id and vocabulary otherwise, or as InputFile::read(). Results are not cached. A read is one system call:
-    // bench_loader without prefetch, pinned to a core of an EPYC (Zen 5), 16 x 1024: 5.2 G tokens/s sequential, 1.2 G
+    // batches without prefetch, pinned to a core of an EPYC (Zen 5), 16 x 1024: 5.2 G tokens/s sequential, 1.2 G
     // shuffled; 4 x 64 shuffled: 0.11 G.
     std::vector<std::uint16_t> read(std::int64_t first, std::int64_t count) const;
 
