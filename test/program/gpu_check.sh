@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_check.sh - tests the parts of dev/gpu_check.sh that need no GPU: refused arguments, the chosen steps and their
-# limits, steps that fail, hang or are stopped, the files to keep, the table of kernels and its times
+# limits, the table of kernels and its times, equal steps of two runs; what steps do: gpu_machine.sh
 # shellcheck disable=SC2015
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -34,56 +34,6 @@ lists "data 5 memcheck 50 memcheck_layer 100 all 105" memcheck=50 memcheck_layer
 names=$(sed -n '/^declare -A parts/,/)$/{/declare/!p}' dev/gpu_check/plan.sh | grep -oE '[a-z0-9_]+=' | sort -u | wc -l)
 [ "$(dev/gpu_check.sh 1 2 3 --list | grep -vc '^all ')" -eq "$names" ] || fail "a step of a part is not in the script"
 [ $failed = 0 ] || exit 1
-
-# Steps of every kind. `steps FOLDER` runs them as gpu_check.sh does.
-steps() {
-    mode=run folder=$1 work=$1/work memory=$1/memory choices=$1/choices
-    note() { tail -n 1 "$work/logs/$1.log"; }
-    details() { sed -n 2p "$work/logs/$1.log"; }
-    . dev/gpu_check/steps.sh
-    limits=([passes]=5 [fails]=1 [lacks]=1 [leaves]=1 [one]=1 [other]=2 [large]=1 [hangs]=1)
-    begin "test"
-    step passes "" echo "as it should"
-    step fails "" sh -c 'echo what is wrong; exit 3'
-    step lacks "no such tool" false
-    step "of another part" "" false
-    step leaves "" sh -c "mkdir -p $memory/a/step_1; echo '{}' | tee $memory/a/log.jsonl >$memory/a/step_1/config.json
-        head -c 3000 /dev/zero >$work/results/trace.tsv; echo >$choices"
-    "$2"
-    conclude
-}
-short() {
-    start one "" sleep 0.3
-    start other "" sleep 0.2
-    join
-}
-(steps "$scratch/short" short) >"$scratch/out" && wrong "a failed step does not fail the check"
-for line in "**passes** started" "**passes** pass" "as it should" "**fails** **fail** (3)" "      what is wrong" \
-    "**lacks** skipped: no such tool" "**one** pass" "**other** pass" "results/trace.tsv: 3 KiB" \
-    "results/a/log.jsonl: 1 KiB" "short/results.tar.gz: 1 KiB" "not run: lacks (no such tool), of another part" \
-    "5 steps, 1 failed" "limits without a build: 10 s"; do
-    grep -qF -- "$line" "$scratch/short/summary.md" || wrong "the summary lacks: $line"
-done
-[ "$(tar -tzf "$scratch/short/logs.tar.gz" | grep -c '\.log$')" -eq 5 ] || wrong "the archive lacks logs"
-results=$(tar -tzf "$scratch/short/results.tar.gz" | grep -v '/$' | sort | xargs)
-[ "$results" = "results/a/log.jsonl results/choices results/trace.tsv" ] || wrong "the results are $results"
-[ ! -e "$scratch/short/memory/a/step_1" ] || wrong "a checkpoint is left in memory"
-too_large() { step large "" sh -c "head -c $((17 << 20)) /dev/urandom >$work/results/large"; }
-(steps "$scratch/large" too_large) >"$scratch/out"
-grep -q "too large" "$scratch/large/summary.md" || wrong "an archive that cannot be fetched is not reported"
-
-hang() { step hangs "" sh -c 'echo before; sleep 60'; }
-(sleep 60 & steps "$scratch/killed" hang) >"$scratch/out" &
-check=$!
-for ((i = 0; i < 100; ++i)); do
-    grep -q "^before" "$scratch/killed/work/logs/hangs.log" 2>/dev/null && break
-    sleep 0.05
-done
-kill -TERM $check
-wait $check
-[ $? -eq 143 ] || wrong "a stopped check does not end with 143"
-grep -q "hangs.* stopped by signal 15" "$scratch/killed/summary.md" || wrong "the summary hides what was stopped"
-tar -xzOf "$scratch/killed/logs.tar.gz" logs/hangs.log | grep -q before || wrong "the archive lacks what was stopped"
 
 # The table: from ncu's output, and from kernel_times.cpp's; of values that ncu could not measure and truncated rows.
 {
@@ -178,7 +128,6 @@ KERNEL_TIMES=$scratch/times KERNEL_TRACE=$scratch/trace "$scratch/records"
 [ "$(tail -n +2 "$scratch/trace" | xargs)" = "5 11 7 8,4,1 128,1,1 3072 96 0 product \
 11 15 7 2,4,1 128,1,1 3072 96 0 product 15 17 7 16,1,1 256,1,1 0 40 0 adamw 16 18 9 - - 0 0 512 memory copy \
 18 20 7 16,1,1 256,1,1 0 40 0 adamw" ] || { cat "$scratch/trace"; wrong "the trace is of something else"; }
-
 
 # Losses of two runs, a separate host name, and a machine without a network, whose loopback interface is down.
 row() { echo "step $1/4 |  $2 6.00e-04  $3   101.2 1.00k   0:01"; }

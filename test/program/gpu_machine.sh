@@ -49,8 +49,9 @@ PYTHON
 printf '#!/bin/sh\necho of these sources\n' >"$tree/dev/gpu_check/sources.sh"
 
 # Packed programs. train_gpt2 starts if it finds the library in the second folder of packages; its numbers are those of
-# $scratch/norm with autotuning, and 1 without; --dry-run fails if there is a file $scratch/full. No test matches the
-# filter in $scratch/unmatched.
+# $scratch/norm with autotuning, and 1 without; --dry-run fails if there is a file $scratch/full; a run stops the check
+# if there is $scratch/stops. No test matches the filter in $scratch/unmatched; a recording is the file
+# $scratch/recorded.
 packed=$scratch/packed
 mkdir -p "$packed"/{scripts,dev/gpu_check,build/cuda,build/peers/llmc,build/deps/openmpi/bin}
 cp scripts/help.sh "$packed/scripts/"
@@ -63,22 +64,28 @@ echo 1.0000 >"$scratch/norm"
 tool "$packed/build/deps/openmpi/bin" mpirun <<<"echo rsh_agent \$OMPI_MCA_plm_rsh_agent >>$calls"
 for name in bench bench_matmul random_shard; do tool "$packed/build/cuda" $name <<<:; done
 tool "$packed/build/peers/llmc" train_gpt2cu <<<'echo "total average iteration time: 101 ms"'
-tool "$packed/build/cuda" tests <<<"[ \"\$1\" != --list-tests ] || grep -qxF -- \"\$2\" $scratch/unmatched ||
-    echo 7 matching test cases"
-: >"$scratch/unmatched"
+tool "$packed/build/cuda" tests <<<"[ ! -v TRAIN_GPT2_RECORD ] || exec cp $scratch/recorded \"\$TRAIN_GPT2_RECORD\"
+[ \"\$1\" != --list-tests ] || grep -qxF -- \"\$2\" $scratch/unmatched || echo 7 matching test cases"
+touch "$scratch"/{unmatched,recorded}
 tool "$packed/build/cuda" train_gpt2 <<END
 [[ :\$LD_LIBRARY_PATH: == *:$scratch/other/nvidia/cu13/lib:* ]] || { echo "libcudnn.so.9 is missing" >&2; exit 127; }
 case "\$*" in
     --version) echo "train_gpt2 of a test"; exit ;;
     *--dry-run*) [ ! -e $scratch/full ]; exit ;;
 esac
+if [ -e $scratch/stops ]; then
+    echo "before the signal"
+    read -r _ _ _ check _ </proc/\$PPID/stat  # the parent of timeout
+    kill -TERM "\$check"
+    exec sleep 60
+fi
 norm=\$(cat $scratch/norm) steps=1 out=
 [[ \$* != *--tune=off* ]] || norm=1.0000
 while [ \$# -gt 0 ]; do
     case \$1 in -x) steps=\$2 ;; -o) out=\$2 ;; esac
     shift
 done
-[ -z "\$out" ] || { mkdir -p "\$out/step_00000001"; log=\$out/log.jsonl; }
+[ -z "\$out" ] || { mkdir -p "\$out/step_1"; log=\$out/log.jsonl; echo >"\$out/step_1/config.json"; }
 start='{"event": "start", "version": {"device": "cuda"}, "attention": "plain", "matmul": "a", "choices": {"taken": {}}}'
 [ -z "\$out" ] || echo "\$start" >"\$log"
 for ((i = 1; i <= steps; ++i)); do
@@ -146,12 +153,20 @@ prints 'same_algorithms\*\* pass' "autotuned algorithms"
 for file in training/log.jsonl numbers/fp32/log.jsonl numbers/fp32.log numbers/pytorch_bf16.log gpu.csv; do
     kept part1/results results/$file
 done
+tar -tzf "$tree/build/gpu_check/part1/results.tar.gz" | grep step_ && fail "a checkpoint is kept"
+kept part1/logs logs/training.log
+for line in '\*\*training\*\* started' '\| training \| pass \| [0-9]+ s \| median 101.2 ms' \
+    '  results/training/log.jsonl: [0-9]+ KiB' 'part1/results.tar.gz: [0-9]+ KiB' \
+    ' 9 steps, 0 failed, .* limits without a build: 300 s'; do prints "$line" "the summary"; done
 
 echo 1.0600 >"$scratch/norm"
+echo kept >"$tree/build/gpu_check_choices.json"
 check 1 "numbers same_algorithms"
 prints 'numbers\*\* \*\*fail\*\*.*FAIL: bf16' "wrong numbers"
 prints 'same_algorithms\*\* \*\*fail\*\*.*FAIL: .*step 1: gradient norm 1.06' "wrong autotuned algorithms"
 kept steps/results results/numbers/pytorch_fp32.log
+kept steps/results results/gpu_check_choices.json
+grep -q '^      FAIL: bf16' "$tree/build/gpu_check/steps/summary.md" || fail "the summary lacks what is wrong"
 echo 1.0000 >"$scratch/norm"
 
 touch "$scratch/full"
@@ -160,6 +175,12 @@ prints 'batch\*\* \*\*fail\*\*' "no batch that fits"
 prints 'training\*\* skipped: no batch fits' "no batch that fits"
 prints 'bench\*\* pass' "no batch that fits"
 rm "$scratch/full"
+
+touch "$scratch/stops"
+check 143 training
+prints 'training\*\* stopped by signal 15' "a stopped check"
+says "a stopped check" "$(tar -xzOf "$tree/build/gpu_check/steps/logs.tar.gz" logs/training.log)" "before the signal"
+rm "$scratch/stops"
 
 echo 4000000 >"$scratch/room"
 check 1 numbers PYTHONPATH="$scratch/one:$scratch/other"
@@ -174,6 +195,9 @@ check 0 2
 calls '^compute-sanitizer .*memcheck .*build/cuda/tests \[kernels\].* --durations' "a sanitizer outside bin"
 calls '^compute-sanitizer .*racecheck .*build/cuda/tests \[operations\]' "racecheck"
 grep -qE '^(train_gpt2 .*-b 64|peer)' "$calls" && fail "part 2 measures speed"
+head -c $((17 << 20)) /dev/urandom >"$scratch/recorded"
+check 1 tests_kernels
+prints 'too large' "an archive that cannot be fetched"
 echo "[operations]~[matmul]" >"$scratch/unmatched"
 check 1 racecheck
 prints 'error: no test case matches "\[operations\]~\[matmul\]"' "a filter that no test matches"
