@@ -5,9 +5,8 @@
 #
 #   root                          only makes FOLDER
 #   FOLDER=build/aarch64/root     Debian's libraries for arm64, 700 MB; made by debootstrap if they are not there
-#   SUITE=CODENAME                release of Debian, not older than this machine's aarch64-linux-gnu-g++ (default: this
-#                                 machine's release; on other systems trixie if that compiler is 13 or later, otherwise
-#                                 bookworm)
+#   SUITE=CODENAME                release of Debian, not older than this machine's aarch64-linux-gnu-g++ (default:
+#                                 trixie if that compiler is 13 or later, otherwise bookworm)
 #   MARCH=armv8.2-a+dotprod       instruction set that is compiled for
 #
 # Needs g++-aarch64-linux-gnu, qemu-user-static, jq and, to make FOLDER, debootstrap and root. Tests that start other
@@ -47,15 +46,7 @@ step() {
 }
 
 default_suite() {
-    # shellcheck source=/dev/null
-    . "${OS_RELEASE:-/etc/os-release}"  # OS_RELEASE: for tests
-    if [ "${ID:-}" = debian ] && [ -n "${VERSION_CODENAME:-}" ]; then
-        echo "$VERSION_CODENAME"
-    elif [ "$(aarch64-linux-gnu-g++ -dumpversion | cut -d . -f 1)" -ge 13 ]; then
-        echo trixie
-    else
-        echo bookworm
-    fi
+    [ "$(aarch64-linux-gnu-g++ -dumpversion | cut -d . -f 1)" -ge 13 ] && echo trixie || echo bookworm
 }
 # Packages of another architecture cannot be configured here; headers and libraries need only be unpacked.
 make_system() {
