@@ -21,8 +21,8 @@ cd "$(dirname "$0")/.."
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null || true)
 
-# A library is present if its probe compiles (scripts/probes), a small program with the same API calls as train_gpt2; it
-# does not compile with versions that are too old. Other dependencies are looked up by command: package, command.
+# A library is present if its block of scripts/probes.cpp compiles, which it does not with versions that are too old.
+# Other dependencies are looked up by command: package, command.
 export CXX=${CXX:-g++}
 bundled=$([ ! -d build/deps/include ] || echo -isystem build/deps/include)
 commands=("make make")
@@ -36,21 +36,20 @@ case $needs$nvcc in tests* | all?*) commands+=("python3-pip pip3") ;; esac
 probed=build/probes  # compiler output of each probe that does not compile
 mkdir -p $probed 2>/dev/null || true
 [ -w $probed ] && [ -z "$(find $probed ! -writable)" ] || probed=$(mktemp -d)  # for example, written by root before
-# of_probe PROBE FIELD: library, expected, packages, version or link, from the header comment of the probe
-of_probe() { sed -n "s|^// $2: *||p" "scripts/probes/$1.cpp"; }
+# of_probe PROBE FIELD: the field with this number in the comment of the probe
+library=1 expected=2 packages=3 version=4 link=5
+of_probe() { sed -n "/PROBE_$1\$/{n;s|^// ||p}" scripts/probes.cpp | cut -d '|' -f "$2" | xargs; }
+defined() { printf -- '-DPROBE_%s ' "$@"; }  # PROBE...
 # compiles NAME PROBE...: whether the probes compile as one file, for several a third of the time. Output: $probed/NAME
 compiles() {
     local name=$1 compiler=$CXX probe
     shift
     export OMPI_CXX=$CXX MPICH_CXX=$CXX
     [[ " $* " != *" mpi "* ]] || compiler=mpicxx
-    for probe; do
-        printf '#define main main_of_%s\n#include "scripts/probes/%s.cpp"\n#undef main\n' "$probe" "$probe"
-    done >"$probed/$name.cpp"
     # shellcheck disable=SC2046,SC2086
-    $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only "$probed/$name.cpp" >"$probed/$name" 2>&1 &&
+    $compiler -std=c++20 -fopenmp -I. $bundled -fsyntax-only $(defined "$@") scripts/probes.cpp >"$probed/$name" 2>&1 &&
         echo 'int main() {}' | $compiler -x c++ - -o "$probed/$name.out" \
-            $([ ! -e build/deps/lib ] || echo -Lbuild/deps/lib) $(for probe; do of_probe "$probe" link; done) \
+            $([ ! -e build/deps/lib ] || echo -Lbuild/deps/lib) $(for probe; do of_probe "$probe" $link; done) \
             >>"$probed/$name" 2>&1
 }
 # Prints the given probes that do not compile.
@@ -67,8 +66,9 @@ fails_to_compile() {
 version_of() {
     local compiler=$CXX
     [ "$1" != mpi ] || compiler=mpicxx
-    { grep '^#' "scripts/probes/$1.cpp"; echo "probed $(of_probe "$1" version)"; } |
-        $compiler -std=c++20 -fopenmp -I. $bundled -E -P -x c++ - 2>/dev/null | sed -n '$s/^probed//p' |
+    # shellcheck disable=SC2046,SC2086
+    { cat scripts/probes.cpp; echo "probed $(of_probe "$1" $version)"; } |
+        $compiler -std=c++20 -fopenmp -I. $bundled $(defined "$1") -E -P -x c++ - 2>/dev/null | sed -n '$s/^probed//p' |
         sed 's/ *\. */./g; s/[A-Z_]*VERSION[A-Z_]*//g; s/^[". ]*\([0-9][0-9.a-z]*\).*/\1/'
 }
 
@@ -78,15 +78,15 @@ missing_commands() {
 }
 
 missing=()
-mapfile -t probes < <(basename -s .cpp scripts/probes/*.cpp)
+mapfile -t probes < <(sed -n 's/^#ifdef PROBE_//p' scripts/probes.cpp)
 # Only the tests need catch2.
 case $needs in all) without='catch2' ;; build) without='catch2|mpi' ;; tests) without='' ;; esac
 mapfile -t probes < <(printf '%s\n' "${probes[@]}" | grep -vxE "$without")
 mapfile -t lacking < <(fails_to_compile "${probes[@]}")
-for probe in "${lacking[@]}"; do read -ra packages < <(of_probe "$probe" packages) && missing+=("${packages[@]}"); done
+for probe in "${lacking[@]}"; do read -ra names < <(of_probe "$probe" $packages) && missing+=("${names[@]}"); done
 if [ "$CXX" != g++ ] && [[ " ${lacking[*]} " = *" compiler "* ]]; then
     echo "error: CXX is \"$CXX\", which cannot compile a small C++20 program; expected" \
-        "$(of_probe compiler expected): set CXX to one, or unset it for g++" \
+        "$(of_probe compiler $expected): set CXX to one, or unset it for g++" \
         "($(grep -m 1 -E 'error|not found' "$probed/compiler" | cut -c 1-160))" >&2
     exit 2
 fi
@@ -111,13 +111,13 @@ install() { apt_get install -y --no-install-recommends "$@"; }
 
 # Prints one error per library whose probe does not compile; if the compiler is too old, only that error.
 name_lacking() {
-    local probe version why
+    local probe found why
     [[ " ${lacking[*]} " != *" compiler "* ]] || lacking=(compiler)
     for probe in "${lacking[@]}"; do
-        version=$(version_of "$probe") || version=
+        found=$(version_of "$probe") || found=
         why=$(grep -m 1 -E 'error|cannot find|not found' "$probed/$probe" | cut -c 1-160) || why=
-        echo "error: $(of_probe "$probe" library) is ${version:-missing}; expected $(of_probe "$probe" expected)," \
-            "Debian's and Ubuntu's packages: $(of_probe "$probe" packages)" \
+        echo "error: $(of_probe "$probe" $library) is ${found:-missing}; expected $(of_probe "$probe" $expected)," \
+            "Debian's and Ubuntu's packages: $(of_probe "$probe" $packages)" \
             "${why:+($why)}" >&2
     done
 }

@@ -35,7 +35,7 @@ const std::vector<Strings> kLayers = {
     {"llmc/run/control"},
     {"llmc/run/start"},
     {"train_gpt2.cu"},
-    {"test", "dev", "scripts/probes"},
+    {"test", "dev", "scripts"},
 };
 
 struct Position {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# check_transformers.py - checks a checkpoint with Hugging Face's transformers, or writes a model for train_gpt2 to read
+# check_transformers.py - checks a checkpoint with Hugging Face's transformers
 import math
 import os
 import sys
@@ -8,14 +8,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tool_main import Parser, ToolError, fail, in_quotes, tool_main  # noqa: E402
 
-SAYS = "Checks a checkpoint of train_gpt2 with Hugging Face's transformers, or writes a model for train_gpt2 to read."
+SAYS = "Checks a checkpoint of train_gpt2 with Hugging Face's transformers."
 EXAMPLES = """    check_transformers.py STEP_DIR --tokens 1,2,3                   logits and loss of one sequence
     check_transformers.py MODEL.bin --tokens 1,2,3                  the same for a model in llm.c's format
     check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
     check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
     check_transformers.py STEP_DIR --hellaswag FILE --seq-len 1024 [--expect-acc 0.2859 --expect-acc-norm 0.2955]
-    check_transformers.py --create DIR --layers 2 --heads 4 --channels 64 --vocabulary 257 --positions 64 --seed 1
-    check_transformers.py --create DIR --max-shard-size 100KB       the same, split into several files with an index
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
 one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len; the last
@@ -32,21 +30,6 @@ def libraries():
              "run it with a Python that has them (pip install torch transformers)", 1)
     transformers.utils.logging.disable_progress_bar()
     return numpy, torch, transformers
-
-
-def create(args):
-    _, torch, transformers = libraries()
-    torch.manual_seed(args.seed)
-    config = transformers.GPT2Config(n_layer=args.layers, n_head=args.heads, n_embd=args.channels,
-                                     vocab_size=args.vocabulary, n_positions=args.positions, bos_token_id=None,
-                                     eos_token_id=None)
-    model = transformers.GPT2LMHeadModel(config)
-    with torch.no_grad():  # also biases and gains, to detect swapped tensors
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    model.save_pretrained(args.create, max_shard_size=args.max_shard_size)
-    files = sorted(name for name in os.listdir(args.create) if name.endswith(".safetensors"))
-    print(f"wrote {args.create}: {sum(p.numel() for p in model.parameters())} parameters in {', '.join(files)}")
 
 
 def expect_header(path, magic, versions, numpy):
@@ -233,19 +216,13 @@ def command_line():
     parser.add_argument("--batch", type=int, default=4, help="sequences at a time (default %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-4)
     parser.add_argument("--float64", action="store_true", help="compute in fp64")
-    parser.add_argument("--create", metavar="DIR", help="write a small random model to DIR instead")
-    parser.add_argument("--max-shard-size", default="50GB", help="size limit per file (default %(default)s)")
-    for name, default in (("layers", 2), ("heads", 4), ("channels", 64), ("vocabulary", 257), ("positions", 64),
-                          ("seed", 1)):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"of the model to create (default {default})")
     parser.add_argument("-h", "--help", action="store_true", help="print this help and exit")
     return parser
 
 
 def run(args):
-    if args.create: return create(args)
     if not args.folder or sum(map(bool, (args.tokens, args.token_ids, args.shard, args.hellaswag))) != 1:
-        raise ToolError("pass STEP_DIR and one of --tokens, --token-ids, --shard and --hellaswag, or --create DIR")
+        raise ToolError("pass STEP_DIR and one of --tokens, --token-ids, --shard and --hellaswag")
     if args.logits and args.shard: fail("--logits", "set with --shard", "--tokens or --token-ids")
     for path in filter(None, (args.folder, args.token_ids, args.logits, args.shard, args.hellaswag)):
         if not os.path.exists(path): fail(in_quotes(path), "missing", "a file or folder")

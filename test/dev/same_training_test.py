@@ -92,14 +92,9 @@ class SameTraining(WithFolder):
             self.assertEqual((code, output.count('error: ')), (2, 1), output)
             self.assertIn(message, output)
 
-    def test_what_is_the_same_passes(self):
-        # within bf16's tolerance, not within that of fp32
-        code, output = self.run_with({'flags': ['bf16'], 'losses': [5.005, 4.5, 4.0]})
-        self.assertEqual((code, output.splitlines()[-1]), (0, 'PASS'), output)
-
     def test_what_differs_is_named(self):
         self.fails(["FAIL: fp32: step 2: loss 4.500500, PyTorch's 4.500000; differs by 0.0005, tolerance 0.0001"],
-                   {'flags': ['fp32'], 'losses': [5.0, 4.5005, 4.0]})
+                   {'flags': [], 'losses': [5.0, 4.5005, 4.0]})  # bf16's tolerance is larger
         self.fails(["FAIL: bf16: step 3: loss not finite, PyTorch's 4.000000; differs by inf, tolerance 0.01"],
                    {'flags': ['bf16'], 'losses': [5.0, 4.5, None]})
         self.fails([f"FAIL: {dtype}: step 1: gradient norm 1.000000, PyTorch's 1.010000; differs by 0.0099 of it, "
@@ -115,8 +110,6 @@ class SameTraining(WithFolder):
         for differs, want in ((None, same_training.LIMITS['fp32']), ([1.0, 1.0], same_training.LIMITS['fp32']),
                               ([1e-5, 1e-5], (4e-5, 4e-5, 4e-5))):
             self.assertEqual(same_training.tolerance('fp32', differs), want)
-        self.fails(["FAIL: fp32: step 2: loss 4.500050, PyTorch's 4.500000; differs by 5e-05, tolerance 4e-05"],
-                   {'flags': ['fp32'], 'losses': [5.0, 4.50005, 4.0]}, differs=[1e-5, 1.0])
         self.fails([f"FAIL: {dtype}: step 3: gradient norm 1.000000, PyTorch's 1.000300; differs by 0.0003 of it, "
                     'tolerance 0.0001' for dtype in BOTH], norms=[1.0, 1.0, 1.0003], differs=[1.0, 2.5e-5])
         def of(*flags):  # those of the default sizes; a higher learning rate amplifies rounding errors
@@ -141,7 +134,6 @@ class SameTraining(WithFolder):
     def test_runs_that_end(self):
         self.fails(['FAIL: bf16: the program ended with 3: out of memory'],
                    {'flags': ['bf16'], 'error': 'out of memory', 'status': 3, 'losses': []})
-        self.assertEqual((self.folder / 'work/bf16.log').read_text(), 'out of memory\n')
         self.fails(["FAIL: fp32: step 1: loss 6.000000, PyTorch's 5.000000; differs by 1, tolerance 0.0001; "
                     'the program ended with 1: diverged'],
                    {'flags': ['fp32', '-x', '3'], 'error': 'diverged', 'losses': [6.0]})
@@ -152,7 +144,7 @@ class SameTraining(WithFolder):
         gpu = {'flags': [], 'device': 'cuda'}
         code, output = self.run_with(gpu, {'flags': ['cudnn'], 'error': 'error: --attention is "cudnn"; expected auto, '
                                            'flash or plain: this build has no cuDNN; build ...', 'losses': []})
-        self.assertEqual(code, 0, output)
+        self.assertEqual((code, output.splitlines()[-1]), (0, 'PASS'), output)
         self.assertIn('bf16, --attention cudnn: skipped: this build has no cuDNN', output)
         for forms, taken in (('fused', 'fused-gelu'), ('bare', 'bare')):
             choices = json.loads((self.folder / f'work/{forms}.json').read_text())
