@@ -44,21 +44,13 @@ fail() {
 }
 says() { grep -qF "$1" "$work/said" || fail "not said: $1"; }
 complete() { [ -e "$1/manifest.json" ] || fail "no $1"; }
-# Every step of a log once, without times.
+# Every step of a log, without times; one that is there twice is an error.
 steps() {
-    python3 - "$1" <<'PYTHON'
-import json, sys
-steps = {}
-for line in open(sys.argv[1]):
-    event = json.loads(line)
-    if event["event"] == "resume":
-        steps = {step: facts for step, facts in steps.items() if step <= event["step"]}
-    if event["event"] == "step":
-        assert event["step"] not in steps, "twice: " + line
-        steps[event["step"]] = (event["loss"], event["grad_norm"])
-assert sorted(steps) == list(range(1, len(steps) + 1)), "a gap"
-print(steps)
-PYTHON
+    jq -s 'reduce .[] as $event ({}; ($event.step | tostring) as $step |
+        if $event.event == "resume" then with_entries(select((.key | tonumber) <= $event.step))
+        elif $event.event != "step" then .
+        elif has($step) then error("twice: " + $step)
+        else .[$step] = [$event.loss, $event.grad_norm] end)' "$1"
 }
 same() {
     cmp "$1/step_00000012/model.safetensors" "$work/whole/step_00000012/model.safetensors" || fail "other weights"
