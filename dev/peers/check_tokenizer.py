@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 # check_tokenizer.py - compares dev/tokenize with OpenAI's tiktoken, and opens a saved model's folder in transformers
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "dev"))
@@ -40,20 +38,15 @@ def gpt2_of_tiktoken(merges):
 
 
 def ids_of_ours(tokenize, merges, file, threads):
-    """The ids of a file, and the CPU seconds used."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
-        before = os.times()
         subprocess.run([tokenize, "-o", folder, "--tokenizer", "gpt2", "--merges", merges, "--hold-out", "0",
                         "--format", "text", "--threads", str(threads), "--shard-tokens", "2000000000", file],
                        check=True, stdout=subprocess.DEVNULL)
-        after = os.times()
-        shard = pathlib.Path(folder) / "text_train_000000.bin"
-        ids = numpy.fromfile(shard, dtype="<u2", offset=1024)
-    seconds = after.children_user - before.children_user + after.children_system - before.children_system
+        ids = numpy.fromfile(pathlib.Path(folder) / "text_train_000000.bin", dtype="<u2", offset=1024)
     if ids[0] != END_OF_TEXT: fail(f"the first token of {in_quotes(file)}", ids[0], END_OF_TEXT)
-    return ids[1:], seconds
+    return ids[1:]
 
 
 def compare(files, merges, tokenize, threads):
@@ -62,21 +55,16 @@ def compare(files, merges, tokenize, threads):
     encoding = gpt2_of_tiktoken(merges)
     differing = 0
     for file in files:
-        data = pathlib.Path(file).read_bytes().removeprefix(b"\xef\xbb\xbf")
-        text = data.decode("utf-8", errors="ignore")
+        text = pathlib.Path(file).read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="ignore")
         with tempfile.NamedTemporaryFile(suffix=".txt") as valid:
             valid.write(text.encode())
             valid.flush()
-            ours, our_seconds = ids_of_ours(tokenize, merges, valid.name, threads)
-        began = time.process_time()
+            ours = ids_of_ours(tokenize, merges, valid.name, threads)
         theirs = numpy.array(encoding.encode_ordinary(text), dtype=numpy.uint16)
-        their_seconds = time.process_time() - began
         count = min(len(ours), len(theirs))
         unequal = numpy.nonzero(ours[:count] != theirs[:count])[0]
-        size = len(text.encode())
         if len(unequal) == 0 and len(ours) == len(theirs):
-            print(f"{file}: {size} bytes, {len(ours)} ids: equal; {size / our_seconds / 1e6:.1f} MB/s per core,"
-                  f" tiktoken {size / their_seconds / 1e6:.1f}: {their_seconds / our_seconds:.2f} times as fast")
+            print(f"{file}: {len(text.encode())} bytes, {len(ours)} ids: equal")
             continue
         differing += 1
         at = int(unequal[0]) if len(unequal) else count
