@@ -64,8 +64,7 @@ def rows_of(run):
 
 
 def wall_times(run):
-    """{completed steps: seconds since 1970} of a step's last event; from the steps' durations if events have no time,
-    as in older logs."""
+    """{completed steps: seconds since 1970} of a step's last event."""
     times = {}
     for event in run.events:
         if event['event'] in WITHOUT_NUMBERS or not is_count(event.get('step')): continue
@@ -73,10 +72,7 @@ def wall_times(run):
             times[event['step']] = datetime.strptime(event['time'], '%Y-%m-%dT%H:%M:%S%z').timestamp()
         except (KeyError, TypeError, ValueError):
             pass
-    if times: return times
-    seconds = run.seconds_at()
-    began = run.log.stat().st_mtime - max(seconds.values(), default=0)
-    return {steps: began + after for steps, after in seconds.items()}
+    return times
 
 
 class NewRows:

@@ -157,13 +157,10 @@ class Exports(WithFolder):
         code, _, _ = self.run_tool(export_runs, '--to', 'tensorboard', self.run_folder, '-o', self.folder / 'boards')
         self.assertEqual(code, 0)
         events = EventAccumulator(str(self.folder / 'boards/mine'), size_guidance={'scalars': 0}).Reload()
-        got, times = {}, {}
+        got = {}
         for name in events.Tags()['scalars']:
-            for point in events.Scalars(name):
-                got.setdefault(point.step, {})[name] = point.value
-                times[point.step] = point.wall_time
+            for point in events.Scalars(name): got.setdefault(point.step, {})[name] = point.value
         self.check(got, places='fp32')
-        self.assertAlmostEqual(times[3] - times[1], 0.2075, places=5)
         said = self.refused(export_runs, '--to', 'tensorboard', self.run_folder, '-o', self.folder / 'boards')
         self.assertIn('is an existing path', said)
 
