@@ -24,7 +24,7 @@ from tool_main import OnceParser, files_of_pattern  # noqa: E402
 
 # Tolerances are FACTOR times the largest difference from PyTorch that was measured with a right build: DIFFERS, at the
 # default sizes, or what --record measured at others. Each is the |difference| of a step's loss, in nats, and the
-# relative |difference| of its gradient norm. Measurements: dev/README.md.
+# relative |difference| of its gradient norm. Measurements: dev/results.
 FACTOR = 4
 DIFFERS = {"fp32": (3.2e-5, 7e-4), "bf16": (7.9e-3, 2e-3)}
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -97,7 +97,7 @@ def parse(words=None):
     add("-i", "--train-data", metavar="GLOB", help="token shards (default: those of text.sh)")
     add("--work", required=True, metavar="FOLDER", help="for checkpoints and logs; created, and left with the logs")
     add("--steps", type=int, default=40)
-    # Higher rates, or no warm-up, are unstable at first and amplify rounding errors: dev/README.md.
+    # Higher rates, or no warm-up, are unstable at first and amplify rounding errors: dev/results.
     add("--lr", type=float, default=2e-4, help="peak learning rate (default %(default)s)")
     add("--warmup", type=int, default=10, help="steps of warm-up (default %(default)s)")
     add("--fp32", type=size, default="custom:l=4,h=6,c=384,t=256 8 256", metavar="'MODEL BATCH LENGTH'")
