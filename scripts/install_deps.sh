@@ -28,9 +28,8 @@ bundled=$([ ! -d build/deps/include ] || echo -isystem build/deps/include)
 commands=("make make")
 [ $needs = build ] ||
     commands+=("openmpi-bin mpirun" "jq jq" "bible-kjv bible" "python3 python3")
-# The test of the GPU check packs a build; tests of two hosts connect network namespaces; dev/mutate/chaos.sh finds
-# ranks.
-[ $needs != tests ] || commands+=("xz-utils xz" "iproute2 ip" "procps pgrep")
+# The test of the GPU check packs a build; tests of two hosts connect network namespaces.
+[ $needs != tests ] || commands+=("xz-utils xz" "iproute2 ip")
 # Python packages provide pyarrow, and parts that the CUDA toolkit may lack.
 case $needs$nvcc in tests* | all?*) commands+=("python3-pip pip3") ;; esac
 probed=build/probes  # compiler output of each probe that does not compile

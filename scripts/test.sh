@@ -278,8 +278,6 @@ is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/qui
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
-is ranks && one cpu "killed ranks resume without losing steps" \
-    dev/mutate/chaos.sh "$([ $tier = default ] && echo 4 || echo 8)"
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
 is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
@@ -323,7 +321,7 @@ export OMP_NUM_THREADS=1
 is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" build/fibers/tests \
     "[kernels]~[matmul]$(all_of kernels || echo '~[statistics]')"
 all_of host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests \
-    "[model]~[one_geometry]"
+    "[model]"
 all_of kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, mixed threads" \
     env SIMT_ORDER=mix build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
 all_of kernels && cases fibers-thread "races between kernel threads" build/fibers-thread/tests \

@@ -83,27 +83,6 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
     }
 }
 
-TEST_CASE("--pad-last trains on the last, partial step, even if it is the only one", "[data_order][run]") {
-    const SmallShards data;
-    // 6 rows; a step has 12
-    data.folder.run(data.flags("out", {"--pad-last", "--epochs", "3", "-i", data.folder.path("train_1.bin")})).exits(0);
-    CHECK(numbers(data.folder.log("out", "step"), "valid_tokens") == std::vector<double>{96, 96, 96});
-    CHECK(numbers(data.folder.log("out", "step"), "epoch") == std::vector<double>{0, 1, 2});
-}
-
-TEST_CASE("data without a step, or without a target, are refused with the number required", "[data_order][run]") {
-    const SmallShards data;
-    const auto refused = [&](const std::string& shard, const Texts& more) {
-        return data.folder.run(data.flags("out", Texts{"-x", "1", "-i", data.folder.path(shard)} + more)).exits(2);
-    };
-    CHECK_THAT(refused("train_1.bin", {}), Contains("one step needs 12 sequences of 16 tokens; the training data, 97 "
-                                                    "tokens, has 6; use a smaller --micro-batch") &&
-                                               Contains("--pad-last"));
-    CHECK_THAT(refused("train_2.bin", {"--pad-last"}),
-               Contains("number of tokens in the longest shard of the training data is 1; expected at least 2, an "
-                        "input and its target"));
-}
-
 TEST_CASE("--mask-document-start also applies to validation", "[data_order][run]") {
     const SmallShards data;
     const auto validation = [&](const std::string& out, const Texts& more) {

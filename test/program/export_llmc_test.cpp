@@ -36,11 +36,7 @@ TEST_CASE("a run from an exported llm.c .bin is bit-identical to one from the fo
     const auto before = read_bytes(wide);
     CHECK_THAT(exports({"--checkpoint", bin, "-o", wide}, 2), Contains("wide.bin, which already exists") &&
                                                                   Contains("--overwrite"));
-    for (const char* off : {"--overwrite=no", "--overwrite=off", "--overwrite=False", "--overwrite=0"})
-        CHECK_THAT(exports({"--checkpoint", bin, "-o", wide, off}, 2), Contains("wide.bin, which already exists"));
     CHECK_THAT(exports({"--checkpoint", bin, "-o", wide, "--overwrite", "no"}, 2), Contains("already exists"));
-    CHECK_THAT(exports({"--checkpoint", bin, "-o", wide, "--overwrite=maybe"}, 2),
-               Contains("--overwrite is \"maybe\"; expected on, off, true, false, yes, no, 1 or 0"));
     CHECK(read_bytes(wide) == before);
     CHECK_THAT(exports({"--checkpoint", bin, "-o", wide, "--overwrite=yes"}, 0), Contains("(replaced)"));
     CHECK(read_bytes(wide) == read_bytes(bin));
@@ -54,15 +50,10 @@ TEST_CASE("a run from an exported llm.c .bin is bit-identical to one from the fo
     CHECK_THAT(exports({"--checkpoint", bin, "-o", out, "--dtype", "fp16"}, 2), Contains("--dtype is \"fp16\""));
     CHECK_THAT(exports({"--checkpoint", bin, "-o", out, "--bf16"}, 2),
                Contains("the flag \"--bf16\" is unknown; expected --dtype bf16"));
-    CHECK_THAT(exports({"--checkpoint", bin, "-o", out, "bf16"}, 2), Contains("\"bf16\" is not understood"));
     CHECK_THAT(exports({"-o", out}, 2), Contains("--checkpoint is not given"));
     CHECK_THAT(exports({"--checkpoint", bin}, 2), Contains("--output is not given"));
     CHECK_THAT(exports({"--checkpoint", bin, "-o", folder.path("new")}, 2), Contains("the name of a file"));
     CHECK_THAT(exports({"--checkpoint", bin, "-o", shard + "/out.bin"}, 1), Contains("train_0.bin"));
     CHECK(!fs::exists(out));
     for (const std::string& name : names_in(folder.path())) CHECK(!name.starts_with('.'));  // no partial file
-    CHECK_THAT(folder.run({"--help"}, "export_llmc").output, Contains("--overwrite") && Contains("--dtype"));
-    CHECK(folder.run({"--overwirte"}, "export_llmc").output ==
-          "dev/export_llmc: error: the flag \"--overwirte\" is unknown; expected one of those that dev/export_llmc "
-          "--help shows; did you mean --overwrite?\n");
 }

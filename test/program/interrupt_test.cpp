@@ -110,10 +110,3 @@ TEST_CASE("SIGCONT of the launcher interrupts, and its later SIGTERM changes not
     CHECK(child_of_launcher("2", {SIGUSR1}) == SIGUSR1);
     CHECK(child_of_launcher("2", {SIGUSR1, SIGCONT, SIGTERM}) == SIGUSR1);
 }
-
-TEST_CASE("a run that is not interrupted ends without waiting", "[interrupt]") {
-    CHECK(outcome([] {
-              { const llmc::Interrupt interrupt; }
-              return 7;
-          }) == 7);
-}

@@ -1,6 +1,4 @@
 // memory_test.cpp - the real program uses the memory of its plan, up to its peak: a save, or loading weights
-#include <algorithm>
-#include <thread>
 
 #include "kernels/device/device.h"
 #include "test/support/run_support.h"
@@ -72,10 +70,12 @@ void skip_with_gpu() {
 
 }  // namespace
 
-TEST_CASE("the peak memory of a run equals its plan", "[run]") {
+TEST_CASE("the peak memory of a run, also of ranks that save their shards, equals its plan", "[run][ranks][mpi]") {
+    const int ranks = GENERATE(1, 2);
     skip_with_gpu();
+    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
-    check_peaks(folder, 1, {"--dtype", "bf16"});
+    check_peaks(folder, ranks, {"--dtype", "bf16", "-z", ranks > 1 ? "1" : "0"});
 }
 
 // From a limit below which the program cannot be loaded to one that is enough.
@@ -101,11 +101,4 @@ TEST_CASE("below a limit of the address space a run ends with an error that says
     CHECK(whole == 1);
     CHECK(refused > 0);
     CHECK(threads > 0);
-}
-
-TEST_CASE("the peak memory of ranks that save their shards equals the plan", "[run][ranks][mpi]") {
-    skip_with_gpu();
-    skip_without_mpi();
-    const TrainingFolder folder;
-    check_peaks(folder, 2, {"--dtype", "bf16", "-z", "1"});
 }

@@ -1,7 +1,5 @@
 // onebit_test.cpp - whole runs with 1-bit Adam: output, bytes sent, and the checkpoints that they resume from
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/grad_norm.h"
 #include "llmc/weights/parameters.h"
@@ -113,13 +111,6 @@ TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run]
     CHECK_THAT(attempt("scaled", {"--onebit-exclude", "ln_", "--onebit-space", "momentum"}).exits(0),
                Contains("note: optimizer state onebit: starts at 0, because the checkpoint's is "
                                        "for --onebit-"));
-
-    // A value that no run can write, with correct checksums.
-    const fs::path last = folder.step("whole", 6), file = last / "onebit-00001-of-00002.safetensors";
-    put_float(file, 400, NAN);
-    make_checksums_right(last);
-    const std::string bad = attempt("bad", {"--onebit-exclude", "ln_"}).exits(2);
-    CHECK_THAT(bad, Contains("error: rank 1 on ") && Contains("a value of server_error is nan; expected"));
 }
 
 TEST_CASE("--onebit-freeze-step must lie after the checkpoint, or be the step at which auto froze",
@@ -136,15 +127,6 @@ TEST_CASE("--onebit-freeze-step must lie after the checkpoint, or be the step at
     CHECK_THAT(other, Contains("--init is \"custom:l=1,h=2,c=64,t=16\"; expected the model of the checkpoint") &&
                       Contains("use custom:l=2,h=2,c=64,t=16"));
 
-    // A slow second moment that no run can write.
-    const fs::path step = folder.step("whole", 6), file = step / "onebit-00000-of-00001.safetensors";
-    const std::string whole = read_bytes(file);
-    put_float(file, sizeof(float), -1);
-    make_checksums_right(step);
-    const std::string negative = go_on({"--onebit-freeze-step", "7"}).exits(2);
-    CHECK_THAT(negative, Contains("a value of shadow_moment is -1; expected finite, 0 or more"));
-    write_bytes(file, whole);
-    make_checksums_right(step);
     go_on({"--onebit-freeze-step", "7"}, "on").exits(0);
 
     // As if "auto" had frozen it.

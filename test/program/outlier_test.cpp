@@ -50,48 +50,8 @@ std::string state_of(const TrainingFolder& folder, const std::string& out, const
 
 }  // namespace
 
-TEST_CASE("an outlier is skipped and reported, identically on all ranks", "[run][ranks][mpi]") {
-    const TrainingFolder folder;
-    write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
-    train_on(folder, 1, "data.bin", "all", {"--noise-scale", "off"});
-    CHECK(folder.log("all", "skip").empty());
-    struct Run {
-        int ranks;
-        const char* stage;
-    };
-    Texts states;
-    for (const auto& [ranks, stage] : {Run{1, "0"}, Run{2, "0"}, Run{2, "1"}}) {
-        if (ranks > 1) skip_without_mpi();
-        const std::string out = std::to_string(ranks) + "-" + stage;
-        CAPTURE(out);
-        const std::string output =
-            train_on(folder, ranks, "data.bin", out, {"-z", stage, "--skip-loss-z", "6", "--noise-scale", "off"});
-        const auto steps = folder.log(out, "step"), skips = folder.log(out, "skip");
-        REQUIRE(numbers(skips, "step") == std::vector<double>{kFirstOutlier + 1, kSecondOutlier + 1});
-        for (const auto& skip : skips) {
-            CHECK_THAT(skip["reason"].get<std::string>(), StartsWith("loss is an outlier: z ") &&
-                                                              EndsWith(" > 6"));
-            CHECK(steps[skip["step"].get<std::size_t>() - 1]["loss_z"] > 6);
-        }
-        CHECK_THAT(output, Contains("step 151/180 | update skipped: loss is an outlier: z "));
-        for (int i = 0; i < 180; ++i) {
-            CHECK(steps[std::size_t(i)]["loss_z"].is_null() == (i < 128));
-            CHECK(steps[std::size_t(i)]["norm_z"].is_null() == (i < 128));
-        }
-        const auto state = llmc::parse_json(read_bytes(folder.path(out + "/step_00000180/trainer_state.json")));
-        CHECK(state["optimizer"]["updates"] == 178);
-        CHECK(state["optimizer"]["losses"].size() == 128);
-        states.push_back(folder.model(out, 180));
-        if (ranks > 1) continue;
-        // The run that skips nothing is the same up to the outlier's loss, and logs the same z.
-        const auto before = steps_after(folder, out, 0), all = steps_after(folder, "all", 0);
-        for (int i = 0; i <= kFirstOutlier; ++i) CHECK(before[std::size_t(i)] == all[std::size_t(i)]);
-        CHECK(before[kFirstOutlier + 1]["loss"] != all[kFirstOutlier + 1]["loss"]);
-    }
-    CHECK(states[1] == states[2]);  // no rank changed its shards
-}
-
-TEST_CASE("a run resumed in the middle of its outlier window is bit-identical", "[run][resume][ranks][mpi]") {
+TEST_CASE("an outlier is skipped on all ranks, and a run resumed in the middle of its window is bit-identical",
+          "[run][resume][ranks][mpi]") {
     struct Run {
         int ranks;
         Texts flags;
@@ -100,10 +60,29 @@ TEST_CASE("a run resumed in the middle of its outlier window is bit-identical", 
     if (as.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
-    const Texts flags = Texts{"-n", "80", "--skip-loss-z", "6", "--skip-norm-z", "50"} + as.flags;
-    train_on(folder, as.ranks, "data.bin", "whole", flags);
+    const Texts flags = as.flags + Texts{"-n", "80", "--skip-loss-z", "6", "--skip-norm-z", "50", "--noise-scale",
+                                         "off"};
+    CHECK_THAT(train_on(folder, as.ranks, "data.bin", "whole", flags),
+               Contains("step 151/180 | update skipped: loss is an outlier: z "));
+    const auto steps = steps_after(folder, "whole", 0);
     const auto skips = numbers(folder.log("whole", "skip"), "step");
-    REQUIRE(skips.size() == 2);
+    REQUIRE(skips == std::vector<double>{kFirstOutlier + 1, kSecondOutlier + 1});
+    for (const auto& skip : folder.log("whole", "skip")) {
+        CHECK_THAT(skip["reason"].get<std::string>(), StartsWith("loss is an outlier: z ") && Contains(" > 6"));
+        CHECK(steps[skip["step"].get<std::size_t>() - 1]["loss_z"] > 6);
+    }
+    for (std::size_t i = 0; i < 180; ++i)
+        for (const char* const z : {"loss_z", "norm_z"}) CHECK(steps[i][z].is_null() == (i < 128));
+    const auto state = llmc::parse_json(read_bytes(folder.path("whole/step_00000180/trainer_state.json")));
+    CHECK(state["optimizer"]["updates"] == 178);
+    CHECK(state["optimizer"]["losses"].size() == 128);
+    if (as.ranks == 1) {  // the run that skips nothing is the same up to the outlier's loss, and logs the same z
+        train_on(folder, 1, "data.bin", "all", {"--noise-scale", "off"});
+        CHECK(folder.log("all", "skip").empty());
+        const auto all = steps_after(folder, "all", 0);
+        for (std::size_t i = 0; i <= kFirstOutlier; ++i) CHECK(steps[i] == all[i]);
+        CHECK(steps[kFirstOutlier + 1]["loss"] != all[kFirstOutlier + 1]["loss"]);
+    }
     const auto go_on = [&](int ranks, const std::string& from, const std::string& out) {
         auto later = skips;
         std::erase_if(later, [&](double step) { return step <= std::stoi(from); });

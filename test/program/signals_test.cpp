@@ -2,11 +2,6 @@
 // checkpoint on demand; output without a reader
 #include <sys/stat.h>
 
-#include <chrono>
-#include <cstdlib>
-#include <fstream>
-#include <thread>
-
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -148,41 +143,30 @@ TEST_CASE("--eval-only says how it ended, and a signal ends it early", "[run]") 
     CHECK(run.log("out", "sample").empty());
 }
 
-TEST_CASE("a signal ends validation and samples early; the model is saved, and the resumed run makes them",
-          "[run]") {
+TEST_CASE("a signal to one rank ends validation and samples of all early; a resumed run makes them",
+          "[run][ranks][mpi]") {
+    const int ranks = GENERATE(1, 2);
+    if (ranks > 1) skip_without_mpi();
     const LongRun run;
     const bool samples = GENERATE(false, true);
     const Texts flags = samples ? run.with_long_sample() : run.with_long_validation();
-    Process process = run.start(flags);
+    Process process = ranks > 1 ? start_script(run, flags) : run.start(flags);
     REQUIRE(run.logs(samples ? "step" : "start"));
     std::this_thread::sleep_for(100ms);
-    process.signal(SIGINT);
-    CHECK(end_of(process) == 128 + SIGINT);
-    run.check_saved(samples ? 1 : 0);
-    CHECK(run.log("out", "val").empty());
-    CHECK(run.log("out", "sample").empty());
-
-    run.run(flags + Texts{"-y", "auto", "-x", "2", "--val-tokens", "64", "--samples", "1", "-g", "5"}).exits(0);
-    using Steps = std::vector<double>;
-    CHECK(numbers(run.log("out", "val"), "step") == (samples ? Steps{} : Steps{0, 1, 2}));
-    CHECK(numbers(run.log("out", "sample"), "step") == (samples ? Steps{1, 2} : Steps{}));
-}
-
-TEST_CASE("a signal to one rank ends validation and samples of all ranks early", "[run][ranks][mpi]") {
-    skip_without_mpi();
-    const LongRun run;
-    const bool samples = GENERATE(false, true);
-    Process process = start_script(run, samples ? run.with_long_sample() : run.with_long_validation());
-    REQUIRE(run.logs(samples ? "step" : "start"));
-    std::this_thread::sleep_for(100ms);
-    const auto second = processes_with({run.path()}, "OMPI_COMM_WORLD_RANK=1");
-    REQUIRE(second.size() == 1);
-    kill(second[0], SIGTERM);
+    const auto last = ranks > 1 ? processes_with({run.path()}, "OMPI_COMM_WORLD_RANK=1") : std::vector{process.id()};
+    REQUIRE(last.size() == 1);
+    kill(last[0], SIGTERM);
     CHECK(end_of(process) == 128 + SIGTERM);
     CAPTURE(process.output());
     run.check_saved(samples ? 1 : 0);
     CHECK(run.log("out", "val").empty());
     CHECK(run.log("out", "sample").empty());
+
+    const Texts again{"-y", "auto", "-x", "2", "--val-tokens", "64", "--samples", "1", "-g", "5"};
+    run.run_on(ranks, flags + again).exits(0);
+    using Steps = std::vector<double>;
+    CHECK(numbers(run.log("out", "val"), "step") == (samples ? Steps{} : Steps{0, 1, 2}));
+    CHECK(numbers(run.log("out", "sample"), "step") == (samples ? Steps{1, 2} : Steps{}));
 }
 
 TEST_CASE("SIGUSR2 saves, and the run continues", "[run]") {

@@ -1,13 +1,7 @@
 // timed_run_test.cpp - runs whose length is a time (--max-minutes alone): the learning rate follows the share of the
 // time that is used, also if the machine becomes slower, and a resumed run continues with it. The clock is a library
 // that is loaded before the program: it stands still, except that it adds a constant for every step and validation
-#include <chrono>
 #include <cmath>
-#include <csignal>
-#include <cstdlib>
-#include <fstream>
-#include <map>
-#include <thread>
 
 #include "llmc/run/control/schedule.h"
 #include "test/support/run_support.h"

@@ -2,9 +2,6 @@
 // match the model
 #include <sys/stat.h>
 
-#include <set>
-#include <thread>
-
 #include "llmc/text/bpe_merges.h"
 #include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/manifest.h"

@@ -47,11 +47,6 @@ TEST_CASE("the first run stores rank 0's autotuned algorithms; the next one uses
     CHECK_THAT(train_bf16(folder, "again", {"--tune", "again"}, ranks),
                Contains(" timed now, stored in " + file + '\n'));
     CHECK(read_bytes(file) != kept);  // other times
-    CHECK_THAT(train_bf16(folder, "off", {"--tune", "off"}, ranks),
-               Contains("autotuned algorithms: none (--tune off)\n"));
-    CHECK(start_of(folder, "off")["choices"]["file"].is_null());
-    CHECK_THAT(train_bf16(folder, "nowhere", {"--tune-file", folder.path("train_0.bin/choices.json")}, ranks),
-               Contains("note: the autotuning results of this run are not stored in ") && Contains(" timed now\n"));
 }
 
 TEST_CASE("the stored algorithm determines the bits, whichever is fastest", "[run]") {

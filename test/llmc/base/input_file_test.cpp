@@ -1,13 +1,12 @@
-// input_file_test.cpp - files that are truncated or replaced while they are read, and more of them than the soft limit
+// input_file_test.cpp - files that are truncated, replaced or unreadable while they are read, and more of them than the
+// soft limit
 #include "llmc/base/input_file.h"
 
 #include <sys/resource.h>
 
-#include <filesystem>
 #include <vector>
 
 #include "llmc/base/file_status.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -30,6 +29,14 @@ TEST_CASE("a truncated file is a run-time error with offset, expected and found 
         CHECK(std::string(error.what()) == "shard " + path + " is cut off; expected 9000 bytes at offset 8, found 8999;"
                                            " copy or create it again, and do not change it while a program reads it");
     }
+}
+
+TEST_CASE("a fault of the disk while a file is read makes it unreadable", "[input_file]") {
+    const InputFile file("/proc/self/mem", "shard");  // nothing is mapped at its start
+    std::vector<std::byte> bytes(1);
+    CHECK_THROWS_AS(file.read(0, bytes), UnreadableError);
+    CHECK(test::error_of([&] { file.read(0, bytes); }) ==
+          "shard /proc/self/mem is unreadable (Input/output error); expected one that can be read; check its disk");
 }
 
 TEST_CASE("a file is read to its end after another one has taken its name", "[input_file]") {

@@ -6,7 +6,6 @@
 #include "llmc/comm/communicator.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/without_root.h"
 
@@ -82,17 +81,30 @@ TEST_CASE("an output folder that cannot be written to is refused before a new ru
     fs::permissions(folder.out, fs::perms(0755));
 }
 
-TEST_CASE("a missing file is damage, and so is a folder in its place", "[resume]") {
+TEST_CASE("one flipped bit in any file, a missing file and a folder in its place are damage", "[resume]") {
     const OutputFolder folder;
-    const fs::path file = step_folder(folder.out, 20) / GENERATE("manifest.json", "model.safetensors");
-    CAPTURE(file);
-    fs::remove(file);
-    for (const bool is_folder : {false, true}) {
-        if (is_folder) fs::create_directory(file);
+    const fs::path last = step_folder(folder.out, 20);
+    const auto check_damaged = [&] {
         const ResumeSearch found = folder.search();
         CHECK(found.resumption->state.step == 10);
         CHECK(found.damaged.size() == 1);
+    };
+    for (const std::string& name : test::names_in(last)) {
+        CAPTURE(name);
+        const std::string whole = test::read_bytes(last / name);
+        std::string flipped = whole;
+        flipped[whole.size() / 2] ^= 4;
+        test::write_bytes(last / name, flipped);
+        check_damaged();
+        test::write_bytes(last / name, whole);
     }
+    CHECK(folder.search().resumption->state.step == 20);
+    const fs::path file = last / GENERATE("manifest.json", "model.safetensors");
+    CAPTURE(file);
+    fs::remove(file);
+    check_damaged();
+    fs::create_directory(file);
+    check_damaged();
 }
 
 TEST_CASE("a checkpoint that another run has changed since the search is not moved", "[resume]") {
