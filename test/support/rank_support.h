@@ -111,24 +111,6 @@ struct RunResult {
     }
 };
 
-inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& table, int ranks, int stage,
-                          const RankBody& body, bool whole_matrices = false) {
-    RunResult result{.ranks = how(ranks, body), .gradient = std::vector<float>(std::size_t(table.elements())),
-                     .master_weights = {}};
-    for (int rank = 0; rank < ranks; ++rank) {
-        const llmc::GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks,
-                                                    .whole_matrices = whole_matrices});
-        for (const llmc::GradientBucket& bucket : buckets.all())
-            for (const llmc::BucketPart& part : bucket.parts) {
-                const std::span<float> from(result.ranks[std::size_t(rank)].gradient), to(result.gradient);
-                std::ranges::copy(part.shard.of(bucket.flat.of(from)),
-                                  part.shard.of(bucket.flat.of(to)).begin());
-            }
-    }
-    result.master_weights = result.ranks[0].master_weights;
-    return result;
-}
-
 // The reduced gradient of this rank's shards, at their offsets in the flat array.
 inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table,
                                          const llmc::Context& context) {
@@ -145,7 +127,8 @@ inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange,
 // Runs one step for each batch.
 inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches, const RankRunner& how) {
     const llmc::ParameterTable table(run.setup.config);
-    return run_body(how, table, run.partition.ranks, run.setup.sharding.stage, [&](llmc::Communicator& communicator) {
+    const int ranks = run.partition.ranks;
+    RunResult result{.ranks = how(ranks, [&](llmc::Communicator& communicator) {
         llmc::Context context = make_context(communicator);
         Trainer trainer(context, run.setup, run.optimizer, run.seed, run.exchange);
         RankResult mine;
@@ -165,7 +148,17 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         if (communicator.rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
         trainer.model().copy_master_weights_to_host(mine.master_weights);
         return mine;
-    }, run.optimizer.kind->whole_matrices);
+    }), .gradient = std::vector<float>(std::size_t(table.elements())), .master_weights = {}};
+    for (int rank = 0; rank < ranks; ++rank) {
+        const llmc::GradientBuckets buckets(table, {.stage = run.setup.sharding.stage, .rank = rank, .ranks = ranks,
+                                                    .whole_matrices = run.optimizer.kind->whole_matrices});
+        const std::span<float> from(result.ranks[std::size_t(rank)].gradient), to(result.gradient);
+        for (const llmc::GradientBucket& bucket : buckets.all())
+            for (const llmc::BucketPart& part : bucket.parts)
+                std::ranges::copy(part.shard.of(bucket.flat.of(from)), part.shard.of(bucket.flat.of(to)).begin());
+    }
+    result.master_weights = result.ranks[0].master_weights;
+    return result;
 }
 inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) {
     return run_ranks(run, batches, on_threads(run.local));

@@ -7,8 +7,6 @@
 // the end. Measured with three seeds: at most 0.0002. With the quickstart's own text, four seeds and either rounding:
 // at most 0.0041 over all steps, 0.0030 over the last 20 and 0.0026 in validation.
 #include <array>
-#include <numeric>
-#include <span>
 
 #include "llmc/run/control/schedule.h"
 #include "test/support/model_support.h"

@@ -2,7 +2,6 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/muon.h"
 
-#include "llmc/model/onebit_adam.h"
 #include "llmc/model/optimizer.h"
 #include "test/support/model_support.h"
 #include "test/support/scratch_folder.h"
@@ -156,35 +155,6 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
     CHECK_THAT(planned(kSmall, context).text(), !Contains("extra at weight loading"));
 }
 
-TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan][onebit]") {
-    const Context context = make_context();
-    const ParameterTable table(kSmall.config);
-    const OptimizerSettings settings{.kind = &kOnebitAdam, .own = OnebitSettings{}};
-    for (const int ranks : {1, 2, 8}) {
-        ModelSetup setup = kSmall;
-        setup.sharding = {.stage = 0, .rank = 0, .ranks = ranks};
-        const auto plan = plan_memory({.setup = setup, .optimizer = settings}, table, context);
-        const std::size_t more = plan.total() - planned(setup, context).total();
-        CHECK(more == settings.kind->bytes(settings, table, setup.sharding, setup.dtype).at(1).bytes);
-        // One float per element; server error and sum of this rank's part; three messages and a mask with one bit per
-        // element; padding of buckets to 128 elements per rank and of messages to 128 bytes. At the freeze, if host
-        // memory is device memory: the mask, and a moment of this (small) model.
-        const double elements = double(table.elements()), share = elements / ranks;
-        const double host = device::memory_is_host_memory() ? elements / 8 + 4 * elements : 0;
-        const auto sketch = double(sketch_bytes());
-        if (ranks == 1) CHECK(double(more) == 4 * elements);
-        else CHECK(double(more) ==
-                   Approx(4 * elements + 8 * share + 3.0 / 8 * elements + 1.0 / 8 * (elements + share) + host + sketch)
-                       .margin(3.0 * ranks * (128 * 5 + 4 * 128)));
-    }
-}
-
-TEST_CASE("124M with four rows of 64 tokens fits in 2.4 GB, in bf16 in 2.5 GB", "[memory_plan]") {
-    const Context context = make_context();
-    CHECK(planned({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
-    CHECK(planned({.config = {}, .dtype = kernels::DType::bf16, .shape = {4, 64}}, context).total() < 2.5e9);
-}
-
 TEST_CASE("a batch that does not fit is refused with the largest that does", "[memory_plan]") {
     Context context = make_context();
     const auto total = [&](int batch) {
@@ -237,17 +207,6 @@ TEST_CASE("memory that libraries allocate later is counted", "[memory_plan]") {
     CHECK(planned(kSmall, context).total() == without + (1 << 20));
     CHECK_THAT(planned(kSmall, context).text(), Contains("libraries, on first use"));
     CHECK_THAT(refusal(kSmall, context), StartsWith("--micro-batch is 16; "));
-}
-
-TEST_CASE("bf16 copies of gradients reduce the largest batch", "[memory_plan]") {
-    Context context = make_context();
-    ModelSetup setup = kSmall;
-    setup.shape = {8, 4};  // rows smaller than the copy
-    context.device.memory_free = planned(setup, context, true).total();
-    CHECK_NOTHROW(require_room(planned(setup, context, true)));
-    setup.shape.batch = 16;
-    CHECK_THROWS_WITH(require_room(planned(setup, context, true)), Contains("the largest that fits is 8;"));
-    CHECK_THROWS_WITH(require_room(planned(setup, context)), !Contains("the largest that fits is 8;"));
 }
 
 TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {

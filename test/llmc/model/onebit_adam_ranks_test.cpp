@@ -1,8 +1,6 @@
-// onebit_adam_ranks_test.cpp - 1-bit Adam on several ranks: AdamW until the freeze, then the formulas applied to the
-// ranks' gradients; masks, skipped steps, checkpoints, and bit-identical results in any order of arrival
+// onebit_adam_ranks_test.cpp - 1-bit Adam with ranks or nodes as workers: AdamW until the freeze, then the formulas
+// applied to their gradients; masks, skipped steps, checkpoints, and bit-identical results in any order of arrival
 #include "llmc/model/onebit_adam.h"
-
-#include <algorithm>
 
 #include "test/support/onebit_support.h"
 #include "test/support/processes.h"
@@ -13,6 +11,17 @@ using namespace test;
 namespace {
 
 constexpr int kRanks = 3;
+
+// Ranks, and how many of them are a node; 1: ranks are the workers.
+struct Workers {
+    int ranks, of_node;
+    OptimizerSettings settings(OnebitSettings own = {.freeze_after = kWarmup}) const {
+        own.ranks_per_node = of_node;
+        return onebit(own);
+    }
+    LocalSettings local() const { return {.ranks_per_node = of_node > 1 ? of_node : 0}; }
+};
+constexpr Workers kByRank{kRanks, 1}, kByNode{4, 2};
 
 }  // namespace
 
@@ -40,56 +49,83 @@ TEST_CASE("the warm-up of 1-bit Adam is bit-identical to AdamW", "[ranks][onebit
 TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients", "[ranks][onebit]") {
     const OnebitSpace space = GENERATE(OnebitSpace::momentum, OnebitSpace::update);
     const OnebitScale scale = GENERATE(OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block);
+    const Workers of = GENERATE(kByRank, kByNode);
     if (kThreadSanitizer && (space != OnebitSpace::update || scale != OnebitScale::bucket)) return;
-    const ParameterTable table(kTinyModel);
-    const auto steps = on_ranks<std::vector<Snapshot>>(kRanks, [&](Context& context) {
-        Trainer trainer(context, short_setup(kRanks),
-                        onebit({.freeze_after = kWarmup, .scale = scale, .space = space}));
+    const int workers = of.ranks / of.of_node;
+    CAPTURE(int(space), int(scale), of.ranks);
+    const auto steps = on_ranks<std::vector<Snapshot>>(of.ranks, [&](Context& context) {
+        Trainer trainer(context, short_setup(of.ranks),
+                        of.settings({.freeze_after = kWarmup, .scale = scale, .space = space}));
         std::vector<Snapshot> all;
         for (unsigned t = 0; t < kWarmup + 3; ++t) all.push_back(step_with_gradient(trainer, short_batch(t)));
         return all;
-    });
-    CAPTURE(int(space), int(scale));
+    }, of.local());
     const OptimizerSettings adamw;
-    const auto elements = std::size_t(table.elements());
+    const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
     CHECK(frozen_after(steps[0][kWarmup - 1].counts) == kWarmup);
     // The second moment is frozen.
     CHECK(same_bits(steps[0][kWarmup - 1].second, steps[0][kWarmup].second));
     for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
         CAPTURE(t);
-        const Snapshot& before = steps[0][t - 1];
-        const kernels::StepScalars& scalars = steps[0][t].scalars;
+        const Snapshot &before = steps[0][t - 1], &after = steps[0][t];
+        const kernels::StepScalars& scalars = after.scalars;
         REQUIRE(scalars.skip == kernels::kNoSkip);
         REQUIRE(scalars.adam_step == std::int64_t(t) + 1);
         // The norm is an estimate of the sum's norm, and all ranks clip by the same factor.
         double squares = 0;
+        std::size_t wrong = 0;
         for (std::size_t i = 0; i < elements; ++i) {
             double sum = 0;
             for (const auto& rank : steps) sum += double(rank[t].gradient[i]);
             squares += sum * sum;
-        }
-        CHECK(double(scalars.grad_norm) == Approx(std::sqrt(squares)).epsilon(0.05));
-        CHECK(double(scalars.grad_scale) == Approx(std::min(1.0, 1 / double(scalars.grad_norm))).epsilon(1e-5));
-        double wrong = 0;
-        for (std::size_t i = 0; i < elements; ++i) {
-            const float v = before.second[i], denominator = std::sqrt(v) + adamw.eps;
-            if (v == 0) {
-                for (const auto& rank : steps) wrong += rank[t].errors[i] != 0;
-                wrong += steps[0][t].first[i] != 0;
-            }
+            if (before.second[i] == 0) wrong += after.first[i] != 0;
             // AdamW's update with that momentum.
-            const double update = double(scalars.learning_rate) * double(steps[0][t].first[i]) *
-                                  double(scalars.first_correction) / double(denominator);
-            const double moved = double(before.master[i]) - double(steps[0][t].master[i]);
+            const double update = double(scalars.learning_rate) * double(after.first[i]) *
+                                  double(scalars.first_correction) / double(std::sqrt(before.second[i]) + adamw.eps);
+            const double moved = double(before.master[i]) - double(after.master[i]);
             const double decay = double(scalars.learning_rate) * double(adamw.weight_decay) *
                                  double(before.master[i]);
             wrong += std::min(std::fabs(moved - update), std::fabs(moved - update - decay)) >
                      1e-6 + 1e-4 * std::fabs(update);
         }
         CHECK(wrong == 0);
-        for (std::size_t rank = 1; rank < kRanks; ++rank) CHECK(same_parameters(steps[rank][t], steps[0][t]));
+        CHECK(double(scalars.grad_norm) == Approx(std::sqrt(squares)).epsilon(0.05));
+        CHECK(double(scalars.grad_scale) == Approx(std::min(1.0, 1 / double(scalars.grad_norm))).epsilon(1e-5));
+        // A node sums its ranks in rank order; a rank compresses its shard of every bucket.
+        for (std::size_t rank = 0; rank < steps.size(); ++rank) {
+            const auto& mine = steps[rank];
+            CHECK(same_parameters(mine[t], after));
+            const std::size_t first = rank / std::size_t(of.of_node) * std::size_t(of.of_node);
+            REQUIRE(size_of(mine[t].worked) * of.of_node < std::int64_t(elements) + 4000);
+            const float weight = (1 - adamw.beta1) * float(workers) * scalars.grad_scale;
+            std::size_t place = 0;
+            for (const ElementRange& range : mine[t].worked) {
+                double range_squares = 0, active = 0;
+                const std::size_t start = place;
+                std::vector<float> z;
+                for (auto i = std::size_t(range.first); i < std::size_t(range.first + range.size); ++i, ++place) {
+                    float sum = steps[first][t].gradient[i];
+                    for (int other = 1; other < of.of_node; ++other)
+                        sum += steps[first + std::size_t(other)][t].gradient[i];
+                    const float was = t == kWarmup ? 0.0f : mine[t - 1].errors[place];
+                    const float unit = space == OnebitSpace::update ? std::sqrt(before.second[i]) + adamw.eps : 1.0f;
+                    z.push_back((adamw.beta1 * before.first[i] + weight * sum) / unit + was);
+                    if (before.second[i] == 0) continue;
+                    range_squares += double(z.back()) * double(z.back());
+                    ++active;
+                }
+                const double a = std::sqrt(range_squares / active);
+                for (std::size_t i = 0; i < z.size(); ++i) {
+                    const float error = mine[t].errors[start + i];
+                    if (before.second[std::size_t(range.first) + i] == 0) wrong += error != 0;
+                    else if (scale == OnebitScale::bucket)  // other scales are per group
+                        wrong += std::fabs(std::fabs(double(z[i]) - double(error)) - a) > 1e-5 * a;
+                }
+            }
+        }
+        CHECK(wrong == 0);
+        check_conserved(steps, t, workers, space);
     }
-    for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) check_conserved(steps, t, kRanks, space);
 }
 
 TEST_CASE("with the same data on all ranks the local gradients equal the warm-up's mean", "[ranks][onebit]") {
@@ -129,66 +165,12 @@ TEST_CASE("with the same data on all ranks the local gradients equal the warm-up
     }
 }
 
-// The gradient of a key's bias is 0 but for rounding, because it adds the same to all scores of a query.
-TEST_CASE("micro-batches change a compressed step by rounding only, if every rank has the same rows",
-          "[ranks][onebit]") {
-    const auto master = [](int micro_batches, int rotated_rows) {
-        return on_ranks<Snapshot>(2, [&](Context& context) {
-            Trainer trainer(context, short_setup(2), onebit());
-            for (unsigned t = 0; t < kWarmup + 1; ++t) {
-                GlobalBatch batch = short_batch(t);
-                for (auto* const all : {&batch.tokens, &batch.targets})
-                    std::ranges::rotate(*all, all->begin() + rotated_rows * batch.seq_len);
-                trainer.step(batch, micro_batches, 1e-2f);
-            }
-            return snapshot(trainer);
-        })[0].master;
-    };
-    const std::vector<float> want = master(1, 0);
-    const auto differ = [&](const std::vector<float>& got) {  // by far less than one element's sign changes them
-        const ParameterTable table(kTinyModel);
-        std::int64_t count = 0;
-        for (const ParameterSpec& spec : table.tensors())
-            for (std::int64_t i = 0; i < spec.size(); ++i) {
-                const bool key_bias = spec.name.ends_with("attn.c_attn.bias") && i / (spec.size() / 3) == 1;
-                const auto at = std::size_t(spec.offset + i);
-                count += !key_bias && std::fabs(got[at] - want[at]) > 1e-4f;
-            }
-        return count;
-    };
-    CHECK(differ(master(3, 0)) <= 3);  // signs of values within rounding of 0: 0 to 1 of these elements
-    CHECK(differ(master(1, 2)) > std::ssize(want) / 200);  // other rows on every rank
-}
-
-TEST_CASE("padding rows and unused positions change as with AdamW", "[ranks][onebit]") {
-    const ParameterTable table(kTinyModel);
-    const auto ranks = on_ranks<std::vector<Snapshot>>(2, [&](Context& context) {
-        Trainer trainer(context, short_setup(2), onebit({.freeze_after = 2}));
-        std::vector<Snapshot> all;
-        for (unsigned t = 0; t < 8; ++t) all.push_back(step_with_gradient(trainer, short_batch(t)));
-        return all;
-    });
-    const Snapshot &first = ranks[0].front(), &last = ranks[0].back();
-    const ParameterSpec& tokens = table.tensors()[std::size_t(table.token_table())];
-    const ParameterSpec& positions = table.tensors()[std::size_t(table.position_table())];
-    REQUIRE(tokens.rows > kTinyModel.vocabulary);
-    for (std::int64_t i = tokens.offset + kTinyModel.vocabulary * tokens.columns; i < tokens.offset + tokens.size();
-         ++i)
-        REQUIRE((last.master[std::size_t(i)] == 0 && last.first[std::size_t(i)] == 0));
-    for (std::int64_t i = positions.offset + 8 * positions.columns; i < positions.offset + positions.size(); ++i) {
-        float decayed = first.master[std::size_t(i)];
-        for (int t = 1; t < 8; ++t) decayed -= 1e-2f * (0.1f * decayed);
-        REQUIRE(last.master[std::size_t(i)] == Approx(decayed).epsilon(1e-6));
-        for (const auto& rank : ranks)
-            REQUIRE((rank.back().first[std::size_t(i)] == 0 && rank.back().errors[std::size_t(i)] == 0));
-    }
-}
-
 TEST_CASE("a non-finite gradient on one rank does not change the state of any rank", "[ranks][onebit]") {
     const float bad = GENERATE(NAN, INFINITY, 1e38f);  // 1e38 is finite, but its square is not
+    const auto [of, failing] = GENERATE(table<Workers, int>({{kByRank, 1}, {kByNode, 0}, {kByNode, 3}}));
     if (kThreadSanitizer && !std::isnan(bad)) return;
-    CAPTURE(bad);
-    check_not_finite(kRanks, 1, bad, onebit());
+    CAPTURE(bad, of.ranks, failing);
+    check_not_finite(of.ranks, failing, bad, of.settings(), of.local());
 }
 
 TEST_CASE("a single rank does not compress", "[onebit]") {
@@ -206,10 +188,12 @@ TEST_CASE("a single rank does not compress", "[onebit]") {
 }
 
 TEST_CASE("tensors excluded from compression are updated as by AdamW", "[ranks][onebit]") {
-    const std::string exclude = GENERATE(std::string("wpe|ln_"), std::string("\\.weight$"));
+    const auto [of, exclude] = GENERATE(table<Workers, std::string>({{kByRank, "wpe|ln_"}, {kByRank, "\\.weight$"},
+                                                                     {kByNode, "wpe|ln_"}}));
     const bool bf16 = GENERATE(false, true);
-    CAPTURE(exclude, bf16);
-    check_excluded(kRanks, {.freeze_after = kWarmup, .exclude = exclude}, bf16);
+    CAPTURE(exclude, bf16, of.ranks);
+    check_excluded(of.ranks, {.freeze_after = kWarmup, .exclude = exclude, .ranks_per_node = of.of_node}, bf16,
+                   of.local());
 }
 
 TEST_CASE("invalid regular expressions, and ones that match no or all tensors, are refused", "[onebit]") {
@@ -227,7 +211,8 @@ TEST_CASE("invalid regular expressions, and ones that match no or all tensors, a
 }
 
 TEST_CASE("a checkpoint has the complete state of 1-bit Adam", "[ranks][onebit]") {
-    check_resumes(kRanks, onebit(), GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2));
+    const Workers of = GENERATE(kByRank, kByNode);
+    check_resumes(of.ranks, of.settings(), GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2), of.local());
 }
 
 TEST_CASE("auto freezes when the second moment has settled and the learning rate is past its warm-up", "[onebit]") {
@@ -243,16 +228,26 @@ TEST_CASE("auto freezes when the second moment has settled and the learning rate
 }
 
 TEST_CASE("1-bit Adam is bit-identical in every order of arrival", "[ranks][onebit]") {
-    in_any_order(GENERATE(2, 4), onebit_run(onebit()));
+    const auto [of, bf16] = GENERATE(table<Workers, bool>({{{2, 1}, false}, {{4, 1}, false}, {kByNode, false},
+                                                           {kByNode, true}}));
+    const auto want = in_any_order(of.ranks, onebit_run(of.settings(), {.reduce_in_bf16 = bf16}),
+                                   of.local().ranks_per_node);
+    for (const RankResult& rank : want) {
+        CHECK(same_bits(rank.parameters, want[0].parameters));
+        CHECK(rank.scalars.back().skip == kernels::kNoSkip);
+    }
+    CHECK(!same_bits(want[0].moments, want[1].moments));
 }
 
 TEST_CASE("1-bit Adam is bit-identical in processes and in threads", "[onebit][mpi]") {
     skip_without_mpi();
-    for (const int ranks : {2, 3}) check_case("mpi rank: 1-bit Adam", ranks);
+    for (const int ranks : {2, 3, kByNode.ranks}) check_case("mpi rank: 1-bit Adam", ranks);
 }
 
 TEST_CASE("mpi rank: 1-bit Adam", "[.]") {
-    const auto communicator = open_communicator();
-    const auto got = on_processes(*communicator)(communicator->size(), onebit_run(onebit()));
-    CHECK(same_results(got, on_threads()(communicator->size(), onebit_run(onebit()))));
+    const int ranks = launched_processes().processes;
+    const Workers of = ranks == kByNode.ranks ? kByNode : Workers{ranks, 1};
+    const auto communicator = open_communicator(0, of.local().ranks_per_node);
+    const auto got = on_processes(*communicator)(ranks, onebit_run(of.settings()));
+    CHECK(same_results(got, on_threads(of.local())(ranks, onebit_run(of.settings()))));
 }

@@ -1,12 +1,10 @@
 // state_files_test.cpp - optimizer state written by any number of ranks can be read by any other number
 #include "llmc/model/state_files.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "llmc/model/gradient_buckets.h"
 #include "llmc/weights/safetensors.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 

@@ -4,11 +4,8 @@
 
 #include <malloc.h>
 
-#include <algorithm>
-
 #include "llmc/model/muon.h"
 #include "test/support/onebit_support.h"
-#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 using namespace test;

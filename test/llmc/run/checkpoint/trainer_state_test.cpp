@@ -1,7 +1,6 @@
 // trainer_state_test.cpp - the trainer state reads back bit-identical
 #include "llmc/run/checkpoint/trainer_state.h"
 
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -10,7 +9,6 @@
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/checkpoint/resume.h"
 #include "llmc/run/options/options.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
@@ -170,17 +168,6 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(faults(whole) == "accepted");
     std::filesystem::remove(file);
     CHECK_THAT(error_of([&] { read_trainer_state(scratch.path()); }), Contains("without trainer_state.json"));
-}
-
-TEST_CASE("each rank copies its part of a checkpoint; rank 0 also copies the model", "[trainer_state]") {
-    const ParameterTable table(ModelConfig{2, 2, 32, 16, 61});
-    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
-    CHECK(CheckpointWriter::copy_bytes(table, {}) == 3 * flat);
-    CHECK(CheckpointWriter::copy_bytes(table, {.stage = 0, .rank = 1, .ranks = 3}) == 0);
-    std::size_t all = 0;
-    for (int rank = 0; rank < 3; ++rank)
-        all += CheckpointWriter::copy_bytes(table, {.stage = 2, .rank = rank, .ranks = 3});
-    CHECK(all == 3 * flat);
 }
 
 TEST_CASE("the error for different training data names them, for any number of shards", "[trainer_state]") {
