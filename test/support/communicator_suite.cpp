@@ -120,64 +120,6 @@ template <class T> void check_moves(Communicator& comm, std::int64_t elements, u
     expect(same_bits(data.download(nullptr), contribution<T>(elements, root, salt)), "broadcast" + of);
 }
 
-// The bytes that one group adds to bytes_sent() as soon as it is enqueued.
-template <class Enqueue> std::int64_t sent_by(Communicator& comm, Enqueue&& enqueue) {
-    const std::int64_t before = comm.bytes_sent();
-    comm.group_begin(nullptr);
-    enqueue();
-    expect(comm.bytes_sent() == before, "a group that was not ended has sent nothing");
-    const CommEvent event = comm.group_end();
-    const std::int64_t sent = comm.bytes_sent() - before;
-    comm.wait(nullptr, event);
-    expect(comm.bytes_sent() == before + sent, "waiting sends nothing");
-    return sent;
-}
-
-// Counted by element and receiver: every rank except the owner of an element receives it once; the collective
-// determines the sender.
-template <class T> void check_bytes_sent(Communicator& comm, std::int64_t elements) {
-    const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
-    const int ranks = comm.size(), rank = comm.rank();
-    const std::int64_t width = sizeof(T), each = (elements / ranks + 63) / 64 * 64;
-    const ElementRange shard = shard_of(elements, rank, ranks);
-    const auto whole = poisoned<T>(elements);
-    const auto mine = whole.span().subspan(shard.first, shard.size);
-    const auto in = poisoned<T>(each * ranks), out = poisoned<T>(each * ranks);
-    std::int64_t scattered = 0, gathered = 0, exchanged = 0, cast = 0;
-    for (int to = 0; to < ranks; ++to) {
-        if (to == rank) continue;
-        scattered += shard_of(elements, to, ranks).size * width;
-        gathered += shard.size * width;
-        exchanged += each * width;
-        cast += elements * width;
-    }
-    const auto check = [&](const std::string& name, std::int64_t want, auto enqueue) {
-        const std::int64_t sent = sent_by(comm, enqueue);
-        expect(sent == want, "bytes that " + name + of + " sends: " + std::to_string(sent) + ", want " +
-                                 std::to_string(want));
-        return comm.host_reduce(sent, HostReduction::sum);
-    };
-    const std::int64_t once = (ranks - 1) * elements * width;  // all elements to all ranks except their owner
-    if constexpr (Summed<T>) {
-        expect(check("reduce_scatter", scattered, [&] { comm.reduce_scatter(mine, whole.span()); }) == once,
-               "reduce_scatter on all ranks" + of);
-        expect(check("all_reduce", scattered + gathered, [&] { comm.all_reduce(whole.span()); }) == 2 * once,
-               "all_reduce on all ranks" + of);
-        expect(check("reduce", rank == 0 ? 0 : elements * width, [&] { comm.reduce(whole.span(), 0); }) == once,
-               "reduce on all ranks" + of);
-    }
-    expect(check("all_gather", gathered, [&] { comm.all_gather(whole.span(), mine); }) == once,
-           "all_gather on all ranks" + of);
-    check("all_to_all", exchanged, [&] { comm.all_to_all(out.span(), in.span()); });
-    for (const int root : {0, ranks - 1})
-        expect(check("broadcast", rank == root ? cast : 0, [&] { comm.broadcast(whole.span(), root); }) == once,
-               "broadcast on all ranks" + of);
-    check("a group of two", gathered + exchanged, [&] {
-        comm.all_gather(whole.span(), mine);
-        comm.all_to_all(out.span(), in.span());
-    });
-}
-
 }  // namespace
 
 void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
@@ -190,9 +132,6 @@ void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
         check_moves<float>(comm, elements, ++salt);
         check_moves<bf16>(comm, elements, ++salt);
         check_moves<std::byte>(comm, elements, ++salt);
-        check_bytes_sent<float>(comm, elements);
-        check_bytes_sent<bf16>(comm, elements);
-        check_bytes_sent<std::byte>(comm, elements);
     }
 }
 

@@ -29,8 +29,7 @@ private:
     int exceptions_;
 };
 
-// Every device collective at boundary sizes up to `largest` elements, bit-identical to a plain loop in rank order, and
-// the bytes_sent() of each rank.
+// Every device collective at boundary sizes up to `largest` elements, bit-identical to a plain loop in rank order.
 void check_device_collectives(llmc::Communicator& comm, std::int64_t largest);
 // Many operations in a group, consecutive groups, and the control plane while they run.
 void check_groups(llmc::Communicator& comm);

@@ -2,7 +2,6 @@
 #include "llmc/comm/placement.h"
 
 #include "kernels/device/device.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
