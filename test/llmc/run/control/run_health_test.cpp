@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "llmc/weights/step_folder.h"
-#include "test/support/catch.h"
 #include "test/support/run_support.h"
-#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 using namespace test;
