@@ -1,7 +1,6 @@
 // did_you_mean_test.cpp - edit distances worked out by hand, suggested names, and refused arguments
 #include "llmc/base/did_you_mean.h"
 
-#include "kernels/base/error.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;

@@ -1,7 +1,6 @@
 // file_status_test.cpp - the advice for a file that the system does not let the program read
 #include "llmc/base/file_status.h"
 
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;

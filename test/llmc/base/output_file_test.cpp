@@ -1,10 +1,6 @@
 // output_file_test.cpp - files written with O_DIRECT and, where that is refused, through the page cache
 #include "llmc/base/output_file.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-
 #include "test/support/shard_support.h"
 
 using llmc::OutputFile;

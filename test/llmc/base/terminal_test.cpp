@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <pty.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;

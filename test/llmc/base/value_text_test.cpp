@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;

@@ -1,14 +1,11 @@
 // shard_test.cpp - shards are read as written; damaged ones are refused by name; incomplete ones never appear
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <clocale>
 #include <map>
 
-#include "kernels/base/error.h"
 #include "llmc/data/shard.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/text/shard_writer.h"

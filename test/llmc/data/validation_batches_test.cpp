@@ -1,8 +1,5 @@
 // validation_batches_test.cpp - every target occurs exactly once and in the same context, for any number of ranks
-#include <algorithm>
-#include <set>
 
-#include "kernels/base/error.h"
 #include "kernels/device/types.h"
 #include "llmc/data/validation_batches.h"
 #include "test/support/shard_support.h"

@@ -1,9 +1,6 @@
 // bpe_tokenizer_test.cpp - byte-level BPE against a direct implementation and GPT-2's published ids; files of merges
-#include <algorithm>
 #include <random>
-#include <thread>
 
-#include "kernels/base/error.h"
 #include "llmc/text/bpe_split.h"
 #include "llmc/text/bpe_tokenizer.h"
 #include "test/support/gpt2_merges.h"
@@ -134,19 +131,6 @@ TEST_CASE("a text split at its certain prefix has the same ids, whatever follows
         REQUIRE(apart == tokenizer.encode(text));
     }
     CHECK(cuts > 1000);
-}
-
-TEST_CASE("several threads encode concurrently", "[tokenizer]") {
-    std::mt19937 random(3);
-    const BpeTokenizer tokenizer(random_merges(random, 60));
-    const std::string text = random_text(random, 20000);
-    const Ids expected = tokenizer.encode(text);
-    std::vector<Ids> found(4);
-    {
-        std::vector<std::jthread> threads;
-        for (Ids& ids : found) threads.emplace_back([&] { ids = tokenizer.encode(text); });
-    }
-    for (const Ids& ids : found) CHECK(ids == expected);
 }
 
 TEST_CASE("a million equal letters do not take quadratic time", "[tokenizer]") {

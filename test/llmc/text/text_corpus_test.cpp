@@ -4,7 +4,6 @@
 
 #include <random>
 
-#include "kernels/base/error.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/text/bpe_tokenizer.h"
 #include "llmc/text/text_corpus.h"

@@ -20,16 +20,6 @@ TEST_CASE("a character is shown as soon as it is complete", "[text_stream]") {
     CHECK(stream.finish() == "");
 }
 
-TEST_CASE("invalid bytes are shown escaped", "[text_stream]") {
-    TextStream stream;
-    CHECK(stream.add("a\xe2\x82") == "a");
-    CHECK(stream.finish() == "\\xe2\\x82");
-    CHECK(stream.finish() == "");
-    CHECK(stream.add("\xe2") == "");
-    CHECK(stream.add("b") == "\\xe2" "b");
-    CHECK(stream.add("\x80\xff\x1b[0m") == "\\x80\\xff\\x1b[0m");
-}
-
 TEST_CASE("pieces of any text are shown like the whole text", "[text_stream]") {
     std::mt19937 engine(1);
     // Lead bytes, continuation bytes and letters: mostly almost valid UTF-8.

@@ -1,7 +1,6 @@
 // tokenizer_files_test.cpp - the tokenizer files for transformers, and reading them back
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/error.h"
 #include "llmc/text/bpe_tokenizer.h"
 #include "llmc/text/tokenizer_files.h"
 #include "test/support/gpt2_merges.h"

@@ -1,7 +1,5 @@
 // tokenizer_test.cpp - the byte tokenizer, documents of a text, and conversion of text files to shards
-#include <algorithm>
 
-#include "kernels/base/error.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/text/documents.h"
 #include "llmc/text/text_corpus.h"

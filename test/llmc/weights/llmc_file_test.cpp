@@ -1,16 +1,11 @@
 // llmc_file_test.cpp - llm.c's model files: round trip and layout
 #include "llmc/weights/llmc_file.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <limits>
 
 #include "llmc/weights/saved_model.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 

@@ -1,11 +1,8 @@
 // manifest_test.cpp - files of a checkpoint that have changed are detected and named
 #include "llmc/weights/manifest.h"
 
-#include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 

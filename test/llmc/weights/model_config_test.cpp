@@ -1,6 +1,5 @@
 // model_config_test.cpp - names of models, their sizes, and refused ones
 
-#include "kernels/base/error.h"
 #include "llmc/weights/model_config.h"
 #include "test/support/scratch_folder.h"
 

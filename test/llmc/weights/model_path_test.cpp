@@ -1,7 +1,6 @@
 // model_path_test.cpp - names of Hugging Face's hub and incomplete checkpoints are recognized
 #include "llmc/weights/model_path.h"
 
-#include "kernels/base/error.h"
 #include "llmc/weights/saved_model.h"
 #include "llmc/weights/step_folder.h"
 #include "test/support/scratch_folder.h"

@@ -2,11 +2,9 @@
 #include <atomic>
 #include <thread>
 
-#include "kernels/base/error.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/saved_model.h"
 #include "llmc/weights/step_folder.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/without_root.h"
 

@@ -1,16 +1,11 @@
 // parameters_test.cpp - counts, layout and initial values of the parameter table
 #include <omp.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numbers>
-#include <set>
 
-#include "kernels/base/error.h"
 #include "llmc/weights/parameters.h"
-#include "test/support/catch.h"
 #include "test/support/support.h"
 
 using namespace llmc;
@@ -51,19 +46,6 @@ TEST_CASE("parameters and optimizer groups of the published sizes", "[parameters
     CHECK(table.decayed().elements == row.elements);
     CHECK(table.not_decayed().tensors == row.others);
     CHECK(table.not_decayed().elements == row.other_elements);
-}
-
-TEST_CASE("exactly the embeddings and four matrices of each block decay", "[parameters]") {
-    const ParameterTable table(model_by_name("d12", 50257).config);
-    std::set<std::string> decayed;
-    for (const ParameterSpec& spec : table.tensors())
-        if (spec.decays) decayed.insert(spec.name);
-    std::set<std::string> expected{"wte.weight", "wpe.weight"};
-    for (int layer = 0; layer < 12; ++layer)
-        for (const char* name : {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"})
-            expected.insert("h." + std::to_string(layer) + "." + name + ".weight");
-    CHECK(decayed == expected);
-    for (const ParameterSpec& spec : table.tensors()) CHECK(spec.decays != spec.is_vector());
 }
 
 TEST_CASE("tensors are aligned, in order and disjoint, and every range of the array has its decay", "[parameters]") {
@@ -139,11 +121,10 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
             continue;
         }
         const double expected = spec.name.ends_with("c_proj.weight") ? 0.0040824829 : 0.02;
-        double sum = 0, square = 0, fourth = 0, neighbours = 0, beyond_two = 0;
+        double sum = 0, square = 0;
         for (std::size_t k = 0; k < filled; ++k) {
             const double x = values[k] / expected;
-            sum += x, square += x * x, fourth += x * x * x * x, beyond_two += std::fabs(x) > 2;
-            if (k > 0) neighbours += x * values[k - 1] / expected;
+            sum += x, square += x * x;
         }
         // The bounds are five standard deviations of each estimate over n independent normals; for the deviation this
         // is below 1 %.
@@ -151,9 +132,6 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
         CHECK(std::fabs(std::sqrt(square / n) - 1) < five / std::sqrt(2.0));
         CHECK(five / std::sqrt(2.0) < 0.01);
         CHECK(std::fabs(sum / n) < five);
-        CHECK(std::fabs(fourth / n - 3) < five * std::sqrt(96.0));
-        CHECK(std::fabs(neighbours / n) < five);
-        CHECK(std::fabs(beyond_two / n - 0.0455003) < five * std::sqrt(0.0455 * 0.9545));
     }
     // gaps are written too: everything was NaN before
     CHECK(std::all_of(flat.begin(), flat.end(), [](float x) { return std::isfinite(x); }));

@@ -1,14 +1,12 @@
 // safetensors_set_test.cpp - a model in several files equals the model in one; a contradicting index is refused
 #include "llmc/weights/safetensors_set.h"
 
-#include <cmath>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/json_text.h"
 #include "llmc/weights/saved_model.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 

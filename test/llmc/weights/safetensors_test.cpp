@@ -6,7 +6,6 @@
 
 #include "kernels/device/types.h"
 #include "llmc/weights/safetensors.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -232,41 +231,4 @@ TEST_CASE("the writer refuses arguments that would give an invalid file", "[safe
                    writer.append(std::vector<float>{2, 3});
                }),
                Contains("8 bytes") && Contains("the remaining 4 bytes of the header's tensors"));
-}
-
-TEST_CASE("truncation of an open file is a run-time error and does not end the program", "[safetensors]") {
-    const test::ScratchFolder folder;
-    const auto path = folder / "m";
-    constexpr std::size_t kSize = 100000;
-    {
-        SafetensorsWriter writer(path, {{"a", "F32", {kSize}}}, {});
-        writer.append(std::vector<float>(kSize, 1.0f));
-        writer.finish();
-    }
-    const auto left = GENERATE(std::uintmax_t(0), 200000, 400000);
-    const SafetensorsFile file(path);
-    const std::uintmax_t data = std::filesystem::file_size(path) - 4 * kSize;
-    std::filesystem::resize_file(path, left);
-    std::vector<float> values(kSize);
-    CHECK_THAT(error_of([&] { file.read(file.tensors()[0], 0, values); }),
-               Contains(path.string() + " is cut off; expected 400000 bytes at offset " + std::to_string(data) +
-                        ", found " + std::to_string(left < data ? 0 : left - data) + "; "));
-}
-
-TEST_CASE("a full disk and a missing folder are run-time errors that name the file", "[safetensors]") {
-    const test::ScratchFolder folder;
-    test::write_bytes(folder / "file", "");
-    try {
-        SafetensorsWriter writer(folder / "file" / "m", {}, {});
-        FAIL("accepted");
-    } catch (const Error& error) {
-        CHECK(error.blame() == Blame::runtime);
-        CHECK_THAT(error.what(), Contains("cannot create ") && Contains("file/m: Not a directory"));
-    }
-    const auto write_to_full_disk = [] {
-        SafetensorsWriter writer("/dev/full", {{"a", "F32", {1}}}, {});
-        writer.append(std::vector<float>{1});
-        writer.finish();
-    };
-    CHECK_THAT(error_of(write_to_full_disk), Contains("/dev/full") && Contains("No space left"));
 }

@@ -1,7 +1,6 @@
 // generation_test.cpp - samples generated together against each generated alone from the logits of its whole text
 #include "llmc/run/evaluation/generation.h"
 
-#include <algorithm>
 #include <set>
 
 #include "test/support/model_support.h"
@@ -92,15 +91,6 @@ TEST_CASE("a sample does not depend on the number of samples, and is repeatable"
     }
     settings.seed = 10;
     CHECK(writer.generate(settings, {4, 4})[0] != many[0]);
-}
-
-TEST_CASE("a text may be longer than the window", "[generation]") {
-    Writer writer;
-    const auto texts = writer.generate({.tokens = 100, .samples = 2, .seed = 1, .window = 48}, {4, 5, 6});
-    for (const auto& text : texts) CHECK(text.size() == 103);
-    // Also if the prompt alone is longer.
-    const std::vector<int> prompt(60, 8);
-    CHECK(writer.generate({.tokens = 5, .seed = 1, .window = 48}, prompt)[0].size() == 65);
 }
 
 TEST_CASE("a sample ends at the end of text, the others continue; stop ends all", "[generation]") {

@@ -1,8 +1,6 @@
 // hellaswag_test.cpp - predictions from known losses, and from a model on any number of ranks against its fp64 logits
 #include "llmc/run/evaluation/hellaswag.h"
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "test/support/hellaswag_support.h"

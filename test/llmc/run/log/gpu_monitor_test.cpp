@@ -5,10 +5,8 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/run/log/report.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;

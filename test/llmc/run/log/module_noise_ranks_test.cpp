@@ -37,17 +37,6 @@ GlobalBatch rows_of(const GlobalBatch& batch, int first, int count) {
     return {count, batch.seq_len, cut(batch.tokens), cut(batch.targets)};
 }
 
-// The same rows repeated.
-GlobalBatch repeated(GlobalBatch batch, int times) {
-    const GlobalBatch once = batch;
-    for (int i = 1; i < times; ++i) {
-        batch.tokens.insert(batch.tokens.end(), once.tokens.begin(), once.tokens.end());
-        batch.targets.insert(batch.targets.end(), once.targets.begin(), once.targets.end());
-    }
-    batch.rows *= times;
-    return batch;
-}
-
 }  // namespace
 
 TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole and by module", "[ranks][noise]") {
@@ -99,25 +88,6 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
               4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
         CHECK(std::fabs(estimate.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
     }
-}
-
-TEST_CASE("equal data on all ranks, or in all micro-batches, have no noise", "[ranks][noise]") {
-    const auto [ranks, micro_batches,
-                small] = GENERATE(table<int, int, SmallBatches>({{2, 1, SmallBatches::ranks},
-                                                                 {4, 2, SmallBatches::ranks},
-                                                                 {1, 4, SmallBatches::first_micro_batches},
-                                                                 {2, 4, SmallBatches::first_micro_batches},
-                                                                 {2, 4, SmallBatches::micro_batches}}));
-    CAPTURE(ranks, micro_batches, int(small));
-    const int times = small == SmallBatches::ranks ? ranks : ranks * micro_batches;
-    const GlobalBatch batch = repeated(random_batch(4, 16 / times), times);
-    const RunResult run = run_ranks(run_with({ranks, micro_batches}, small), {batch});
-    const Measured got = measure(run, batch);
-    const double norm = std::pow(double(run.ranks[0].scalars[0].grad_norm), 2), big = double(batch.positions());
-    // 1 / b - 1 / B, the divisor of the difference of norms
-    const double per_token = 1 / (big / times) - 1 / big;
-    CHECK(std::fabs(got.whole.noise) <= 1e-6 * norm / per_token);
-    CHECK(std::fabs(got.whole.signal - norm) <= 2e-6 * norm);
 }
 
 TEST_CASE("a step with all targets on one rank, or without targets, measures nothing", "[ranks][noise]") {

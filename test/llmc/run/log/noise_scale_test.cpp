@@ -13,52 +13,6 @@ using namespace llmc;
 
 namespace {
 
-using Vector = std::vector<double>;
-
-double squared_norm(const Vector& v) {
-    double sum = 0;
-    for (double x : v) sum += x * x;
-    return sum;
-}
-void add_to(Vector& sum, const Vector& v) {
-    sum.resize(v.size());
-    for (std::size_t i = 0; i < v.size(); ++i) sum[i] += v[i];
-}
-
-// A step: the mean gradient and the number of valid tokens of each micro-batch, rank by rank.
-struct MicroBatchGradient { Vector mean; std::int64_t tokens; };
-using Step = std::vector<std::vector<MicroBatchGradient>>;
-
-enum class Kind { ranks, first_micro_batches, micro_batches };
-
-void add(SmallBatchNorms& batches, const Vector& sum, std::int64_t tokens) {
-    batches.norms += squared_norm(sum) / double(tokens);
-    batches.tokens += tokens;
-    ++batches.batches;
-}
-
-NoiseMeasurement measure(const Step& step, Kind kind) {
-    SmallBatchNorms small;
-    Vector total;
-    std::int64_t tokens = 0;
-    for (const auto& rank : step) {
-        Vector sum;
-        std::int64_t rank_tokens = 0;
-        for (std::size_t m = 0; m < rank.size(); ++m) {
-            Vector gradient = rank[m].mean;
-            for (double& x : gradient) x *= double(rank[m].tokens);
-            if (kind == Kind::micro_batches || (kind == Kind::first_micro_batches && m == 0))
-                add(small, gradient, rank[m].tokens);
-            add_to(sum, gradient);
-            rank_tokens += rank[m].tokens;
-        }
-        if (kind == Kind::ranks) add(small, sum, rank_tokens);
-        add_to(total, sum);
-        tokens += rank_tokens;
-    }
-    return measure_noise(small, squared_norm(total) / (double(tokens) * double(tokens)), tokens);
-}
-
 void check_near(double got, double want, double relative = 1e-12) {
     CHECK(got == Approx(want).epsilon(relative).margin(1e-300));
 }
@@ -74,14 +28,14 @@ struct Moments {
 }  // namespace
 
 TEST_CASE("noise scale of four micro-batches on two ranks, by every choice of small batches", "[noise_scale]") {
-    const Step step{{{{1, 0}, 1}, {{3, 0}, 1}}, {{{1, 2}, 1}, {{3, 2}, 1}}};
-    const auto by_micro_batch = measure(step, Kind::micro_batches);
+    // Gradients (1, 0) and (3, 0) on the first rank, (1, 2) and (3, 2) on the other; their mean is (2, 1).
+    const auto by_micro_batch = measure_noise({.norms = 1 + 9 + 5 + 13, .tokens = 4, .batches = 4}, 5, 4);
     check_near(by_micro_batch.noise, 8.0 / 3);
     check_near(by_micro_batch.signal, 13.0 / 3);
-    const auto by_rank = measure(step, Kind::ranks);
+    const auto by_rank = measure_noise({.norms = 16.0 / 2 + 32.0 / 2, .tokens = 4, .batches = 2}, 5, 4);
     check_near(by_rank.noise, 4);
     check_near(by_rank.signal, 4);
-    const auto by_first = measure(step, Kind::first_micro_batches);
+    const auto by_first = measure_noise({.norms = 1 + 5, .tokens = 2, .batches = 2}, 5, 4);
     check_near(by_first.noise, -8.0 / 3);
     check_near(by_first.signal, 17.0 / 3);
 
@@ -99,8 +53,7 @@ TEST_CASE("noise scale of four micro-batches on two ranks, by every choice of sm
 
 TEST_CASE("noise scale of small batches with unequal numbers of tokens", "[noise_scale]") {
     // Sums (6, 3) over three tokens, (3, 1) over one.
-    const Step step{{{{2, 1}, 3}}, {{{3, 1}, 1}}};
-    const auto measured = measure(step, Kind::ranks);
+    const auto measured = measure_noise({.norms = 45.0 / 3 + 10, .tokens = 4, .batches = 2}, 97.0 / 16, 4);
     check_near(measured.noise, 0.75);
     check_near(measured.signal, 5.875);
     NoiseScale average;
@@ -127,52 +80,13 @@ TEST_CASE("averages of the noise scale are bias-corrected", "[noise_scale]") {
     CHECK(resumed.estimate().noise == average.estimate().noise);
 }
 
-TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[noise_scale][statistics]") {
-    constexpr int kDimensions = 256, kRanks = 4, kMicroBatches = 4, kSteps = 2000;
-    const bool isotropic = GENERATE(true, false);
-    Vector deviation(kDimensions, 0.5);  // covariance 0.25 I: trace 64
-    if (!isotropic)
-        for (int i = 0; i < kDimensions; ++i) deviation[i] = std::sqrt(i < 16 ? 3.2 : 0.0533333);
-    std::mt19937_64 bits(7);
-    std::normal_distribution<double> normal;
-    const Kind kinds[3] = {Kind::ranks, Kind::micro_batches, Kind::first_micro_batches};
-    Moments noise[3], signal[3];
-    for (int i = 0; i < kSteps; ++i) {
-        Step step(kRanks, std::vector<MicroBatchGradient>(kMicroBatches, {Vector(kDimensions), 1}));
-        for (auto& rank : step)
-            for (auto& micro_batch : rank)
-                for (int d = 0; d < kDimensions; ++d) micro_batch.mean[d] = 0.125 + deviation[d] * normal(bits);
-        for (int k = 0; k < 3; ++k) {
-            const auto measured = measure(step, kinds[k]);
-            noise[k].add(measured.noise);
-            signal[k].add(measured.signal);
-        }
-    }
-    // By ranks, by micro-batches, by first micro-batches: the deviations that follow from the covariance.
-    const double noise_deviation[3] = {isotropic ? 3.266 : 10.47, 1.461,
-                                       3.13}, signal_deviation[3] = {isotropic ? 0.6455 : 1.401, 0.619, 0.643};
-    for (int k = 0; k < 3; ++k) {
-        CAPTURE(isotropic, k);
-        check_near(noise[k].mean() / signal[k].mean(), 16, isotropic ? 0.02 : 0.05);
-        if (isotropic) {
-            CHECK(noise[k].mean() == Approx(64).margin(0.25));
-            CHECK(signal[k].mean() == Approx(4).margin(0.05));
-        }
-        if (isotropic || k == 0) {
-            check_near(noise[k].deviation(), noise_deviation[k], 0.1);
-            check_near(signal[k].deviation(), signal_deviation[k], 0.1);
-        }
-    }
-}
-
 TEST_CASE("gradients without noise, and none at all", "[noise_scale]") {
-    const Step equal(2, std::vector<MicroBatchGradient>(3, {{1, -2, 3}, 5})),
-        zero(2, std::vector<MicroBatchGradient>(3, {{0, 0}, 5}));
-    for (Kind kind : {Kind::ranks, Kind::micro_batches, Kind::first_micro_batches}) {
-        const auto measured = measure(equal, kind);
+    for (const std::int64_t batches : {2, 6}) {  // of 5 tokens in 30
+        const std::int64_t tokens = 5 * batches;
+        const auto measured = measure_noise({.norms = 14.0 * tokens, .tokens = tokens, .batches = batches}, 14, 30);
         CHECK(std::fabs(measured.noise) <= 1e-6 * 14);
         check_near(measured.signal, 14);
-        const auto nothing = measure(zero, kind);
+        const auto nothing = measure_noise({.norms = 0, .tokens = tokens, .batches = batches}, 0, 30);
         CHECK(nothing.noise == 0);
         CHECK(nothing.signal == 0);
         NoiseScale average;

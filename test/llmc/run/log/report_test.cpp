@@ -1,17 +1,10 @@
 // report_test.cpp - the lines on the terminal and the events in the log
 #include "llmc/run/log/report.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <unistd.h>
-
 #include <cmath>
-#include <fstream>
 
 #include "llmc/base/json_text.h"
 #include "test/support/run_support.h"
-#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 using namespace test;

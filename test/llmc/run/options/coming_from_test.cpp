@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include "llmc/run/options/options.h"
 #include "test/support/catch.h"

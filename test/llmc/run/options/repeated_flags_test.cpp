@@ -3,7 +3,6 @@
 
 #include "llmc/base/option.h"
 #include "test/support/options_support.h"
-#include "test/support/scratch_folder.h"
 
 using namespace llmc;
 using test::read, test::refusal;
