@@ -324,23 +324,3 @@ TEST_CASE("a series does not replace a shard that another program has written me
     std::ifstream in(folder / "s_000001.bin");
     CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == "another's");
 }
-
-TEST_CASE("a series divides the token stream into shards, which all appear together", "[shard]") {
-    const ScratchFolder folder;
-    const std::vector<std::uint16_t> ids = counting(25);
-    ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
-    series.append(std::span(ids).first(3));
-    series.append(std::span(ids).subspan(3));
-    series.seal();
-    CHECK_FALSE(std::filesystem::exists(folder / "s_000000.bin"));
-    CHECK(series.publish() == std::vector<std::string>{folder / "s_000000.bin", folder / "s_000001.bin",
-                                                       folder / "s_000002.bin"});
-    CHECK(names_in(folder.path()) == std::set<std::string>{"s_000000.bin", "s_000001.bin", "s_000002.bin"});
-    std::vector<std::uint16_t> read;
-    const ShardSet shards(folder / "s_*.bin");
-    CHECK(shards[0].tokens() == 10);
-    CHECK(shards[2].tokens() == 5);
-    for (const Shard& shard : shards.shards())
-        for (const std::uint16_t id : all_tokens(shard)) read.push_back(id);
-    CHECK(read == ids);
-}

@@ -197,18 +197,6 @@ TEST_CASE("memory for timing is counted if it exceeds what is allocated later", 
     CHECK(planned(kSmall, context).total() == without.total());
 }
 
-TEST_CASE("memory that libraries allocate later is counted", "[memory_plan]") {
-    Context context = make_context();
-    context.device.library_bytes = 0;
-    const std::size_t without = planned(kSmall, context).total();
-    context.device.memory_free = without;
-    CHECK(refusal(kSmall, context) == "accepted");
-    context.device.library_bytes = 1 << 20;
-    CHECK(planned(kSmall, context).total() == without + (1 << 20));
-    CHECK_THAT(planned(kSmall, context).text(), Contains("libraries, on first use"));
-    CHECK_THAT(refusal(kSmall, context), StartsWith("--micro-batch is 16; "));
-}
-
 TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {
     Context context = make_context();
     context.device.memory_free = std::size_t(1) << 50;

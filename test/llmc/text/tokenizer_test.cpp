@@ -152,22 +152,6 @@ TEST_CASE("shards have an end of text before every document, and every k-th is h
     CHECK(std::filesystem::file_size(folder / "out/t_val_000000.bin") == 1024 + 20);
 }
 
-TEST_CASE("a document longer than a chunk stays whole, and documents are numbered through all files", "[tokenizer]") {
-    const ScratchFolder folder;
-    std::string text(3'000'001, 'a');
-    for (std::size_t i = 0; i < text.size(); ++i) text[i] = char(i * 7 % 251);
-    std::erase(text, '\n');
-    const std::string verses = test::write_bytes(folder / "verses", kVerses),
-                      large = test::write_bytes(folder / "large", text);
-    TextCorpusSettings settings = corpus(folder, {verses, large});
-    settings.documents = DocumentRule::keyed_by("^([^:]+):");
-    settings.hold_out = 5;  // four documents of verses, then the large one
-    const auto summary = write_text_corpus(settings);
-    CHECK(summary.train.documents == 4);
-    CHECK((test::tokens_of(folder / "out/t_val_*.bin") == stream({text})));
-    CHECK((test::tokens_of(folder / "out/t_train_*.bin") == stream(settings.documents.split(kVerses))));
-}
-
 TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer]") {
     const ScratchFolder folder;
     const std::string a = test::write_bytes(folder / "a", "a"), b = test::write_bytes(folder / "b", "b"),

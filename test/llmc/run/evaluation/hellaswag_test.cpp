@@ -20,21 +20,15 @@ HellaSwagScore score_with(const std::vector<Example>& examples, const std::vecto
 
 const ModelConfig kScored{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 128, .vocabulary = 61};
 
-// Losses of the tokens of `ending` after `context`, from fp64 logits shifted by `shift` positions: 0 is correct.
+// The fp64 loss of the tokens of `ending` after `context`, predicted `shift` positions late: 0 is correct.
 double nats_of(const ParameterTable& table, const std::vector<double>& parameters, const Example& example,
                std::size_t ending, int shift) {
     std::vector<int> tokens(example.context.begin(), example.context.end());
     tokens.insert(tokens.end(), example.endings[ending].begin(), example.endings[ending].end());
-    const auto logits = reference_logits(table, parameters, {tokens, {}, 1, int(tokens.size())});
-    double nats = 0;
-    for (std::size_t t = example.context.size(); t < tokens.size(); ++t) {
-        const auto row = std::span(logits).subspan((t - 1 + std::size_t(shift)) * 61, 61);
-        const double largest = *std::ranges::max_element(row);
-        double sum = 0;
-        for (const double x : row) sum += std::exp(x - largest);
-        nats += largest + std::log(sum) - row[std::size_t(tokens[t])];
-    }
-    return nats;
+    std::vector<int> targets(tokens.size(), kernels::kIgnoreTarget);
+    for (std::size_t t = example.context.size(); t < tokens.size(); ++t)
+        targets[t - 1 + std::size_t(shift)] = tokens[t];
+    return reference_loss(table, parameters, {tokens, targets, 1, int(tokens.size())}).sum;
 }
 
 }  // namespace
