@@ -79,7 +79,7 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
     const llmc::Schedule schedule{.peak = 1e-2, .final_fraction = 0.25};
     for (const auto& step : steps)
         CHECK(step["lr"].get<float>() ==
-              float(schedule.learning_rate({}, step["progress"])));
+              float(schedule.learning_rate({.relative = 1}, step["progress"])));
     CHECK(folder.log("out", "val").size() == 4);
     CHECK(folder.log("out", "sample").size() == 1);
     CHECK(folder.log("out", "start")[0].contains("total_steps") == false);
