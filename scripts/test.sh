@@ -317,9 +317,8 @@ all_of run && one cpu "sweeps: combinations, interrupted and failed runs" test/p
 # Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
 # several of these programs run at a time.
 export OMP_NUM_THREADS=1
-# The cases of [statistics] repeat accesses for half of the time of this part: by default only on the CPU.
 is kernels && cases fibers "kernels with the GPU's launch geometry, on fibers" build/fibers/tests \
-    "[kernels]~[matmul]$(all_of kernels || echo '~[statistics]')"
+    "[kernels]~[matmul]"
 all_of host && cases fibers "models with the GPU's launch geometry, on fibers" build/fibers/tests \
     "[model]"
 all_of kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, mixed threads" \
@@ -342,7 +341,7 @@ if all_of cuda && [ -n "$has_nvcc" ]; then
     one cuda "every filter of gpu_check.sh matches cases of a CUDA build" test/program/gpu_filters.sh $stand_in/tests
     cases cuda "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases cuda "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
-        "[kernels]~[large]~[host_time]~[statistics]"
+        "[kernels]~[large]~[host_time]"
     cases cuda "the CUDA build on stand-ins: kernels from their PTX, random order of lanes and warps" env \
         STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
     one cuda "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
@@ -354,7 +353,7 @@ fi
 
 all_of ranks && cases cpu-thread "races between ranks as threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
 all_of kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
-    "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
+    "[kernels]~[matmul]~[large]"
 # Excluded: tests that call oneDNN, which is not instrumented, and tests of the reference implementation.
 all_of host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
     "$host~[model]~[decoder]~[generation]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"

@@ -74,7 +74,7 @@ choices=$PWD/build/gpu_check_choices.json
 plain=("$bin/train_gpt2" -i "$shard" -v 0 --tune-file "$choices")
 train=("${plain[@]}" -t "$length" --dtype bf16)
 # The operations and other cases that run only this project's kernels.
-ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[statistics]~[attention_choice]~[graph]"
+ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[attention_choice]~[graph]"
 ours+="~[tuning]~[ptx]~[races]"
 
 # cases NAME WHY-NOT FILTER [COMMAND...]: starts the tests that the filter selects, as arguments of COMMAND
@@ -136,7 +136,7 @@ all_steps() {
     # One layer makes the same library calls as twelve; with twelve, cuBLASLt under memcheck takes minutes.
     local one_layer=("${plain[@]}" -e "custom:l=1,h=2,c=128,t=64" -t 64 -b 2 -x 2 --tune=off)
     # Concurrently, because such a machine has many cores.
-    cases memcheck "$no_sanitizer" "[kernels]~[matmul]~[large]~[statistics]" "${memcheck[@]}" --port 50100
+    cases memcheck "$no_sanitizer" "[kernels]~[matmul]~[large]" "${memcheck[@]}" --port 50100
     start memcheck_layer "$no_sanitizer" "${memcheck[@]}" --port 50200 "${one_layer[@]}" --dtype bf16
     start memcheck_layer_fp32 "$no_sanitizer" "${memcheck[@]}" --port 50300 "${one_layer[@]}" --dtype fp32
     cases racecheck "$no_sanitizer" "$ours" "${checks[@]}" --tool racecheck --port 50400 "${only_ours[@]}"

@@ -65,15 +65,6 @@ struct Step {
 
 }  // namespace
 
-// With equal values all roundings of a run have the same sign. (Random values: operations/grad_norm.cpp.)
-TEST_CASE("squared_norms of equal values is accurate to 1e-6", "[grad_norm]") {
-    const std::size_t elements = GENERATE(1, 3, 15, 16, 17, 1000, 16384, 65552, 1048576 + 5, 10000000);
-    CAPTURE(elements);
-    const double exact = double(0.1f) * 0.1f * elements;
-    CHECK(std::fabs(std::sqrt(sum(partials_of(std::vector<float>(elements, 0.1f)))) - std::sqrt(exact)) <=
-          1e-6 * std::sqrt(exact));
-}
-
 TEST_CASE("squared_norms count every element once", "[grad_norm]") {
     const std::size_t elements = GENERATE(1, 17, 1000, 262144, 300007);
     CAPTURE(elements);
@@ -258,8 +249,9 @@ TEST_CASE("the ranks' sums of a step are added in rank order", "[grad_norm]") {
     const RankSums sums = rank_sums(std::span(want), modules);
     CHECK(step.valid_targets == std::int64_t(sums.header->valid_targets));
     CHECK(step.loss == sums.header->loss_sum / sums.header->valid_targets);
-    double squares = 0;
-    for (const double of_module : sums.norms) squares += of_module;
+    double of_module = 0, squares = 0;
+    for (int rank = 0; rank < ranks; ++rank) of_module += 1.0 / (3 + rank);
+    for (std::size_t i = 0; i < modules; ++i) squares += of_module;
     CHECK(step.grad_norm == float(1000 / sums.header->valid_targets * std::sqrt(squares)));
 }
 
@@ -287,18 +279,4 @@ TEST_CASE("norms of modules are sums over their tiles, accumulated with a factor
     // The rest of the row does not change: it already holds the sum of the losses.
     CHECK(same_bits(std::span(after).first(1), std::span(before).first(1)));
     CHECK(same_bits(std::span(after).subspan(5), std::span(before).subspan(5)));
-}
-
-TEST_CASE("a row of sums consists of header, norms of modules and norms of small batches", "[grad_norm]") {
-    const std::size_t modules = GENERATE(0, 1, 14, 15, 40);
-    std::vector<double> row(rank_sums_size(modules));
-    CHECK(row.size() % 32 == 0);
-    const RankSums sums = rank_sums(std::span(row), modules);
-    CHECK(&sums.header->loss_sum == row.data());
-    CHECK(&sums.header->small_batches == row.data() + 3);
-    CHECK(sums.norms.size() == modules);
-    CHECK(sums.norms.data() == row.data() + 5);
-    CHECK(sums.small_norms.size() == modules);
-    CHECK(sums.small_norms.data() == row.data() + 5 + modules);
-    CHECK(row.size() - 5 - 2 * modules < 32);
 }

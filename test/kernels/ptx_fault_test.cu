@@ -1,6 +1,5 @@
 // ptx_fault_test.cu - how the host executor reports misuse of ptx.cuh: copies that are never waited for, missing
 // barriers and lanes, addresses that are invalid on a GPU
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@ namespace ptx_fault_test {
 using kernels::bf16;
 using kernels::FragmentA;
 using kernels::FragmentB;
-
 
 // Reads the four rows of every thread four times; each thread has its own rows, so no barrier is needed.
 constexpr int kRows = 4, kLooks = 4;
@@ -62,49 +60,6 @@ TEST_CASE("copies complete when they are waited for, and not earlier", "[ptx]") 
         }
 }
 
-// Every block except the last leaves a copy pending; the last block waits without having issued any.
-__global__ void abandoned(bf16* out, const bf16* from) {
-    SIMT_SHARED(bf16, rows, [32 * 8]);
-    kernels::AsyncCopies copies;
-    bf16* const mine = rows + threadIdx.x * 8;
-    if (blockIdx.x + 1 < gridDim.x) {
-        copies.copy(mine, from);
-    } else {
-        mine->bits = 7;
-        copies.wait();
-        out[threadIdx.x] = *mine;
-    }
-}
-
-TEST_CASE("copies that a block leaves pending do not complete in the next block", "[ptx]") {
-    const auto from = test::on_device(test::normal<bf16>(8, 1));
-    auto out = test::poisoned<bf16>(32);
-    simt::launch<abandoned>({.grid = 5, .block = 32}, out.span().data(), static_cast<const bf16*>(from.span().data()));
-    for (bf16 x : out.download(nullptr)) CHECK(x.bits == 7);
-}
-
-// The lanes that write the rows differ from those that pass their addresses.
-__global__ void load_early(unsigned* out, bool waits) {
-    SIMT_SHARED(bf16, rows, [32 * 8]);
-    const int lane = threadIdx.x;
-    for (int i = 0; i < 8; ++i) rows[lane * 8 + i].bits = 0;
-    __syncwarp();
-    for (int i = 0; i < 8; ++i) rows[(31 - lane) * 8 + i].bits = 1;
-    if (waits) __syncwarp();
-    unsigned reg[4];
-    kernels::ldmatrix(reg, rows + lane * 8);
-    out[lane] = reg[0] & reg[1] & reg[2] & reg[3];
-}
-
-TEST_CASE("ldmatrix without a preceding barrier reads stale rows", "[ptx][races]") {
-    auto out = test::poisoned<unsigned>(32);
-    simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), true);
-    CHECK(out.download(nullptr) == std::vector<unsigned>(32, 0x00010001));
-    simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), false);
-    // in every order the first lane that loads is too early
-    CHECK(out.download(nullptr) != std::vector<unsigned>(32, 0x00010001));
-}
-
 enum class Fault { none, copy_to, copy_from, copy_to_global, copy_from_shared, load, load_global };
 __global__ void faulty_address(Fault fault, const bf16* global) {
     SIMT_SHARED(bf16, rows, [33 * 8]);
@@ -133,13 +88,6 @@ __global__ void missing_lane(bool loads, int missing) {
     if (!loads) kernels::mma_m16n8k16(d, a, FragmentB{});
     else kernels::ldmatrix(a.reg, rows + threadIdx.x * 8);
 }
-__global__ void mixed() {
-    SIMT_SHARED(bf16, rows, [32 * 8]);
-    FragmentA a{};
-    if (threadIdx.x < 16)
-        kernels::ldmatrix(a.reg, rows + threadIdx.x * 8); else kernels::ldmatrix_trans(a.reg, rows + threadIdx.x * 8);
-}
-
 template <auto Kernel, class... Args>
 std::string fault_of(unsigned threads, Args... args) {
     return test::error_of_launch<Kernel>({.grid = 1, .block = threads}, args...);
@@ -176,8 +124,6 @@ TEST_CASE("lanes that never reach a product or a load are reported", "[ptx]") {
         CHECK_THAT(fault_of<missing_lane>(1, loads, -1),
                    Contains(name + " needs the 32 lanes of a whole warp; this warp has 1"));
     }
-    CHECK_THAT(fault_of<mixed>(32), Contains("lanes of one warp wait in different operations"));
 }
-
 
 }  // namespace ptx_fault_test

@@ -40,8 +40,9 @@ struct Compress : Onebit {
     Tensor<double> partial;
 
     explicit Compress(const Shape& s)
-        : Onebit(s, false), with(s[5]), values(in_out<float>("values", std::size_t(layout.padded()))),
-          error(input<float>("error", std::size_t(layout.padded()), {.deviation = 0.5})),
+        : Onebit(s, false), with(s[5]),
+          values(in_out<float>("values", std::size_t(layout.padded()), {.first = {0.0, -0.0}})),
+          error(input<float>("error", std::size_t(layout.padded()), {.deviation = 0.5, .first = {0.0, -0.0}})),
           momentum(input<float>("momentum", std::size_t(with >= 1 ? layout.size : 0))),
           second_moment(input<float>("second moment", std::size_t(with == 2 ? layout.size : 0),
                                      {.deviation = 0.05, .mean = 1})),
@@ -54,7 +55,7 @@ struct Compress : Onebit {
             const auto of = [&](const Tensor<float>& t) { return t.storage().size > i ? t.storage().initial(i) : 0; };
             const double z = std::int64_t(i) < layout.size ? e + averaged(of(values), of(momentum), of(second_moment))
                                                            : e;
-            return std::fabs(z) < kNearZero ? e + 2 * kNearZero : e;
+            return z != 0 && std::fabs(z) < kNearZero ? e + 2 * kNearZero : e;
         });
     }
     static constexpr float kMomentumWeight = 0.9f, kGradientWeight = 0.4f, kScale = 0.75f, kEps = 0.25f;

@@ -148,25 +148,6 @@ TEST_CASE("PTX instructions compute their documented results", "[stand_in][ptx]"
     }
 }
 
-TEST_CASE("diverged lanes reconverge, in any order", "[stand_in][ptx]") {
-    // Lane l runs l iterations, then all lanes sum the counts.
-    const std::string text = kernel(R"(
-mov.u32 %r1, 0;
-$L_loop:
-setp.ge.u32 %p1, %r1, %r0;
-@%p1 bra $L_out;
-add.s32 %r1, %r1, 1;
-bra.uni $L_loop;
-$L_out:
-shfl.sync.bfly.b32 %r2|%p2, %r1, 16, 31, -1; add.s32 %r1, %r1, %r2;
-shfl.sync.bfly.b32 %r2|%p2, %r1, 8, 31, -1; add.s32 %r1, %r1, %r2;
-shfl.sync.bfly.b32 %r2|%p2, %r1, 4, 31, -1; add.s32 %r1, %r1, %r2;
-shfl.sync.bfly.b32 %r2|%p2, %r1, 2, 31, -1; add.s32 %r1, %r1, %r2;
-shfl.sync.bfly.b32 %r2|%p2, %r1, 1, 31, -1; add.s32 %r1, %r1, %r2;
-st.global.u32 [%rd0], %r1;)");
-    for (const Order order : kOrders) CHECK(run(text, 32, order) == Words(32, 31 * 32 / 2));
-}
-
 TEST_CASE("warps wait for each other at a barrier, except for exited ones", "[stand_in][ptx]") {
     // Thread t of the first three warps writes t to shared memory, and reads the value of thread 95 - t.
     const std::string text = kernel(R"(
@@ -184,30 +165,6 @@ st.global.u32 [%rd0], %r5;)", ".shared .align 4 .b8 words[384];");
         const Words got = run(text, 128, order);
         for (unsigned thread = 0; thread < 128; ++thread)
             CHECK(got[thread] == (thread < 96 ? 95 - thread : 0xdeadbeef));
-    }
-}
-
-TEST_CASE("lanes synchronize within their masks, without waiting for exited lanes", "[stand_in][ptx]") {
-    // Halves, each with its mask in a register.
-    const Words halves = run(kernel(R"(
-setp.lt.u32 %p1, %r0, 16;
-selp.b32 %r3, 65535, 0xffff0000, %p1;
-shfl.sync.bfly.b32 %r2|%p2, %r0, 8, 31, %r3;
-st.global.u32 [%rd0], %r2;)"));
-    for (unsigned lane = 0; lane < 32; ++lane) CHECK(halves[lane] == (lane ^ 8));
-    // Lanes 8 to 15 exit, although the mask of the first eight has them; the others wait at the block's barrier.
-    const std::string leaving = kernel(R"(
-setp.ge.u32 %p1, %r0, 16;
-@%p1 bra $L_barrier;
-setp.ge.u32 %p2, %r0, 8;
-@%p2 ret;
-shfl.sync.bfly.b32 %r2|%p3, %r0, 1, 31, 65535;
-st.global.u32 [%rd0], %r2;
-$L_barrier:
-bar.sync 0;)");
-    for (const Order order : kOrders) {
-        const Words got = run(leaving, 32, order);
-        for (unsigned lane = 0; lane < 32; ++lane) CHECK(got[lane] == (lane < 8 ? lane ^ 1 : 0xdeadbeef));
     }
 }
 

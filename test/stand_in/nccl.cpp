@@ -8,8 +8,7 @@
 // Sums are rank 0 + rank 1 + ..., in float for bf16, rounded once. A launch matches one launch of each peer: two sends
 // of one group do not match two separate receives, which NCCL would allow.
 // Calls that NCCL forbids, or that would hang, end the program with the operations of both ranks, if necessary after
-// STAND_IN_NCCL_SECONDS. STAND_IN_NCCL_ASYNC=N makes every communicator report an asynchronous error after its Nth
-// launch.
+// STAND_IN_NCCL_SECONDS.
 //
 // The shared memory is an unnamed file, which exists until the last process closes it: ncclGetUniqueId creates it, the
 // other ranks open it as /proc/PID/fd/FD.
@@ -294,8 +293,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
     if (!comm || !error) return fail(ncclInvalidArgument, "ncclCommGetAsyncError: null pointer");
     *error = ncclSuccess;
-    const std::int64_t fails_after = stand_in::setting("STAND_IN_NCCL_ASYNC", 0);
-    if (fails_after > 0 && comm->launches >= std::uint64_t(fails_after)) *error = requested_failure(ncclSystemError);
     for (int rank = 0; rank < comm->size; ++rank) {
         const Rank& other = comm->shared->rank[rank];
         // ncclRemoteError: for example, a remote process exited too early

@@ -1,12 +1,9 @@
 // choice_test.cpp - which attention implementation is selected, the errors for refused ones, and the tensor layout
 // passed to cuDNN
-#include <set>
-
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/implementations.h"
 #include "kernels/attention/cudnn_layout.h"
 #include "kernels/tuning/tuned_algorithms.h"
-#include "llmc/base/names.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
@@ -114,15 +111,6 @@ TEST_CASE("auto selects the fastest method, and then the stored one", "[attentio
     Attention by_name({.method = plain, .tuned = &tuned});
     by_name.choose(DType::bf16, shape, true, nullptr);
     CHECK(count(tuned.known) == 0);  // one candidate
-}
-
-TEST_CASE("every method of attention has one name", "[attention][attention_choice][one_order]") {
-    std::set<std::string_view> names;
-    for (const auto& [name, method] : kAttentionMethods) {
-        CHECK(llmc::value_by_name("--attention", name, kAttentionMethods) == method);
-        names.insert(name);
-    }
-    CHECK(names.size() == 4);
 }
 
 TEST_CASE("the description names the selected method", "[attention][attention_choice][one_order]") {

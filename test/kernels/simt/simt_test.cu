@@ -1,22 +1,17 @@
-// simt_test.cu - guarantees of the host executor: geometry, shared memory, barriers, exceptions, reuse of stacks
-//
-// Warp collectives are in simt_warp_test.cu, faulty kernels in simt_fault_test.cu.
+// simt_test.cu - guarantees of the host executor: geometry, barriers, exceptions, where blocks run (faulty kernels:
+// simt_fault_test.cu)
 #include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "kernels/device/limits_host.h"
-#include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
 #include "test/kernels/simt/launch_support.h"
@@ -56,62 +51,6 @@ TEST_CASE("every thread of every block runs once and has the right indices", "[s
     CHECK(wrong == 0);
 }
 
-// ---- shared memory
-
-// Every variable is written before the barrier by one thread and read after it by another.
-template <class T>
-__global__ void reverse(T* out, bool* aligned) {
-    SIMT_SHARED(T, line, [128]);
-    SIMT_SHARED(T, table, [2][128]);
-    SIMT_SHARED(T, scalar, );
-    SIMT_DYN_SHARED(T, dynamic);
-    const int i = threadIdx.x, last = blockDim.x - 1;
-    if (i == 0) scalar = T(blockIdx.x);
-    line[i] = T(i);
-    table[0][i] = T(1000 + i);
-    table[1][i] = T(2000 + i);
-    dynamic[i] = T(3000 + i);
-    __syncthreads();
-    out[blockIdx.x * blockDim.x + i] = line[last - i] + table[0][last - i] + table[1][last - i] + dynamic[last - i] +
-                                       scalar;
-    for (const void* address :
-         {static_cast<const void*>(line), static_cast<const void*>(table), static_cast<const void*>(&scalar)})
-        if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) *aligned = false;
-    if (reinterpret_cast<std::uintptr_t>(dynamic) % 128 != 0) *aligned = false;
-}
-
-TEMPLATE_TEST_CASE("static and dynamic shared memory belong to the block", "[simt]", float, double, int) {
-    const int threads = GENERATE(1, 31, 128), blocks = 50;
-    std::vector<TestType> out(blocks * threads);
-    bool aligned = true;
-    // An odd number of dynamic bytes must not misalign the static variables.
-    simt::launch<reverse<TestType>>({.grid = blocks, .block = threads,
-                                     .shared_bytes = threads * sizeof(TestType) + 1}, out.data(), &aligned);
-    for (int b = 0; b < blocks; ++b)
-        for (int i = 0; i < threads; ++i) REQUIRE(out[b * threads + i] == TestType(6000 + 4 * (threads - 1 - i) + b));
-    CHECK(aligned);
-}
-
-__global__ void fill_shared(int* out) {
-    SIMT_SHARED(unsigned char, big, [100 * 1024]);
-    SIMT_DYN_SHARED(unsigned char, dynamic);
-    if (threadIdx.x == 0) {
-        big[100 * 1024 - 1] = 1;
-        dynamic[127 * 1024 - 1] = 2;
-    }
-    __syncthreads();
-    if (threadIdx.x == blockDim.x - 1) add_on_host(out, big[100 * 1024 - 1] + dynamic[127 * 1024 - 1]);
-}
-
-TEST_CASE("a block may use all the shared memory that its device has, 227 KiB at most, static and dynamic together",
-          "[simt]") {
-    const device::UseLimits sm_90({.multiprocessors = 132, .shared_bytes = 227 * 1024});
-    const int threads = GENERATE(1, 64);
-    int out = 0;
-    simt::launch<fill_shared>({.grid = 20, .block = threads, .shared_bytes = 127 * 1024}, &out);
-    CHECK(out == 60);
-}
-
 // ---- barriers
 
 template <int Threads, class Number>
@@ -140,11 +79,6 @@ TEMPLATE_TEST_CASE_SIG("block reductions reach every thread", "[simt]", ((class 
 
 // ---- where blocks run
 
-struct Rendezvous {
-    int arrived = 0;
-    bool met = true;
-};
-
 // Waits, with a timeout, until `parties` have arrived.
 bool meets(int& arrived, int parties) {
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -163,30 +97,21 @@ private:
     int before_;
 };
 
-__global__ void meet(Rendezvous* place, int parties) {
-    __syncthreads();
-    if (threadIdx.x == 0 && !meets(place->arrived, parties)) place->met = false;
-}
-
-TEST_CASE("blocks run on different cores at the same time", "[simt][at_once]") {
-    const OpenMPThreads three(3);
-    const int threads = GENERATE(1, 64);
-    Rendezvous place;
-    simt::launch<meet>({.grid = 3, .block = threads}, &place, 3);
-    CHECK(place.met);
-}
-
 // Block 0 ends when all other blocks have arrived.
-__global__ void wait_for_the_rest(Rendezvous* place) {
-    if (blockIdx.x == 0) place->met = meets(place->arrived, int(gridDim.x));
-    else add_on_host(&place->arrived, 1);
+__global__ void wait_for_the_rest(int* arrived, bool* met) {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (blockIdx.x == 0) *met = meets(*arrived, int(gridDim.x));
+    else add_on_host(arrived, 1);
 }
 
-TEST_CASE("no block waits for a slow block", "[simt][at_once]") {
+TEST_CASE("blocks run on different cores at the same time, and none waits for a slow block", "[simt][at_once]") {
     const OpenMPThreads two(2);
-    Rendezvous place;
-    simt::launch<wait_for_the_rest>({.grid = 16, .block = 1}, &place);
-    CHECK(place.met);
+    const int threads = GENERATE(1, 64);
+    int arrived = 0;
+    bool met = false;
+    simt::launch<wait_for_the_rest>({.grid = 16, .block = threads}, &arrived, &met);
+    CHECK(met);
 }
 
 __global__ void note_thread(std::thread::id* ran_on, int* numbers) {
@@ -220,25 +145,7 @@ TEST_CASE("a launch inside a parallel region runs on its own thread", "[simt]") 
     }
 }
 
-// ---- blocks of one thread
-
-__global__ void polynomial(float* out, const float* in, int elements) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= elements) return;
-    const float x = in[i];
-    out[i] = ((0.3f * x - 1.7f) * x + rsqrtf(x + 2.0f)) * x;
-}
-
-TEST_CASE("blocks of one thread and fibers are bit-identical", "[simt]") {
-    const int elements = 1000;
-    std::vector<float> in(elements), single(elements), fibers(elements);
-    for (int i = 0; i < elements; ++i) in[i] = 0.37f * i;
-    simt::launch<polynomial>({.grid = elements, .block = 1}, single.data(), in.data(), elements);
-    simt::launch<polynomial>({.grid = 8, .block = 128}, fibers.data(), in.data(), elements);
-    CHECK(single == fibers);
-}
-
-// ---- exceptions and reuse of stacks
+// ---- exceptions and stacks
 
 __global__ void throws_in(unsigned thread, unsigned block, int* alive, int* went_on) {
     const CountsLife life(alive);
@@ -259,31 +166,6 @@ TEST_CASE("an exception reaches the caller of launch, and waiting threads are un
     CHECK_NOTHROW(simt::launch<throws_in>({.grid = 12, .block = block}, 5000u, 0u, &alive, &went_on));
     CHECK(alive == 0);
     CHECK(went_on == block);
-}
-
-long memory_mappings() {
-    std::ifstream maps("/proc/self/maps");
-    long lines = 0;
-    for (std::string line; std::getline(maps, line);) ++lines;
-    return lines;
-}
-
-TEST_CASE("stacks are reused and freed", "[simt][mappings]") {
-    int alive = 0, went_on = 0;
-    const auto launch_many = [&](int launches, int threads, unsigned thrower) {
-        for (int i = 0; i < launches; ++i) try {
-                simt::launch<throws_in>({.grid = 1, .block = threads}, thrower, 0u, &alive, &went_on);
-            } catch (const std::out_of_range&) {
-            }
-    };
-    launch_many(2, 64, 3);
-    const long before = memory_mappings();
-    launch_many(10000, 64, 5000);
-    launch_many(1000, 64, 3);
-    CHECK(memory_mappings() <= before + 8);  // leaking one stack per launch would add thousands
-
-    std::thread([&] { launch_many(3, 512, 3); }).join();
-    CHECK(memory_mappings() <= before + 16);  // the 512 stacks of that thread were freed with it
 }
 
 // Writes downwards through more than one stack. The next stack lies below this one, separated only by the guard page.
@@ -329,14 +211,6 @@ TEST_CASE("round_to<bf16> rounds to nearest even and keeps NaN", "[simt]") {
         CHECK(std::isnan(to_float(round_to<bf16>(std::bit_cast<float>(bits)))));
     CHECK(round_to<bf16>(std::numeric_limits<float>::max()).bits == 0x7f80);  // rounds up to infinity
     CHECK(round_to<float>(0.1f) == 0.1f);
-}
-
-TEST_CASE("built-in functions of one thread", "[simt]") {
-    CHECK(rsqrtf(0.25f) == 2.0f);
-    CHECK(__fdividef(1.0f, 4.0f) == 0.25f);
-    float stored = 0;
-    __stcs(&stored, 3);
-    CHECK(stored == 3.0f);
 }
 
 }  // namespace
