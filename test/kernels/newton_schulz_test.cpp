@@ -1,11 +1,15 @@
-// newton_schulz_test.cpp - orthogonalized matrices against published vectors (the passes of Muon: operations/muon.cpp)
+// newton_schulz_test.cpp - orthogonalized matrices against published vectors, and three updates of Muon
 #include "kernels/matmul/newton_schulz.h"
 
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "kernels/device/memory.h"
+#include "kernels/grad_norm.h"
+#include "kernels/muon.h"
+#include "test/support/catch.h"
 #include "test/support/support.h"
 
 using namespace kernels;
@@ -20,15 +24,10 @@ constexpr std::array<NewtonSchulzStep, 5> kPolarExpress{
      {3.285753657755655f, -2.3681294933425376f, 0.46449024233003106f},
      {2.3465413258596377f, -1.7097828382687081f, 0.42323551169305323f}}};
 
-// sin(0.7 i^2 + 1.3 i), row-major, divided by `factor` times the norm of the matrix
-Doubles wave(int rows, int columns, double factor) {
+// sin(0.7 i^2 + 1.3 i + phase), row-major
+Doubles wave(int rows, int columns, double phase) {
     Doubles values;
-    double squares = 0;
-    for (int i = 0; i < rows * columns; ++i) {
-        values.push_back(std::sin(0.7 * i * i + 1.3 * i));
-        squares += values.back() * values.back();
-    }
-    for (double& x : values) x /= factor * std::sqrt(squares);
+    for (int i = 0; i < rows * columns; ++i) values.push_back(std::sin(0.7 * i * i + 1.3 * i + phase));
     return values;
 }
 
@@ -56,20 +55,60 @@ struct Padded {
     }
 };
 
-template <class T>
-Doubles orthogonalized(const Doubles& matrix, const Padded& shape, std::span<const NewtonSchulzStep> steps) {
-    const std::size_t least = std::size_t(std::min(shape.all_rows, shape.all_columns));
-    const auto direction = test::on_device(shape.pad<T>(matrix)), other = test::poisoned<T>(shape.size()),
-               gram = test::poisoned<T>(least * least), polynomial = test::poisoned<T>(least * least);
-    Matmul matmul;
-    const std::span<T> result =
-        newton_schulz<T>(matmul, {direction.span(), other.span(), gram.span(), polynomial.span(), 1, shape.all_rows,
-                                  shape.all_columns, steps}, nullptr);
-    std::vector<T> host(result.size());
-    device::copy_to_host(host.data(), result.data(), result.size_bytes(), nullptr);
-    device::sync(nullptr);
-    return shape.crop(host);
-}
+// Muon's passes and Newton-Schulz on the device.
+template <class T> class Orthogonalizer {
+public:
+    explicit Orthogonalizer(const Padded& shape, std::span<const NewtonSchulzStep> steps = kMuonSteps)
+        : shape_(shape), steps_(steps), momentum_(shape.size()), grad_(shape.size()), direction_(shape.size()),
+          other_(shape.size()) {
+        const std::size_t a = std::size_t(std::min(shape.all_rows, shape.all_columns));
+        gram_ = device::Array<T>(a * a);
+        polynomial_ = device::Array<T>(a * a);
+        append_muon_tiles(tiles_, 0, 0, 0, std::int64_t(shape.size()));
+        device_tiles_ = device::Array<MuonTile>(tiles_, nullptr);
+        partial_ = device::Array<double>(tiles_.size());
+        const std::vector<std::int32_t> start{0, std::int32_t(tiles_.size())};
+        start_ = device::Array<std::int32_t>(start, nullptr);
+        momentum_.zero(nullptr);
+        device::sync(nullptr);
+    }
+    // O for this gradient; scale: factor of the norm in the division.
+    std::span<T> run(const Doubles& gradient, const StepScalars& step, float mu, double norm_factor = 1) {
+        const std::vector<float> grad = shape_.template pad<float>(gradient);
+        grad_.upload(grad, nullptr);
+        scalars_.upload({&step, 1}, nullptr);
+        device::sync(nullptr);
+        muon_momentum<T>({momentum_.span(), direction_.span(), partial_.span(), grad_.span(), device_tiles_.span(),
+                          scalars_.span(), mu}, nullptr);
+        module_sums({sums_.span(), partial_.span(), start_.span(), norm_factor * norm_factor}, nullptr);
+        muon_normalize<T>({direction_.span(), sums_.span(), device_tiles_.span()}, nullptr);
+        return newton_schulz<T>(matmul_, {direction_.span(), other_.span(), gram_.span(), polynomial_.span(), 1,
+                                          shape_.all_rows, shape_.all_columns, steps_}, nullptr);
+    }
+    // NS(U): with mu = 0, U is the gradient.
+    Doubles of(const Doubles& u, double norm_factor = 1) { return read(run(u, {.grad_scale = 1}, 0, norm_factor)); }
+    template <class E> Doubles read(std::span<E> device) const {
+        std::vector<E> host(device.size());
+        device::copy_to_host(host.data(), device.data(), device.size_bytes(), nullptr);
+        device::sync(nullptr);
+        return shape_.crop(host);
+    }
+    std::span<float> momentum() const { return momentum_.span(); }
+    std::span<const MuonTile> tiles() const { return device_tiles_.span(); }
+    std::span<const StepScalars> scalars() const { return scalars_.span(); }
+
+private:
+    Padded shape_;
+    std::span<const NewtonSchulzStep> steps_;
+    Matmul matmul_;
+    std::vector<MuonTile> tiles_;
+    device::Array<float> momentum_, grad_;
+    device::Array<T> direction_, other_, gram_, polynomial_;
+    device::Array<MuonTile> device_tiles_;
+    device::Array<double> partial_, sums_{1};
+    device::Array<std::int32_t> start_;
+    device::Array<StepScalars> scalars_{1};
+};
 
 double largest_difference(const Doubles& got, const Doubles& want) {
     double largest = 0;
@@ -96,10 +135,53 @@ TEST_CASE("orthogonalized matrices equal the vectors of the specification", "[ke
         const bool polar = vector.steps.data() == kPolarExpress.data();
         // Polar Express divides by 1.01 times the norm; its large coefficients cancel and so magnify rounding errors.
         const double norm_factor = polar ? 1.01 : 1, tolerance = polar ? 5e-5 : 2e-6;
-        const Doubles u = wave(vector.rows, vector.columns, norm_factor);
-        const Padded shape(vector.rows, vector.columns);
-        CHECK(largest_difference(orthogonalized<float>(u, shape, vector.steps), vector.want) < tolerance);
-        CHECK(largest_difference(orthogonalized<bf16>(u, shape, vector.steps), vector.want) < (polar ? 0.12 : 0.05));
+        const Doubles u = wave(vector.rows, vector.columns, 0);
+        const Doubles got = Orthogonalizer<float>({vector.rows, vector.columns}, vector.steps).of(u, norm_factor);
+        CHECK(largest_difference(got, vector.want) < tolerance);
+        const Doubles in_bf16 = Orthogonalizer<bf16>({vector.rows, vector.columns}, vector.steps).of(u, norm_factor);
+        CHECK(largest_difference(in_bf16, vector.want) < (polar ? 0.12 : 0.05));
     }
-    CHECK(orthogonalized<float>(Doubles(16), {4, 4}, kMuonSteps) == Doubles(16));
+    // The norm is divided by: huge gradients, and 0, whose norm counts as 1e-7.
+    Orthogonalizer<float> huge({4, 4});
+    Doubles u = wave(4, 4, 0);
+    for (double& x : u) x *= 1e30;
+    CHECK(largest_difference(huge.of(u), vectors[2].want) < 2e-6);
+    const Doubles zero(u.size());
+    CHECK(huge.of(zero) == zero);
+}
+
+TEST_CASE("three updates of Muon equal the vectors of the specification", "[kernels][muon]") {
+    const Padded shape(2, 3);
+    constexpr float kMu = 0.95f, kLearningRate = 0.01f, kDecay = 0.1f;
+    Orthogonalizer<float> muon(shape);
+    Doubles initial = wave(2, 3, 5);
+    for (double& x : initial) x *= 0.1;
+    device::Array<float> weights(shape.size());
+    const std::vector<float> padded = shape.pad<float>(initial);
+    weights.upload(padded, nullptr);
+    const float match_rms = 0.2f * std::sqrt(3.0f);  // max(2, 3)
+    device::sync(nullptr);
+    const std::vector<Doubles> want{
+        {-0.094495128, 0.066934982, -0.085843521, 0.047194282, 0.054319932, -0.068402777},
+        {-0.092070424, 0.065563482, -0.084366302, 0.045831338, 0.051837771, -0.067626711},
+        {-0.089755524, 0.064438865, -0.083094202, 0.043521511, 0.050566185, -0.065613454}};
+    for (int t = 0; t < 3; ++t) {
+        CAPTURE(t);
+        Doubles gradient = wave(2, 3, 10 + t);
+        for (double& x : gradient) x *= 0.01;
+        const std::span<float> direction =
+            muon.run(gradient, {.adam_step = t + 1, .learning_rate = kLearningRate, .grad_scale = 1}, kMu);
+        muon_update<float>({weights.span(), weights.span(), direction, match_rms, muon.tiles(), muon.scalars(), 1,
+                            kDecay, {}}, nullptr);
+        CHECK(largest_difference(muon.read(weights.span()), want[std::size_t(t)]) < 2e-8);
+    }
+    CHECK(largest_difference(muon.read(muon.momentum()), {-0.000988771, 0.000452754, -0.000662648, 0.000674472,
+                                                          0.000732334, -0.000460528}) < 1e-9);
+    // A skipped step changes neither weights nor momentum.
+    const Doubles before = muon.read(weights.span()), momentum = muon.read(muon.momentum());
+    const std::span<float> direction = muon.run(Doubles(6, NAN), {.grad_scale = NAN, .skip = kSkipNonFinite}, kMu);
+    muon_update<float>({weights.span(), weights.span(), direction, match_rms, muon.tiles(), muon.scalars(), 1,
+                        kDecay, {}}, nullptr);
+    CHECK(muon.read(weights.span()) == before);
+    CHECK(muon.read(muon.momentum()) == momentum);
 }

@@ -19,9 +19,10 @@ ends 2 'error: --tune-file is "README.md"; expected' "${bench}_matmul" --rows 32
 ends 2 'error: the number of ranks is 1; expected 2 or more' "${bench}_onebit" --elements 100000
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if mpirun --version >/dev/null 2>&1; then
-    says "bytes of 1-bit messages and of sums" "$(mpirun -np 2 --bind-to none --oversubscribe "${bench}_onebit" \
-        --elements 3000000 --rounds 2 --threads 1 --json | jq -c '[."1-bit", .bf16, .fp32 | .bytes_sent / 1e5 | round]')" \
-        "[4,60,120]"
+    mpirun -np 2 --bind-to none --oversubscribe "${bench}_onebit" --elements 3000000 --rounds 2 --threads 1 \
+        --json >"$out"
+    says "bytes of 1-bit messages and of sums" \
+        "$(jq -c '[."1-bit", .bf16, .fp32 | .bytes_sent / 1e5 | round]' "$out")" "[4,60,120]"
 fi
 
 # Operations that read, copy, and do both, on 3 to 37 MB. No fraction of the roofline exceeds 1, whatever else runs. The

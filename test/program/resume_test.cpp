@@ -384,7 +384,8 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
     const TrainingFolder folder;
     const char* const more = std::getenv("KILLS");  // about so many
     const int kills = more ? std::atoi(more) : 10, steps = 3 * kills;
-    Texts flags{"-x", std::to_string(steps), "-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints", "1"};
+    Texts flags{"-x", std::to_string(steps), "-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints",
+                "1"};
     if (ranks > 1) flags = flags + Texts{"-d", "960", "-z", "1", "--dtype", "bf16", "--stochastic-rounding"};
     run(folder, ranks, "whole", flags).exits(0);
     const Texts command = (ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("train_gpt2")} +
