@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "llmc/data/batch.h"
@@ -38,8 +39,9 @@ public:
     StepPlan() = default;
     // Of a run that has made `first_step` steps, of the sizes `made`, and continues with `schedule`. Throws Error if a
     // size to come has no step, or is not of whole micro-batches of all ranks, and as check(batch).
+    // `decided`: `made` also has sizes that are to come, and the schedule only the last one.
     StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> made = {},
-             std::int64_t first_step = 0);
+             std::int64_t first_step = 0, bool decided = false);
     StepSize at(std::int64_t step) const;  // of the step after `step` others
     const BatchShape& batch() const { return batch_; }  // of every micro-batch
     // As many steps as it takes for at least this many positions; that fit into them.
@@ -48,13 +50,20 @@ public:
 
     // The sizes of all steps, also of those already made.
     std::vector<BatchChange> changes() const;
+    std::string schedule_text() const;  // of these, for --batch-schedule: "0:65536,200015872:131072"
     bool is_constant() const { return sizes_.size() == 1; }
     // Tokens of the steps to come: the fewest, the most, and the most that divide all.
     std::int64_t smallest() const, largest() const, common() const;
     std::int64_t micro_batches(std::int64_t positions) const { return positions / batch_.global_positions(); }
 
+    // From this step on, after all changes so far. A length in tokens stays the same.
+    void change(const BatchChange& change);
+
     // The number of steps in all; empty: a time ends the run, or there are no steps.
     std::optional<std::int64_t> total;
+    // The run is of so many tokens: `total` is steps_within() them, or steps_until().
+    void set_length(std::int64_t tokens, bool within);
+    std::optional<std::int64_t> length() const { return length_; }  // in tokens, if that sets it
     bool ends_at(std::int64_t step) const { return total == step; }
     // Of the steps after `step` of them; only if the total is known.
     std::int64_t positions_left(std::int64_t step) const {
@@ -72,5 +81,7 @@ private:
     BatchShape batch_{};
     std::vector<Size> sizes_;
     std::size_t made_ = 0;  // of these sizes, those that no step to come has
+    std::optional<std::int64_t> length_;
+    bool within_ = false;
 };
 }  // namespace llmc

@@ -125,3 +125,78 @@ TEST_CASE("batch schedules that cannot be are refused in one line", "[run][batch
         CHECK_THAT(folder.refuse(Texts{"-x", "10", "-b", "1"} + kSchedule + flag), Contains(says));
     }
 }
+
+TEST_CASE("a batch that follows the noise scale is replayed from its checkpoints and from its schedule",
+          "[run][batch_schedule]") {
+    const Texts more = GENERATE(values<Texts>({{}, {"--optimizer", "muon", "--batch-beta-scaling"},
+                                               {"--max-tokens", "0", "--epochs", "5"}}));
+    CAPTURE(more);
+    const TrainingFolder folder;
+    const auto run = [&](const std::string& out, const Texts& schedule) {
+        folder.run(folder.flags(Texts{"-e", "custom:l=1,h=2,c=32,t=16", "-b", "1", "-u", "4", "-v", "0", "--tune=off",
+                                      "--max-tokens", "20000", "-o", folder.path(out)} + more + schedule)).exits(0);
+        return folder.log(out, "end")[0];
+    };
+    const Texts grows{"-d", "32", "--batch-schedule", "auto", "--batch-max", "64", "--batch-kappa", "0.01"};
+    const auto end = run("auto", grows);
+    const auto decisions = folder.log("auto", "batch");
+    REQUIRE(decisions.size() == 1);
+    const std::int64_t after = decisions[0]["step"], last = end["steps"];
+    CHECK((after >= 119 && decisions[0]["from_step"] == after + 2 && decisions[0]["tokens"] == 64));
+    CHECK(end["batch_schedule"] == "0:32," + std::to_string(32 * (after + 1)) + ":64");
+    CHECK(decisions[0]["total_steps"] == last);
+    run("replay", {"--batch-schedule", end["batch_schedule"]});
+    CHECK(folder.model("replay", last) == folder.model("auto", last));
+    CHECK(folder.losses("replay") == folder.losses("auto"));
+    CHECK(numbers(folder.log("replay", "step"), "lr") == numbers(folder.log("auto", "step"), "lr"));
+    // While it counts, between the decision and its effect, after it.
+    for (const std::int64_t from : {after - 3, after, after + 9}) {
+        CAPTURE(from);
+        const std::string out = "from_" + std::to_string(from);
+        run("again", grows + Texts{"-n", std::to_string(from)});
+        fs::create_directories(folder.path(out));
+        fs::rename(folder.step("again", from), folder.step(out, from));
+        fs::remove_all(folder.path("again"));
+        folder.run({"-o", folder.path(out), "-y", "auto"}).exits(0);
+        CHECK(folder.model(out, last) == folder.model("auto", last));
+        CHECK(folder.log(out, "batch").size() == (from < after ? 1 : 0));
+        CHECK(folder.log(out, "end")[0]["batch_schedule"] == end["batch_schedule"]);
+    }
+}
+
+TEST_CASE("a batch that follows the noise scale is decided alike on all ranks, and kept on others",
+          "[run][batch_schedule][ranks][mpi]") {
+    skip_without_mpi();
+    const TrainingFolder folder;
+    const auto flags = folder.flags({"-e", "custom:l=1,h=2,c=32,t=16", "-b", "1", "-d", "96", "-u", "4", "-v", "0",
+                                     "-n", "125", "--tune=off", "--max-tokens", "30000", "-z", "2", "-o",
+                                     folder.path("ranks"), "--batch-schedule", "auto", "--batch-kappa", "0.01"});
+    folder.run_ranks(3, flags).exits(0);
+    REQUIRE(folder.log("ranks", "batch").size() >= 1);
+    CHECK(folder.log("ranks", "batch")[0]["from_step"] == 121);
+    fs::create_directories(folder.path("two"));
+    fs::copy(folder.step("ranks", 125), folder.step("two", 125));
+    folder.run_ranks(2, {"-o", folder.path("two"), "-y", "auto", "--max-tokens", "16000"}).exits(0);
+    CHECK(folder.log("two", "batch").empty());
+    CHECK(folder.log("two", "end")[0]["batch_schedule"] == "0:96,11520:192");
+}
+
+TEST_CASE("a batch that follows the noise scale needs a length in tokens and something to measure",
+          "[run][batch_schedule]") {
+    const TrainingFolder folder;
+    for (const auto& [flags, says] : std::vector<std::pair<Texts, std::string>>{
+             {{"-x", "100"}, "--max-steps is 100; expected none with --batch-schedule auto"},
+             {{"--noise-scale", "off"}, "--noise-scale is off with --batch-schedule auto"},
+             {{"-d", "16"}, "auto without a noise scale; expected at least two micro-batches"},
+             {{"--batch-max", "63"}, "--batch-max is 63; expected at least 64, twice the tokens of the first step"},
+             {{"--batch-schedule", "0:32", "-d", "0", "--batch-max", "64"}, "--batch-max is 64; expected 0 without"},
+             {{"--pad-last"}, "expected steps of one size"},
+             {{"--optimizer", "onebit-adam"}, "whose second moment freezes with the noise of one size"}}) {
+        CAPTURE(flags);
+        const std::string output =
+            folder.refuse(Texts{"-b", "1", "-t", "16", "-d", "32", "--batch-schedule", "auto"} + flags);
+        CHECK_THAT(output, Contains(says));
+    }
+    CHECK_THAT(folder.train({"-b", "1", "-d", "32", "--batch-schedule", "auto", "--dry-run", "-o", folder.path("x")}),
+               Contains("doubled up to 256 tokens while the noise scale is 1 times as large or more"));
+}

@@ -29,8 +29,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, seco
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BatchChange, step, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, batches, ranks, options, training_data, validation_data,
                                    hellaswag)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, noise, health,
-                                   seconds, tasks, state_files, run)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, noise,
+                                   noise_above, health, seconds, tasks, state_files, run)
 
 namespace {
 
@@ -102,6 +102,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
     if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
+    if (older) json["noise_above"] = 0;
     if (older && json.contains("optimizer") && json["optimizer"].is_object())
         json["optimizer"]["second_surplus"] = 0.0;
     if (older && json.contains("run") && json["run"].is_object())
@@ -148,6 +149,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("data: epoch", state.data.epoch, 0, kMostSteps);
     require_within("data: row", state.data.row, 0, kMostSteps);
     require_within("without_update", state.without_update, state.failed_in_a_row, state.step);
+    require_within("noise_above", state.noise_above, 0, state.step);
     const std::size_t held = state.optimizer.losses.size();
     require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",
             "restore the file from a copy");

@@ -77,6 +77,7 @@ struct TrainerState {
     int without_update = 0;             // the same, or outliers
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
+    int noise_above = 0;                // BatchGrowth::in_a_row()
     HealthState health{};
     RunSeconds seconds{};
     TaskStates tasks{};

@@ -19,7 +19,7 @@ BetweenSteps::BetweenSteps(const Settings& settings, const Loop& loop, const Tra
               {.name = kHellaSwagTask, .every = settings.hellaswag_every, .at_the_end = false,
                .run = [this] { return score_hellaswag(); }},
               {.name = kSamplesTask, .every = settings.sample_every, .run = [this] { return sample(); }}},
-             settings.checkpoints, settings.control.total_steps, control_),
+             settings.checkpoints, control_),
       stopped_before_(loop.interrupt.stopped_seconds()) {
     if (resumed) {
         control_.restore(*resumed);
@@ -45,8 +45,8 @@ RankRequests BetweenSteps::requests() const {
 BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     step_ = step;
     next_position_ = loop_.batches.position();
-    control_.reach(step);
-    tasks_.reach(step);
+    control_.reach(loop_.steps.ends_at(step));
+    tasks_.reach(step, loop_.steps.ends_at(step));
     if (!loop_.checkpoints.is_writing()) {
         loop_.checkpoints.end(/*last=*/false);
         if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
@@ -137,8 +137,10 @@ void BetweenSteps::save() {
     const RunHealth::InARow in_a_row = loop_.health.in_a_row();
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .data = next_position_,
-                             .noise = loop_.step_log.noise().averages(), .health = loop_.health.state(),
-                             .seconds = control_.run_seconds(), .tasks = tasks_.states()});
+                             .noise = loop_.step_log.noise().averages(),
+                             .noise_above = loop_.growth.in_a_row(), .health = loop_.health.state(),
+                             .seconds = control_.run_seconds(), .tasks = tasks_.states(),
+                             .run = {.batches = loop_.steps.changes()}});
     // A checkpoint that was still being written is complete: begin() has waited for it.
     if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - save_began_);
     save_began_ = began;
@@ -178,7 +180,8 @@ void BetweenSteps::end_after_exception() {
 
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
-    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()));
+    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()),
+                     settings_.batch_grows ? loop_.steps.schedule_text() : "");
 }
 
 }  // namespace llmc

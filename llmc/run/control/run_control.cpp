@@ -92,8 +92,8 @@ bool RunControl::leave_out(std::int64_t longest, double mine) {
     return longest > 0;
 }
 
-void RunControl::reach(std::int64_t step) {
-    ends_ = !intact() || out_of_time_ || stops_early_ || (!settings_.timed && step == settings_.total_steps);
+void RunControl::reach(bool last) {
+    ends_ = !intact() || out_of_time_ || stops_early_ || (!settings_.timed && last);
 }
 
 void RunControl::checkpoint_begun() { last_save_ = seconds_now(); }

@@ -23,9 +23,8 @@ double share_of_time(const RunSeconds& seconds, const TaskStates& tasks, double 
 class RunControl {
 public:
     struct Settings {
-        std::optional<std::int64_t> total_steps{};
         double max_minutes = 0, checkpoint_minutes = 0;  // 0: no limit
-        bool timed = false;  // max_minutes are the length of the whole run, without total_steps
+        bool timed = false;  // max_minutes are the length of the whole run, without a number of steps
     };
     // Minutes count from here, without the time in which a rank is stopped. The communicator must outlive it.
     RunControl(const Settings& settings, Communicator& communicator);
@@ -38,8 +37,8 @@ public:
     // Collective: seconds() do not count what the rank that was stopped longest since the last call was; agree() does
     // it, too. `mine`: as in RankRequests.
     void leave_out_stops(double mine);
-    // `step` steps have been made. A second call with the same step keeps what has been done.
-    void reach(std::int64_t step);
+    // Between two steps, or after the last one. A second call in between keeps what has been done.
+    void reach(bool last);
 
     // ---- after reach()
     bool ends() const { return ends_; }  // no further step

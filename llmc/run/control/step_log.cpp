@@ -45,17 +45,23 @@ void StepLog::report_pending(int steps_back) {
                                        std::min(times->waited - times_.waited, seconds)};
         times_ = *times;
     }
-    if (settings_.steps.total)
-        step.seconds_left = throughput_.seconds_left(settings_.steps.positions_left(step.step + 1));
+    if (loop_.steps.total)
+        step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(step.step + 1));
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
     last_seconds_ = pending_->ended.value_or(now);
     pending_.reset();
-    if (settings_.measures_noise) {
-        if (step.scalars.skip == kernels::kNoSkip) noise_.add(loop_.optimizer.totals(steps_back), step.positions);
+    std::optional<BatchChange> grown;
+    if (measures_noise_) {
+        const StepSize size = loop_.steps.at(step.step);
+        const bool updated = step.scalars.skip == kernels::kNoSkip;
+        if (size.changes) noise_.restart(size.relative);
+        if (updated) noise_.add(loop_.optimizer.totals(steps_back), step.positions);
         step.noise = noise_so_far(step);
+        if (updated) grown = loop_.growth.measured(step.step, step.noise->whole, step.scalars.valid_targets);
     }
     follow_phase(step);
+    if (grown) loop_.report.batch_grows(step.step + 1, *grown, step.noise->whole.at_least, loop_.steps.total);
     if (const auto warning = loop_.health.step(step.step + 1, step.scalars)) loop_.report.warn(step.step + 1, *warning);
 }
 
@@ -88,7 +94,7 @@ void StepLog::compare_phases(std::int64_t steps) {
 }
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
-    const double sequences = double(step.positions) / double(settings_.steps.batch().seq_len);
+    const double sequences = double(step.positions) / double(loop_.steps.batch().seq_len);
     Report::Noise noise{.whole = noise_.whole().estimate(),
                         .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
     if (!noise_.by_module()) return noise;

@@ -9,6 +9,7 @@
 #include "llmc/comm/communicator.h"
 #include "llmc/data/step_plan.h"
 #include "llmc/model/optimizer.h"
+#include "llmc/run/control/batch_growth.h"
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/module_noise.h"
@@ -18,20 +19,19 @@ namespace llmc {
 
 class StepLog {
 public:
-    struct Settings {
-        StepPlan steps;
-        bool measures_noise;  // of every step that was not skipped
-    };
     struct Loop {
+        const StepPlan& steps;
         const OptimizerStep& optimizer;
         const Communicator& ranks;
         Interrupt& interrupt;
         RunHealth& health;  // sees every step that is reported
         Report& report;
+        BatchGrowth& growth;  // sees the noise scale of every step with an update
     };
-    // The parts of `loop` must outlive it. `noise`: restored, if the run is resumed.
-    StepLog(const Settings& settings, const Throughput& throughput, ModuleNoise noise, const Loop& loop)
-        : settings_(settings), throughput_(throughput), noise_(std::move(noise)), loop_(loop) {}
+    // The parts of `loop` must outlive it. `noise`: restored, if the run is resumed. `measures_noise`: of every step
+    // with an update.
+    StepLog(const Throughput& throughput, ModuleNoise noise, bool measures_noise, const Loop& loop)
+        : throughput_(throughput), noise_(std::move(noise)), measures_noise_(measures_noise), loop_(loop) {}
 
     // A step begins: its time and bytes sent count from here.
     void begin() { began_ = {run_clock(), loop_.ranks.bytes_sent()}; }
@@ -66,9 +66,9 @@ private:
     void compare_phases(std::int64_t steps);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
-    Settings settings_;
     Throughput throughput_;
     ModuleNoise noise_;
+    bool measures_noise_;
     const Loop loop_;
     CommTimes times_{};  // at the last report
     std::optional<Pending> pending_;

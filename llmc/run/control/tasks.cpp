@@ -6,9 +6,8 @@
 
 namespace llmc {
 
-Tasks::Tasks(std::vector<Task> tasks, const Checkpoints& checkpoints, std::optional<std::int64_t> steps,
-             const RunControl& control)
-    : checkpoints_(checkpoints), steps_(steps), control_(control) {
+Tasks::Tasks(std::vector<Task> tasks, const Checkpoints& checkpoints, const RunControl& control)
+    : checkpoints_(checkpoints), control_(control) {
     for (Task& task : tasks) rows_.push_back({.task = std::move(task)});
 }
 
@@ -24,8 +23,8 @@ void Tasks::restore(const TrainerState& state) {
         checkpoint_seconds_ = found->second.seconds;
 }
 
-void Tasks::reach(std::int64_t step) {
-    const auto falls_on = [&](std::int64_t every) { return every > 0 && (step == steps_ || step % every == 0); };
+void Tasks::reach(std::int64_t step, bool last) {
+    const auto falls_on = [&](std::int64_t every) { return every > 0 && (last || step % every == 0); };
     if (step != step_) {
         interval_ends_ = step > 0 && falls_on(checkpoints_.every);
         for (auto& [task, may_run, state] : rows_) {

@@ -28,15 +28,14 @@ public:
         bool saves = false;      // there is a folder for them
         bool branches = false;   // the run resumes from a checkpoint in another folder
     };
-    // In the order in which they run. `steps`: of the run, if known. `control` must outlive it.
-    Tasks(std::vector<Task> tasks, const Checkpoints& checkpoints, std::optional<std::int64_t> steps,
-          const RunControl& control);
+    // In the order in which they run. `control` must outlive it.
+    Tasks(std::vector<Task> tasks, const Checkpoints& checkpoints, const RunControl& control);
     // Before the first reach() of a resumed run: a task that was done does not run again. The checkpoint it resumes
     // from is not written again.
     void restore(const TrainerState& state);
 
-    // `step` steps have been made, as control.reach() was told. A second call with the same step changes nothing.
-    void reach(std::int64_t step);
+    // `step` steps have been made, after control.reach(). A second call with the same step changes nothing.
+    void reach(std::int64_t step, bool last);
     // Runs the first task that is due. False: none is.
     bool run_next();
     // Some task comes before the next step, or the run ends: wait for the last step's report first.
@@ -60,7 +59,6 @@ private:
 
     std::vector<Row> rows_;
     const Checkpoints checkpoints_;
-    const std::optional<std::int64_t> steps_;
     const RunControl& control_;
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     double checkpoint_seconds_ = 0;

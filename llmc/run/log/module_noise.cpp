@@ -1,6 +1,8 @@
 // module_noise.cpp - from the norms of a step to measurements of the noise scale
 #include "llmc/run/log/module_noise.h"
 
+#include <cmath>
+
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
 
@@ -42,11 +44,14 @@ std::vector<NoiseAverages> ModuleNoise::averages() const {
     return all;
 }
 
-void ModuleNoise::restore(const std::vector<NoiseAverages>& averages) {
+void ModuleNoise::restart(double relative) { restore(std::vector<NoiseAverages>(modules_.size() + 1), relative); }
+
+void ModuleNoise::restore(const std::vector<NoiseAverages>& averages, double relative) {
     require(averages.size() == modules_.size() + 1, "the number of noise averages", averages.size(),
             std::to_string(modules_.size() + 1));
-    whole_ = NoiseScale(beta_, averages[0]);
-    for (std::size_t i = 0; i < modules_.size(); ++i) modules_[i] = NoiseScale(beta_, averages[i + 1]);
+    const double beta = std::pow(beta_, relative);
+    whole_ = NoiseScale(beta, averages[0]);
+    for (std::size_t i = 0; i < modules_.size(); ++i) modules_[i] = NoiseScale(beta, averages[i + 1]);
 }
 
 void ModuleNoise::add(const kernels::ConstRankSums& totals, std::int64_t positions) {

@@ -39,7 +39,10 @@ public:
 
     // For checkpoints: of the whole model, then of each module. restore() throws Error for another number of averages.
     std::vector<NoiseAverages> averages() const;
-    void restore(const std::vector<NoiseAverages>& averages);
+    void restore(const std::vector<NoiseAverages>& averages, double relative = 1);
+    // Before steps of `relative` times the tokens of the run's first one: forgets all measurements. The averages decay
+    // by beta^relative, as much per token.
+    void restart(double relative);
 
     const NoiseScale& whole() const { return whole_; }
     const std::vector<std::string>& module_names() const { return names_; }

@@ -67,7 +67,13 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, kMany});
     entry("batch-schedule", o.batch_schedule,
           "instead of -d: tokens in one step, from which token of the run on; 0:64k,200M:128k: steps that begin after "
-          "200M tokens or more have 128k; empty: as -d");
+          "200M tokens or more have 128k; auto: begins with -d, and doubles them as the gradient noise scale grows; "
+          "empty: as -d");
+    entry("batch-max", o.batch_max,
+          "most tokens in a step of --batch-schedule auto; 0: 8 times -d", Whole{0, kMany});
+    entry("batch-kappa", o.batch_kappa,
+          "--batch-schedule auto doubles the tokens of a step when the noise scale is at least this many times the "
+          "doubled ones", Real{0.01, 100});
     entry("batch-lr-exponent", o.batch_lr_exponent,
           "where the tokens of a step become f times those of the first one, the learning rate becomes f to this power "
           "times as high; 0: it does not change",
@@ -316,7 +322,7 @@ std::any optimizer_settings(const Options& o, std::int64_t warmup_steps, std::sp
 BatchSchedule sizes_of_steps(const Options& o, std::int64_t ranks) {
     constexpr std::size_t kMost = 100;
     const std::string_view text = o.batch_schedule;
-    if (text.empty())
+    if (text.empty() || o.batch_grows())
         return {{0, o.total_batch_tokens > 0 ? o.total_batch_tokens : o.micro_batch * o.seq_len * ranks}};
     BatchSchedule schedule;
     for (std::size_t begin = 0; begin <= text.size();) {

@@ -70,15 +70,18 @@ Schedule schedule_of(const Options& o, const StepPlan& steps) {
                       .final_fraction = o.final_lr_fraction, .warmup_steps = steps.at(warmup_of(o, steps)).begins,
                       .cooldown = o.cooldown_fraction, .shape = o.cooldown_shape,
                       .batch_exponent = o.batch_lr_exponent};
-    if (steps.total) schedule.total_steps = steps.at(*steps.total).begins;
+    // Those of a schedule by tokens do not depend on sizes that are decided later.
+    if (steps.length() && !o.batch_schedule.empty())
+        schedule.total_steps = double(*steps.length()) / double(steps.at(0).positions);
+    else if (steps.total) schedule.total_steps = steps.at(*steps.total).begins;
     return schedule;
 }
 
 // `steps` with the number of them that the options request.
 StepPlan with_total(StepPlan steps, const Options& o, const DataLoader* loader) {
-    if (o.max_tokens > 0) steps.total = steps.steps_until(o.max_tokens);
+    if (o.max_tokens > 0) steps.set_length(o.max_tokens, /*within=*/false);
     else if (o.max_steps > 0) steps.total = o.max_steps;
-    else if (!o.is_timed() && loader) steps.total = steps.steps_within(loader->positions_in(o.passes()));
+    else if (!o.is_timed() && loader) steps.set_length(loader->positions_in(o.passes()), /*within=*/true);
     else steps.total.reset();
     return steps;
 }
@@ -113,14 +116,27 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                                         int(plan.steps.micro_batches(plan.steps.smallest())));
     plan.steps = with_total(plan.steps, o, loader);
     const std::vector<BatchChange> sizes = plan.steps.changes();
-    require(!plan.steps.total || o.batch_schedule.empty() || sizes.back().step < *plan.steps.total, "--batch-schedule",
-            o.batch_schedule, "sizes that begin within the " + counted(plan.steps.total.value_or(0), "step") +
-                                  " of the run", "remove the last one, or train longer");
-    require(plan.steps.is_constant() || !o.optimizer->constant_batch, "the number of tokens per step",
+    const bool has_schedule = !o.batch_schedule.empty() && !o.batch_grows();
+    require(!plan.steps.total || !has_schedule || sizes.back().step < *plan.steps.total, "--batch-schedule",
+            o.batch_schedule,
+            "sizes that begin within the " + counted(plan.steps.total.value_or(0), "step") + " of the run",
+            "remove the last one, or train longer");
+    const bool is_constant = plan.steps.is_constant() && !o.batch_grows();
+    require(is_constant || !o.optimizer->constant_batch, "the number of tokens per step",
             sizes.back().tokens,
             std::to_string(sizes.front().tokens) + ", as of the first step, with --optimizer " +
                 name_of(o.optimizer, kOptimizers) + ", whose second moment freezes with the noise of one size",
             "keep it, or use another optimizer");
+    if (o.batch_grows()) {
+        const std::int64_t first = sizes.front().tokens;
+        require(plan.measures_noise(), "--batch-schedule", "auto without a noise scale",
+                "at least two micro-batches in a step, whose gradients are compared",
+                "set a larger -d, or a smaller -b");
+        plan.growth = {.most = o.batch_max > 0 ? o.batch_max : 8 * first, .kappa = o.batch_kappa,
+                       .warmup_steps = warmup_of(o, plan.steps)};
+        require(plan.growth.most >= 2 * first, "--batch-max", plan.growth.most,
+                "at least " + std::to_string(2 * first) + ", twice the tokens of the first step");
+    }
     plan.schedule = schedule_of(o, plan.steps);
     // As for --max-steps: the learning rate would never reach its peak.
     const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
@@ -139,12 +155,12 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                       .kind = o.optimizer, .own = optimizer_settings(o, warmup, nodes)};
     plan.setup.sharding.whole_matrices = o.optimizer->whole_matrices;
     plan.between_steps = {
-        .control = {.total_steps = plan.steps.total, .max_minutes = o.max_minutes,
+        .control = {.max_minutes = o.max_minutes,
                     .checkpoint_minutes = o.checkpoint_minutes, .timed = o.is_timed()},
         .val_every = files.val ? o.val_every : 0, .hellaswag_every = files.hellaswag ? o.hellaswag_every : 0,
         .sample_every = o.sample_every,
         .checkpoints = {.every = o.checkpoint_every, .saves = !o.output_dir.empty()},
-        .stop_after = o.stop_after, .keep_best = o.keep_best};
+        .stop_after = o.stop_after, .batch_grows = o.batch_grows(), .keep_best = o.keep_best};
 }
 
 void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {

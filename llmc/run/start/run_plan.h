@@ -27,6 +27,7 @@ struct RunPlan {
     ModelSetup setup{};
     StepPlan steps{};
     std::int64_t warmup_steps = 0;
+    BatchGrowth::Settings growth{};
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
     RunSeconds seconds_before{};                    // and the time that it used,
     TaskStates tasks_before{};                      // for tasks, too

@@ -153,8 +153,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         text_of_number(longer_minutes(options.max_minutes, plan.seconds_before.used)));
     if (plan.is_complete())
         notes.push_back("the checkpoint has completed all " + counted(plan.first_step, "step") +
-                        "; to train further: " + resume_command(options, context.communicator->size()) + " -x " +
-                        std::to_string(2 * plan.first_step));
+                        "; to train further: " + resume_command(options, context.communicator->size()) +
+                        (options.batch_grows()
+                             ? " --max-tokens " + std::to_string(2 * plan.steps.at(plan.first_step).positions_before)
+                             : " -x " + std::to_string(2 * plan.first_step)));
     if (const std::string note = optimizer.report(plan.optimizer_run()).note; !note.empty()) notes.push_back(note);
     return notes;
 }
@@ -212,7 +214,8 @@ StepPlan steps_of(const Options& options, const Resumption* from, const Communic
     const BatchShape batch{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len),
                            .rank = ranks.rank(), .world = world};
     const BatchSchedule sizes = sizes_of_steps(options, world);
-    return from ? StepPlan(batch, sizes, from->state.run.batches, from->state.step) : StepPlan(batch, sizes);
+    return from ? StepPlan(batch, sizes, from->state.run.batches, from->state.step, options.batch_grows())
+                : StepPlan(batch, sizes);
 }
 
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if

@@ -155,6 +155,9 @@ StartupItem training_item(const RunPlan& plan) {
                  std::to_string(later.micro_batches) +
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
+    if (plan.growth.most > 0)
+        lines += "  doubled up to " + with_commas(plan.growth.most, "token") + " while the noise scale is " +
+                 text_of_number(plan.growth.kappa) + " times as large or more\n";
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},

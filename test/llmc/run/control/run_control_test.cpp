@@ -16,7 +16,8 @@ namespace {
 constexpr double kPassed = 1e-9;  // minutes, less than do_what_is_due() takes
 
 struct Settings {
-    RunControl::Settings control{.total_steps = 4};
+    RunControl::Settings control{};
+    std::int64_t steps = 4;
     std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0;
     Tasks::Checkpoints checkpoints{};
 };
@@ -29,7 +30,8 @@ struct Run {
         : control(settings.control, ranks),
           tasks({task(kValidationTask, settings.val_every, "v"), task(kHellaSwagTask, settings.hellaswag_every, "h"),
                  task(kSamplesTask, settings.sample_every, "s")},
-                settings.checkpoints, settings.control.total_steps, control) {
+                settings.checkpoints, control),
+          steps(settings.control.timed ? -1 : settings.steps) {
         if (!resumed) return;
         control.restore(*resumed);
         tasks.restore(*resumed);
@@ -46,8 +48,8 @@ struct Run {
     // After `step` steps.
     std::string due(std::int64_t step) {
         done.clear();
-        control.reach(step);
-        tasks.reach(step);
+        control.reach(step == steps);
+        tasks.reach(step, step == steps);
         const bool pauses = tasks.pauses();
         while (tasks.run_next()) {}
         if (tasks.checkpoint_due()) {
@@ -64,6 +66,7 @@ struct Run {
     std::string done;
     int signal = 0;  // that ends every task
     Tasks tasks;
+    std::int64_t steps;
 };
 
 // Does what is due after `step`, and returns it.
@@ -100,7 +103,7 @@ TEST_CASE("a run does what is due between steps, and saves when it ends", "[run_
     CHECK(all_steps({.hellaswag_every = 3}) == All{".", ".", ".", "h.", "h"});
     CHECK(all_steps({.checkpoints = {.every = 3}}) == All{".", ".", ".", ".", ""});  // no folder
     CHECK(all_steps({.checkpoints = {.every = 3, .saves = true}}) == All{".", ".", ".", "c.", "c"});
-    CHECK(all_steps({.control = {.total_steps = 4, .checkpoint_minutes = kPassed}, .checkpoints = {.saves = true}}) ==
+    CHECK(all_steps({.control = {.checkpoint_minutes = kPassed}, .checkpoints = {.saves = true}}) ==
           All{"c.", "c.", "c.", "c.", "c"});
 }
 
@@ -143,14 +146,14 @@ TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
     CHECK(failing.control.reason() == std::string("error"));
 
     Run late(kBoth, *ranks);  // HellaSwag ran out of time: samples and the checkpoint follow
-    late.control.reach(3);
-    late.tasks.reach(3);
+    late.control.reach(false);
+    late.tasks.reach(3, false);
     late.control.run_out_of_time();
     while (late.tasks.run_next()) {}
     CHECK((late.done == "vs" && late.tasks.checkpoint_due()));
     CHECK(late.control.reason() == std::string("out of time (--max-minutes)"));
 
-    const RunControl::Settings short_run{.total_steps = 4, .max_minutes = kPassed};
+    const RunControl::Settings short_run{.max_minutes = kPassed};
     Run timed({.control = short_run, .val_every = 2, .checkpoints = {.saves = true}}, *ranks);
     CHECK(do_what_is_due(timed, 1) == "vc");
     CHECK(timed.control.reason() == std::string("out of time (--max-minutes)"));
@@ -163,7 +166,7 @@ TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
     std::vector<std::string> seen(3);
     run_ranks(3, [&](Communicator& ranks) {
         const int rank = ranks.rank();
-        Run run({.control = {.total_steps = 9}, .checkpoints = {.saves = true}}, ranks);
+        Run run({.steps = 9, .checkpoints = {.saves = true}}, ranks);
         const RunControl& control = run.control;
         const auto note = [&](std::int64_t step, const RankRequests& mine) {
             run.control.agree(mine);
@@ -233,7 +236,7 @@ TEST_CASE("a run whose length is a time has the same share on all ranks, and end
         first[rank] = control.share();
         control.agree({.tasks = tasks});
         second[rank] = control.share();
-        control.reach(5);
+        control.reach(false);
         CHECK_FALSE(control.ends());
         CHECK(control.run_seconds().used >= 1.5e7);
         tasks[kSamplesTask].seconds = 5e7;  // more than there is: half of the time is for training
@@ -269,7 +272,7 @@ TEST_CASE("a run whose length is a time has the same share on all ranks, and end
     none_left->control.agree({});
     CHECK(none_left->control.share() == 1);
     const auto over = resumed({.step = 5, .seconds = {.used = 5.5e7}}, 1e7);
-    over->control.reach(5);
+    over->control.reach(false);
     CHECK((over->control.ends() && over->control.share() == 1 && over->control.run_seconds().used == 6e7));
     CHECK(over->control.reason() == std::string("out of time (--max-minutes)"));
 }
