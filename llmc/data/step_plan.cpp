@@ -98,10 +98,11 @@ std::vector<BatchChange> StepPlan::changes() const {
     return changes;
 }
 
-std::string StepPlan::schedule_text() const {
+std::string StepPlan::schedule_text(std::int64_t steps) const {
     std::string text;
     for (const Size& size : sizes_)
-        text += (text.empty() ? "" : ",") + std::to_string(size.before) + ':' + std::to_string(size.positions);
+        if (size.step == 0 || size.step < steps)
+            text += (text.empty() ? "" : ",") + std::to_string(size.before) + ':' + std::to_string(size.positions);
     return text;
 }
 

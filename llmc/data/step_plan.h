@@ -50,7 +50,8 @@ public:
 
     // The sizes of all steps, also of those already made.
     std::vector<BatchChange> changes() const;
-    std::string schedule_text() const;  // of these, for --batch-schedule: "0:65536,200015872:131072"
+    // Of the first `steps` steps, for --batch-schedule: "0:65536,200015872:131072".
+    std::string schedule_text(std::int64_t steps) const;
     bool is_constant() const { return sizes_.size() == 1; }
     // Tokens of the steps to come: the fewest, the most, and the most that divide all.
     std::int64_t smallest() const, largest() const, common() const;

@@ -181,7 +181,7 @@ void BetweenSteps::end_after_exception() {
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
     loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()),
-                     settings_.batch_grows ? loop_.steps.schedule_text() : "");
+                     settings_.batch_grows ? loop_.steps.schedule_text(step_) : "");
 }
 
 }  // namespace llmc

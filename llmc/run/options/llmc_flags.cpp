@@ -43,6 +43,7 @@ constexpr Row kRows[] = {
     {"eval_batch_size per_device_eval_batch_size", "--micro-batch", "also the batch of validation"},
     {"gradient_accumulation_steps grad_accum_steps grad_accum global_batch_size total_batch_size",
      "--total-batch-tokens", "in tokens: sequences of a step over all ranks times --seq-len"},
+    {"rampup_batch_size step_batch_size_schedule batch_size_schedule", "--batch-schedule", "by tokens, or auto"},
     {"block_size context_length context_size ctx_len max_seq_len max_seq_length max_length sequence_length seq_length "
      "n_ctx n_positions model_max_length",
      "--seq-len", ""},
