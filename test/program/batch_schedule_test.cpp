@@ -70,6 +70,19 @@ TEST_CASE("ranks and micro-batches make the same steps of a batch schedule", "[r
     CHECK_THAT(refused, Contains("the nearest are 448 and 512"));
 }
 
+TEST_CASE("a resumed run of ranks without -d changes nothing", "[run][batch_schedule][ranks][mpi]") {
+    skip_without_mpi();
+    const TrainingFolder folder;
+    folder.run_ranks(2, folder.flags({"-x", "4", "-n", "2", "-v", "0", "-o", folder.path("out")})).exits(0);
+    fs::create_directories(folder.path("again"));
+    fs::copy(folder.step("out", 2), folder.step("again", 2));
+    CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("again"), "-y", "auto"}).exits(0), !Contains("changed:"));
+    CHECK(folder.model("again", 4) == folder.model("out", 4));
+    CHECK_THAT(folder.run({"-o", folder.path("again"), "-y", "auto", "-x", "6"}).exits(0),
+               Contains("changed: --total-batch-tokens 0 -> 128\n") && !Contains("changed: learning rate") ||
+               Contains("the schedule is now of 6 steps"));
+}
+
 TEST_CASE("-d may change when a run is resumed", "[run][batch_schedule]") {
     const TrainingFolder folder;
     folder.run(ten_steps(folder, "whole", {"-d", "192", "-x", "4"})).exits(0);
@@ -120,7 +133,7 @@ TEST_CASE("batch schedules that cannot be are refused in one line", "[run][batch
              {{"-d", "192"}, "--total-batch-tokens is 192; expected none with --batch-schedule"},
              {{"--pad-last"}, "expected steps of one size"},
              {{"--overfit-batch"}, "expected steps of one size"},
-             {{"--optimizer", "onebit-adam"}, "whose second moment freezes with the noise of one size"}}) {
+             {{"--optimizer", "onebit-adam"}, "expected 192 tokens in every step with --optimizer onebit-adam"}}) {
         CAPTURE(flag);
         CHECK_THAT(folder.refuse(Texts{"-x", "10", "-b", "1"} + kSchedule + flag), Contains(says));
     }
@@ -157,7 +170,7 @@ TEST_CASE("a batch that follows the noise scale is replayed from its checkpoints
         fs::create_directories(folder.path(out));
         fs::rename(folder.step("again", from), folder.step(out, from));
         fs::remove_all(folder.path("again"));
-        folder.run({"-o", folder.path(out), "-y", "auto"}).exits(0);
+        CHECK_THAT(folder.run({"-o", folder.path(out), "-y", "auto"}).exits(0), !Contains("changed:"));
         CHECK(folder.model(out, last) == folder.model("auto", last));
         CHECK(folder.log(out, "batch").size() == (from < after ? 1 : 0));
         CHECK(folder.log(out, "end")[0]["batch_schedule"] == end["batch_schedule"]);

@@ -181,7 +181,7 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         if (o.seq_len == 0) o.seq_len = before.options->value("seq-len", std::int64_t(1024));
         const std::int64_t at_once = o.seq_len * ranks,  // tokens of one sequence of every rank
                            last = before.tokens_of(std::max<std::int64_t>(search.resumption->state.step - 1, 0));
-        if (o.batch_schedule.empty()) {
+        if (!o.has_batch_schedule()) {
             require(line.given.contains("total-batch-tokens") || last % at_once == 0, "the number of ranks", ranks,
                     "a divisor of the " + counted(last / o.seq_len, "sequence") +
                         " of a step, which a resumed run keeps", "start another number of ranks, or set -d");
@@ -190,7 +190,8 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         }
         // Other ranks make the same steps: a smaller micro-batch, if none is given.
         std::int64_t common = 0;
-        for (const ScheduledBatch& batch : sizes_of_steps(o, ranks)) common = std::gcd(common, batch.tokens);
+        for (const ScheduledBatch& batch : o.batch_grows() ? BatchSchedule{{0, last}} : sizes_of_steps(o, ranks))
+            common = std::gcd(common, batch.tokens);
         const std::int64_t sequences = common / at_once;
         if (!line.given.contains("micro-batch") && o.micro_batch > 0 && sequences > 0 && common % at_once == 0) {
             o.micro_batch = std::min(o.micro_batch, sequences);

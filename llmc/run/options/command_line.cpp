@@ -33,7 +33,7 @@ void replace_other_units(Options& o, const Set& set) {
                 *replaced = 0;
             }
         }
-    if (!o.batch_schedule.empty() && !o.batch_grows() && set.contains("batch-schedule")) {
+    if (o.has_batch_schedule() && set.contains("batch-schedule")) {
         require(o.total_batch_tokens == 0 || !set.contains("total-batch-tokens"), "--total-batch-tokens",
                 o.total_batch_tokens, "none with --batch-schedule", "remove one of them");
         o.total_batch_tokens = 0;

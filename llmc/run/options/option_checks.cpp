@@ -77,7 +77,7 @@ void check_together(const CommandLine& line) {
             "an estimate of the noise scale, which decides", "remove it");
     require(o.batch_grows() || o.batch_max == 0, "--batch-max", o.batch_max, "0 without --batch-schedule auto",
             "add that, or remove it");
-    require(o.micro_batch > 0 || o.total_batch_tokens > 0 || (!o.batch_schedule.empty() && !o.batch_grows()),
+    require(o.micro_batch > 0 || o.total_batch_tokens > 0 || o.has_batch_schedule(),
             "--micro-batch",
             "auto without --total-batch-tokens",
             "the tokens of a step, of which the micro-batch is a part", "set -d, or a number for -b");

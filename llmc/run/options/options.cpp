@@ -322,7 +322,7 @@ std::any optimizer_settings(const Options& o, std::int64_t warmup_steps, std::sp
 BatchSchedule sizes_of_steps(const Options& o, std::int64_t ranks) {
     constexpr std::size_t kMost = 100;
     const std::string_view text = o.batch_schedule;
-    if (text.empty() || o.batch_grows())
+    if (!o.has_batch_schedule())
         return {{0, o.total_batch_tokens > 0 ? o.total_batch_tokens : o.micro_batch * o.seq_len * ranks}};
     BatchSchedule schedule;
     for (std::size_t begin = 0; begin <= text.size();) {

@@ -92,10 +92,12 @@ std::string length_of(const StepPlan& steps, const Options& o) {
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
 // another amount of data are not known.
-std::string change_of_rate(const RunPlan& plan, const Options& before, std::span<const BatchChange> made,
+std::string change_of_rate(const RunPlan& plan, const Options& before, const RunIdentity& run,
                            const DataLoader* loader, bool new_data) {
     if (plan.is_complete() || (new_data && !before.has_steps())) return "";
-    const StepPlan then = with_total({{}, sizes_of_steps(before, 1), made, plan.first_step}, before, loader);
+    const BatchSchedule same{{0, run.tokens_of(std::max<std::int64_t>(plan.first_step - 1, 0))}};
+    const StepPlan then = with_total({{}, before.has_batch_schedule() ? sizes_of_steps(before, run.ranks) : same,
+                                      run.batches, plan.first_step, before.batch_grows()}, before, loader);
     const auto rate = [&](const StepPlan& steps, const Options& o) {
         const double all = o.max_minutes * 60,
                      share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
@@ -116,17 +118,16 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                                         int(plan.steps.micro_batches(plan.steps.smallest())));
     plan.steps = with_total(plan.steps, o, loader);
     const std::vector<BatchChange> sizes = plan.steps.changes();
-    const bool has_schedule = !o.batch_schedule.empty() && !o.batch_grows();
-    require(!plan.steps.total || !has_schedule || sizes.back().step < *plan.steps.total, "--batch-schedule",
+    require(!plan.steps.total || !o.has_batch_schedule() || sizes.back().step < *plan.steps.total, "--batch-schedule",
             o.batch_schedule,
             "sizes that begin within the " + counted(plan.steps.total.value_or(0), "step") + " of the run",
             "remove the last one, or train longer");
-    const bool is_constant = plan.steps.is_constant() && !o.batch_grows();
-    require(is_constant || !o.optimizer->constant_batch, "the number of tokens per step",
-            sizes.back().tokens,
-            std::to_string(sizes.front().tokens) + ", as of the first step, with --optimizer " +
-                name_of(o.optimizer, kOptimizers) + ", whose second moment freezes with the noise of one size",
-            "keep it, or use another optimizer");
+    if (o.optimizer->constant_batch && (o.batch_grows() || !plan.steps.is_constant()))
+        fail(o.batch_schedule.empty() ? "--total-batch-tokens" : "--batch-schedule",
+             o.batch_schedule.empty() ? std::to_string(sizes.back().tokens) : o.batch_schedule,
+             std::to_string(sizes.front().tokens) + " tokens in every step with --optimizer " +
+                 name_of(o.optimizer, kOptimizers) + ", whose second moment freezes with the noise of one size",
+             "use -d " + std::to_string(sizes.front().tokens) + ", or another optimizer");
     if (o.batch_grows()) {
         const std::int64_t first = sizes.front().tokens;
         require(plan.measures_noise(), "--batch-schedule", "auto without a noise scale",
@@ -245,7 +246,7 @@ Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Re
              resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
     const Options then = continued({}, before, file).options;
-    const std::string rate = change_of_rate(plan, then, resumption.state.run.batches, loader, changes.data);
+    const std::string rate = change_of_rate(plan, then, resumption.state.run, loader, changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }
