@@ -2,7 +2,7 @@
 // code in every build.
 //
 // Exit codes: 0 the run ended as requested, 1 it failed while running, 2 it could not start, 128 + the signal's number
-// (130 for Ctrl-C) it was interrupted and has saved a checkpoint.
+// (130 for Ctrl-C) it was interrupted and has saved a checkpoint, if it has a folder for it.
 #include <algorithm>
 #include <exception>
 #include <memory>

@@ -8,9 +8,9 @@
 // are AdamW's. Query, key and value are orthogonalized apart. A skipped step changes nothing.
 //
 // The owner alone has the momentum, at every ZeRO stage, and computes the update: stages 0 and 1 give the same bits,
-// and so does stage 2 with one micro-batch. Matrices of one shape are processed together, as far as 16 million elements
-// of working memory allow; that limit has not been tuned. Then all parameters are gathered, bucket by bucket, while the
-// next forward pass runs.
+// and so does stage 2 with one micro-batch. Matrices of one shape are processed together, as far as they have 16
+// million elements, with working memory of up to four times as many; that limit has not been tuned. Then all parameters
+// are gathered, bucket by bucket, while the next forward pass runs.
 //
 // Source    kernels/muon.h, kernels/matmul/newton_schulz.h; factor: Liu et al. 2025, arXiv 2502.16982.
 #pragma once

@@ -163,7 +163,7 @@ struct OptimizerKind {
     // Model, gradients and context must outlive the optimizer.
     std::unique_ptr<Optimizer> (*make)(const Model& model, GradientExchange& gradients,
                                        const OptimizerSettings& settings, Context& context);
-    // Of all its arrays.
+    // Of its large arrays.
     std::vector<OptimizerBytes> (*bytes)(const OptimizerSettings& settings, const ParameterTable& table,
                                          const Sharding& sharding, kernels::DType dtype);
     // Requests the algorithms that can be selected (kernels/tuning), in memory of its own.

@@ -177,6 +177,23 @@ TEST_CASE("a batch that follows the noise scale is replayed from its checkpoints
     }
 }
 
+TEST_CASE("a resumed run may begin and end to follow the noise scale", "[run][batch_schedule]") {
+    const TrainingFolder folder;
+    folder.run(ten_steps(folder, "out", kSchedule)).exits(0);
+    const auto sizes = [&](const Texts& more) {
+        fs::remove_all(folder.path("again"));
+        fs::create_directories(folder.path("again"));
+        fs::copy(folder.step("out", 5), folder.step("again", 5));
+        folder.run(Texts{"-o", folder.path("again"), "-y", "auto"} + more).exits(0);
+        return llmc::text_of(folder.log("again", "start")[0]["batch_sizes"]);
+    };
+    const Texts grows{"--batch-schedule", "auto", "--max-tokens", "5000"};
+    // Sizes to come are those of the schedule: they were not decided.
+    CHECK(sizes(grows + Texts{"-d", "96"}) ==
+          R"([{"step":0,"tokens":192},{"step":4,"tokens":384},{"step":5,"tokens":96}])");
+    CHECK(sizes(grows) == R"([{"step":0,"tokens":192},{"step":4,"tokens":384}])");
+}
+
 TEST_CASE("a batch that follows the noise scale is decided alike on all ranks, and kept on others",
           "[run][batch_schedule][ranks][mpi]") {
     skip_without_mpi();

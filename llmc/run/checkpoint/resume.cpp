@@ -186,7 +186,7 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
                     "a divisor of the " + counted(last / o.seq_len, "sequence") +
                         " of a step, which a resumed run keeps", "start another number of ranks, or set -d");
             const bool other_step = o.micro_batch * at_once != last;  // also of -b auto
-            if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = last;
+            if (o.total_batch_tokens == 0 && other_step && !keeps_decided_sizes(before, o)) o.total_batch_tokens = last;
         }
         // Other ranks make the same steps: a smaller micro-batch, if none is given.
         std::int64_t common = 0;
@@ -203,6 +203,11 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
     }
     check_together(all);
     return all.options;
+}
+
+bool keeps_decided_sizes(const RunIdentity& before, const Options& now) {
+    return now.batch_grows() && before.options->value("batch-schedule", "") == now.batch_schedule &&
+           before.options->value("total-batch-tokens", std::int64_t(0)) == now.total_batch_tokens;
 }
 
 void clear_for_resumption(const ResumeSearch& search, const Options& options) {

@@ -7,7 +7,8 @@
 //   steps of another run in its folder                          require_free_names()
 //   another model, other data, another order or seed            changes_since()
 //   another optimizer; too many steps without an update         check_resumption() of start/run_plan.h
-//   state or flags of the optimizer                             OptimizerKind::check_resumption
+//   flags or counts of the optimizer; its files                 OptimizerKind::check_resumption; load_optimizer()
+//   a log that is locked, or not of this program                Report
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -47,6 +48,8 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
 // damaged one.
 void clear_for_resumption(const ResumeSearch& search, const Options& options);
 
+// Whether steps keep the sizes that --batch-schedule auto has decided, also those to come.
+bool keeps_decided_sizes(const RunIdentity& before, const Options& now);
 // Whether the existing log and checkpoints are those of the run that is resumed.
 bool appends_to_log(const Options& options, const Resumption* resumption);
 // Throws Error if --output-dir holds a checkpoint of another run, or of another continuation of the same run, with a
@@ -57,7 +60,7 @@ struct Changes {
     std::vector<std::string> options;  // "--lr 0.0006 -> 0.0003"
     bool data = false;                 // other training shards
 };
-// Throws Error that names the difference if model, data, batch or order differ. `new_data`: other training shards are
+// Throws Error that names the difference if model, data or order differ. `new_data`: other training shards are
 // allowed.
 Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data);
 
