@@ -46,7 +46,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
         require(settings_.steps.is_constant(), "--pad-last", "set for steps of several sizes",
-                "steps of one size, to which the last step of an epoch is filled up", "remove it");
+                "steps of one size, to which the last step of an epoch is filled up", "use one size");
         rows_per_epoch_ = round_up(rows, rows_per_step);
     } else {
         if (rows < rows_per_step)

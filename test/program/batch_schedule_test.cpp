@@ -99,7 +99,7 @@ TEST_CASE("-d may change when a run is resumed", "[run][batch_schedule]") {
     CHECK(folder.model("whole", 7) == folder.model("schedule", 7));
     CHECK(folder.log("whole", "step").back()["step"] == 13);
     CHECK(folder.log("whole", "start")[0]["batch_sizes"] ==
-          llmc::parse_json(R"([{"step": 0, "tokens": 192}, {"step": 4, "tokens": 384}])"));
+          llmc::parse_json(R"([{"from_step": 1, "tokens": 192}, {"from_step": 5, "tokens": 384}])"));
     // Back to the old size, and without a change.
     folder.run(again + Texts{"-d", "192", "--max-tokens", "4608"}).exits(0);
     CHECK_THAT(folder.run(again + Texts{"--max-tokens", "4800"}).exits(0),
@@ -112,7 +112,7 @@ TEST_CASE("batch schedules that cannot be are refused in one line", "[run][batch
     std::string many = "0:192";
     for (int i = 1; i < 10000; ++i) many += ',' + std::to_string(1000 * i) + ":192";
     for (const auto& [schedule, says] : std::vector<std::pair<std::string, std::string>>{
-             {"192", "expected entries FROM:TOKENS, such as 0:64k,200M:128k"},
+             {"192", "expected entries FROM:TOKENS, such as 0:65536,200M:131072"},
              {"0:192,", "is \"\"; expected entries"},
              {"64:192", "entry 1: its first token is 64; expected 0, the start of the run"},
              {"0:192,0:384", "entry 2: its first token is 0; expected 1 or more"},
@@ -190,8 +190,8 @@ TEST_CASE("a resumed run may begin and end to follow the noise scale", "[run][ba
     const Texts grows{"--batch-schedule", "auto", "--max-tokens", "5000"};
     // Sizes to come are those of the schedule: they were not decided.
     CHECK(sizes(grows + Texts{"-d", "96"}) ==
-          R"([{"step":0,"tokens":192},{"step":4,"tokens":384},{"step":5,"tokens":96}])");
-    CHECK(sizes(grows) == R"([{"step":0,"tokens":192},{"step":4,"tokens":384}])");
+          R"([{"from_step":1,"tokens":192},{"from_step":5,"tokens":384},{"from_step":6,"tokens":96}])");
+    CHECK(sizes(grows) == R"([{"from_step":1,"tokens":192},{"from_step":5,"tokens":384}])");
 }
 
 TEST_CASE("a batch that follows the noise scale is decided alike on all ranks, and kept on others",
@@ -211,6 +211,33 @@ TEST_CASE("a batch that follows the noise scale is decided alike on all ranks, a
     CHECK(folder.log("two", "end")[0]["batch_schedule"] == "0:96,11520:192");
 }
 
+TEST_CASE("a batch that follows the noise scale never has more tokens than the data, or no step",
+          "[run][batch_schedule]") {
+    const TrainingFolder folder;
+    const auto run = [&](const std::string& out, const std::string& tokens, const Texts& more) {
+        folder.train(Texts{"-e", "custom:l=1,h=1,c=16,t=16", "-b", "64", "-t", "16", "-d", "2048", "-k", "constant",
+                           "-v", "0", "--tune=off", "--max-tokens", tokens, "--batch-kappa", "0.01", "-o",
+                           folder.path(out)} + more);
+        return folder.log(out, "end")[0];
+    };
+    const Texts grows{"--batch-schedule", "auto", "--batch-max", "65536"};  // of 6,000 tokens of data
+    const auto end = run("out", "1200000", grows);
+    CHECK(folder.log("out", "batch").size() == 1);
+    CHECK(folder.log("out", "step").back()["tokens"] == 4096);
+    CHECK_THAT(folder.run({"-o", folder.path("out"), "-y", "auto", "--max-tokens", "1220000"}).exits(0),
+               Contains("training: ") && !Contains("the learning rate"));
+    // -d ends it, with its flags.
+    CHECK_THAT(folder.run({"-o", folder.path("out"), "-y", "auto", "--max-tokens", "1230000", "-d", "1024"}).exits(0),
+               Contains("steps of 1,024 tokens"));
+    const std::int64_t decided = folder.log("out", "batch")[0]["step"];
+    const auto last = run("short", std::to_string(2048 * (decided + 1)), grows);
+    CHECK(folder.log("short", "batch").empty());
+    CHECK(last["batch_schedule"] == "0:2048");
+    const Texts repeats{"-b", "1", "-t", "16", "-a", "-v", "0", "--tune=off", "-o", folder.path("over")};
+    folder.train(repeats + Texts{"-x", "2", "-d", "64"});
+    CHECK_THAT(folder.refuse(repeats + Texts{"-x", "4", "-d", "128", "-y", "auto"}), Contains("--overfit-batch,"));
+}
+
 TEST_CASE("a batch that follows the noise scale needs a length in tokens and something to measure",
           "[run][batch_schedule]") {
     const TrainingFolder folder;
@@ -228,5 +255,6 @@ TEST_CASE("a batch that follows the noise scale needs a length in tokens and som
         CHECK_THAT(output, Contains(says));
     }
     CHECK_THAT(folder.train({"-b", "1", "-d", "32", "--batch-schedule", "auto", "--dry-run", "-o", folder.path("x")}),
-               Contains("doubled up to 256 tokens while the noise scale is 1 times as large or more"));
+               Contains("doubled up to 256 tokens while the gradient noise scale is at least 1 times the doubled ") &&
+                   Contains("--max-tokens 5984 -> "));
 }

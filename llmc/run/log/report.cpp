@@ -248,7 +248,8 @@ void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_
 void Report::batch_grows(std::int64_t step, const BatchChange& change, double noise_at_least,
                          std::optional<std::int64_t> total_steps) {
     print(at(step) + " | steps of " + with_commas(change.tokens, "token") + " from step " +
-          std::to_string(change.step + 1) + " on: the noise scale is at least " + short_text(noise_at_least));
+          std::to_string(change.step + 1) + " on: the noise scale is at least " + short_text(noise_at_least) +
+          " tokens");
     total_steps_ = total_steps;
     write({{"event", "batch"}, {"step", step}, {"from_step", change.step + 1}, {"tokens", change.tokens},
            {"noise_at_least_tokens", noise_at_least}, {"total_steps", total_steps ? Json(*total_steps) : Json()}});
@@ -316,7 +317,7 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds, 
         print(format("lowest validation loss: %.4f after ", best->loss) + place(best->after) + ", " + best->folder);
     if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty())
         print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);
-    if (!schedule.empty()) print("the same steps without decisions: --batch-schedule " + schedule);
+    if (!schedule.empty()) print("these sizes of steps as a schedule: --batch-schedule " + schedule);
     Json event{{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}};
     if (!schedule.empty()) event["batch_schedule"] = schedule;
     write(event);

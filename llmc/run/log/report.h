@@ -126,7 +126,7 @@ public:
         std::int64_t after;  // steps that its model had made
         std::string folder;
     };
-    // `schedule`: a --batch-schedule that makes the same steps; empty: they have the sizes of the flags.
+    // `schedule`: a --batch-schedule of the sizes that steps have had; empty: those of the flags.
     void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {},
              const std::string& schedule = "");
 

@@ -40,6 +40,7 @@ void replace_other_units(Options& o, const Set& set) {
     } else if (o.total_batch_tokens > 0 && set.contains("total-batch-tokens") && !set.contains("batch-schedule")) {
         o.batch_schedule.clear();
     }
+    if (!o.batch_grows() && !set.contains("batch-max")) o.batch_max = 0;
 }
 
 // Sets the options of one source, which override those of earlier ones.

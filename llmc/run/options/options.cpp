@@ -66,9 +66,9 @@ std::vector<Option> option_table(Options& o) {
           "accumulated over the micro-batches; 0: one micro-batch per rank",
           Whole{0, kMany});
     entry("batch-schedule", o.batch_schedule,
-          "instead of -d: tokens in one step, from which token of the run on; 0:64k,200M:128k: steps that begin after "
-          "200M tokens or more have 128k; auto: begins with -d, and doubles them as the gradient noise scale grows; "
-          "empty: as -d");
+          "instead of -d: tokens in one step, from which token of the run on; 0:65536,200M:131072: steps that "
+          "begin after 200M tokens or more have 131072; auto: begins with -d, and doubles them as the gradient noise "
+          "scale grows; empty: as -d");
     entry("batch-max", o.batch_max,
           "most tokens in a step of --batch-schedule auto; 0: 8 times -d", Whole{0, kMany});
     entry("batch-kappa", o.batch_kappa,
@@ -330,7 +330,7 @@ BatchSchedule sizes_of_steps(const Options& o, std::int64_t ranks) {
         const std::string entry(text.substr(begin, end - begin));
         const std::size_t colon = entry.find(':');
         require(colon != entry.npos, "--batch-schedule", in_quotes(entry),
-                "entries FROM:TOKENS, such as 0:64k,200M:128k");
+                "entries FROM:TOKENS, such as 0:65536,200M:131072");
         const std::string which = "--batch-schedule: entry " + std::to_string(schedule.size() + 1);
         require(schedule.size() < kMost, which, "too many", "at most " + std::to_string(kMost) + " entries");
         const std::int64_t from = parse_number(which, entry.substr(0, colon), std::int64_t(0), kMany),

@@ -133,11 +133,17 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         require(plan.measures_noise(), "--batch-schedule", "auto without a noise scale",
                 "at least two micro-batches in a step, whose gradients are compared",
                 "set a larger -d, or a smaller -b");
-        plan.growth = {.most = o.batch_max > 0 ? o.batch_max : 8 * first, .kappa = o.batch_kappa,
-                       .warmup_steps = warmup_of(o, plan.steps)};
-        require(plan.growth.most >= 2 * first, "--batch-max", plan.growth.most,
-                "at least " + std::to_string(2 * first) + ", twice the tokens of the first step");
+        plan.growth = {.most = o.batch_max > 0               ? o.batch_max
+                               : o.total_batch_tokens > 0 ? 8 * o.total_batch_tokens : 8 * first,
+                       .kappa = o.batch_kappa, .warmup_steps = warmup_of(o, plan.steps)};
+        const std::int64_t current = plan.steps.largest(), least = sizes.size() > 1 ? current : 2 * current;
+        require(plan.growth.most >= least, "--batch-max", plan.growth.most,
+                "at least " + std::to_string(least) +
+                    (least == current ? ", the tokens of a step now" : ", twice the tokens of the first step"));
+        if (loader) plan.growth.most = std::max(current, std::min(plan.growth.most, loader->positions_in(1)));
     }
+    require(!o.overfit_batch || plan.steps.is_constant(), "--total-batch-tokens", sizes.back().tokens,
+            std::to_string(sizes.front().tokens) + ", as before, with --overfit-batch, which repeats the first step");
     plan.schedule = schedule_of(o, plan.steps);
     // As for --max-steps: the learning rate would never reach its peak.
     const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);

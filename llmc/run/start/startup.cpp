@@ -222,7 +222,7 @@ StepPlan steps_of(const Options& options, const Resumption* from, const Communic
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
 // none does. `plan`: for a micro-batch of 1.
 std::int64_t largest_micro_batch(const RunPlan& plan, const Context& context) {
-    const std::int64_t sequences = plan.steps.micro_batches(plan.steps.common()),  // of a rank, in every step
+    const std::int64_t sequences = plan.steps.micro_batches(plan.steps.common()) / plan.least_micro_batches(),
                        most_rows = std::numeric_limits<int>::max();
     ModelSetup setup = plan.setup;
     setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));

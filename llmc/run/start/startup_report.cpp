@@ -147,7 +147,7 @@ StartupItem training_item(const RunPlan& plan) {
                  ", micro-batches per step: " + std::to_string(size.micro_batches) + '\n';
     Json sizes = Json::array();
     for (const BatchChange& change : plan.steps.changes()) {
-        sizes.push_back({{"step", change.step}, {"tokens", change.tokens}});
+        sizes.push_back({{"from_step", change.step + 1}, {"tokens", change.tokens}});
         if (change.step <= plan.first_step) continue;
         const StepSize later = plan.steps.at(change.step);
         lines += "  from step " + with_commas(change.step + 1) + " (" + with_commas(later.positions_before, "token") +
@@ -156,8 +156,9 @@ StartupItem training_item(const RunPlan& plan) {
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
     if (plan.growth.most > 0)
-        lines += "  doubled up to " + with_commas(plan.growth.most, "token") + " while the noise scale is " +
-                 text_of_number(plan.growth.kappa) + " times as large or more\n";
+        lines += "  doubled up to " + with_commas(plan.growth.most, "token") +
+                 " while the gradient noise scale is at least " + text_of_number(plan.growth.kappa) +
+                 " times the doubled size\n";
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
@@ -345,7 +346,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const bool changes_step = plan.steps.is_constant() && (noise > 0 || as_published);
     const std::int64_t most = std::max<std::int64_t>(std::int64_t(best / double(unit)), 1);
     const std::int64_t step_tokens = changes_step ? three_bits(most) * unit : plan.steps.common();
-    const std::int64_t sequences = step_tokens / unit;  // of a rank in one step
+    const std::int64_t sequences = step_tokens / unit / plan.least_micro_batches();  // of a rank in one step
     const double smaller =
         noise > 0 || best >= run.step_tokens ? 1 : std::min(1.0, double(step_tokens) / run.step_tokens);
     const std::int64_t steps = std::llround(std::ceil(tokens / double(step_tokens)));
@@ -405,10 +406,11 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                          : suggestion(in_steps, now, better, why);
     };
     if (as_published)
-        text += length("--max-steps", "--max-tokens", o.max_tokens > 0, plan.steps.total.value_or(0), steps,
-                       length_reason) +
+        text += length("--max-steps", "--max-tokens", o.max_tokens > 0 || !o.batch_schedule.empty(),
+                       plan.steps.total.value_or(0), steps, length_reason) +
                 what_passes_add +
-                length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0, plan.warmup_steps, warmup,
+                length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0 || !o.batch_schedule.empty(),
+                       plan.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
