@@ -59,7 +59,7 @@ constexpr Row kRows[] = {
     {"warmup_iters warmup num_warmup_steps lr_warmup_iters", "--warmup-steps", ""},
     {"warmup_ratio warmup_frac warmup_fraction", "--warmup-steps", "in steps: the ratio times --max-steps"},
     {"decay_lr lr_scheduler lr_scheduler_type lr_decay_style scheduler schedule decay_type", "--lr-schedule",
-     "cosine, linear, constant or wsd"},
+     "--help lists them"},
     {"decay_ratio cooldown_frac cooldown_steps cooldown_iters decay_steps num_decay_steps warmdown_steps "
      "warmdown_iters",
      "--cooldown-fraction", "with --lr-schedule wsd; a share of the run, not steps"},
