@@ -5,7 +5,7 @@ Model, initial deviations, optimizer groups, schedule and order of the data are 
 PyTorch's (torch.compile, scaled_dot_product_attention, fused AdamW). With --init set to a checkpoint folder both start
 from the same weights.
 
-    peer_pytorch.py -e d12 -i 'data/train_*.bin' -j 'data/val_*.bin' -b 4 -t 1024 -d 32768 -x 100 --dtype bf16
+    peer_pytorch.py -e d12 -i 'data/train_*.bin' -b 4 -t 1024 -d 32768 -x 100 --dtype bf16
     peer_pytorch.py -e custom:l=4,h=4,c=128 --random-data -b 4 -t 64 -x 20
 """
 import argparse
@@ -80,8 +80,7 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Returns the mean loss over targets other than -1. The head is the token table; the softmax runs over the real
-    vocabulary."""
+    """Returns the mean loss. The head is the token table; the softmax runs over the real vocabulary."""
 
     def __init__(self, layers, heads, channels, positions, vocabulary):
         super().__init__()
@@ -98,12 +97,12 @@ class GPT2(nn.Module):
         with torch.no_grad():
             self.wte.weight[vocabulary:] = 0
 
-    def forward(self, tokens, targets, reduction="mean"):
+    def forward(self, tokens, targets):
         x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
         for block in self.h:
             x = block(x)
         logits = F.linear(self.ln_f(x), self.wte.weight)[..., :self.vocabulary]
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1, reduction=reduction)
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
 def load_weights(model, folder):
@@ -178,18 +177,6 @@ class Shards:
                     chunk = torch.from_numpy(tokens[first:first + size + 1].astype(np.int64))
                     yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
 
-    def validation(self, count, rows, length):
-        """Batches that predict the first `count` tokens of the first shard, as --val-spread=off; the last one is
-        padded with targets -1."""
-        tokens = self.tokens[0]
-        count = min(count, len(tokens) - 1)
-        for first in range(0, count, rows * length):
-            used = min(rows * length, count - first)
-            chunk = torch.from_numpy(tokens[first:first + used + 1].astype(np.int64))
-            inputs, targets = torch.zeros(rows * length, dtype=torch.int64), torch.full((rows * length,), -1)
-            inputs[:used], targets[:used] = chunk[:-1], chunk[1:]
-            yield inputs.view(rows, length), targets.view(rows, length), used
-
 
 def random_batches(rows, length, vocabulary, seed):
     """Independent random token ids with the frequencies of text (test/operations/text_tokens.h)."""
@@ -215,7 +202,6 @@ def parse():
     add = parser.add_argument
     add("-e", "--init", default="d12")
     add("-i", "--train-data")
-    add("-j", "--val-data")
     add("--random-data", action="store_true",
         help="random tokens with the frequencies of text instead of shards: for speed only")
     add("-b", "--micro-batch", type=int, default=4)
@@ -231,10 +217,7 @@ def parse():
     add("--beta2", type=float, default=0.95)
     add("--eps", type=float, default=1e-8)
     add("--grad-clip", type=float, default=1.0)
-    add("--val-tokens", type=int, default=1 << 20)
     add("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast, fp32 master weights")
-    add("--pure-bf16", action="store_true", help="parameters and optimizer state in bf16 too")
-    add("--tf32", action="store_true")
     add("--threads", type=int, default=0)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--seed", type=int, default=1337)
@@ -267,13 +250,13 @@ def train(args):
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     shards = None if args.random_data else Shards(args.train_data)
     model = make_model(args.init, shards.vocabulary if shards else 50257)
     if args.seq_len > model.wpe.num_embeddings:
         stop(f"--seq-len is {args.seq_len}; expected at most the model's {model.wpe.num_embeddings}")
-    model.to(args.device, torch.bfloat16 if args.pure_bf16 else torch.float32)
+    model.to(args.device)
     parameters = list(model.parameters())
     groups = [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": args.weight_decay},
               {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
@@ -283,12 +266,11 @@ def train(args):
               f"{sum(p.numel() for p in group['params'])} elements")
     cudnn = f", cuDNN {torch.backends.cudnn.version()}" if torch.backends.cudnn.is_available() else ""
     print(f"torch {torch.__version__}{cudnn}, {args.device}, {torch.get_num_threads()} threads, "
-          f"compile {args.compile}, attention {args.sdpa}, dtype {'pure bf16' if args.pure_bf16 else args.dtype}, "
-          f"{args.total_batch_tokens} tokens a step")
+          f"compile {args.compile}, attention {args.sdpa}, dtype {args.dtype}, {args.total_batch_tokens} tokens a step")
 
     run = torch.compile(model) if args.compile else model
     device_type = torch.device(args.device).type
-    mixed = args.dtype == "bf16" and not args.pure_bf16
+    mixed = args.dtype == "bf16"
     precision = (lambda: torch.autocast(device_type, torch.bfloat16)) if mixed else contextlib.nullcontext
     data = (random_batches(args.micro_batch, args.seq_len, model.vocabulary, args.seed) if args.random_data
             else shards.batches(args.micro_batch, args.seq_len))
@@ -316,14 +298,6 @@ def train(args):
         print(f"step {step} loss {value:.6f} norm {float(norm):.6f} lr {optimizer.param_groups[0]['lr']:.4e} "
               f"ms {times[-1]:.1f} tokens/s {args.total_batch_tokens / times[-1] * 1000:.0f}", flush=True)
 
-    if args.val_data:
-        total = count = 0
-        with torch.no_grad(), precision():
-            batches = Shards(args.val_data).validation(args.val_tokens, args.micro_batch, args.seq_len)
-            for tokens, targets, used in batches:
-                total += run(tokens.to(args.device), targets.to(args.device), "sum").item()
-                count += used
-        print(f"val loss {total / count:.6f} over {count} tokens")
     timed = times[args.timing_skip:]
     if timed:
         median = statistics.median(timed)
