@@ -74,7 +74,7 @@ choices=$PWD/build/gpu_check_choices.json
 plain=("$bin/train_gpt2" -i "$shard" -v 0 --tune-file "$choices")
 train=("${plain[@]}" -t "$length" --dtype bf16)
 # The operations and other cases that run only this project's kernels.
-ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[attention_choice]~[graph]"
+ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[attention_choice]"
 ours+="~[tuning]~[ptx]~[races]"
 
 # cases NAME WHY-NOT FILTER [COMMAND...]: starts the tests that the filter selects, as arguments of COMMAND

@@ -1,7 +1,6 @@
 // bf16_arithmetic_onednn_test.cpp - how oneDNN multiplies bf16 with the processor's instruction sets
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 
 #include "kernels/matmul/matmul.h"
 #include "kernels/tuning/tuned_algorithms.h"
@@ -48,6 +47,7 @@ TEST_CASE("bf16 is multiplied natively if that is faster, and widened if it woul
     const bool possible = !contains(said, "has no bf16 products");
     CHECK(contains(asked, possible ? "; bf16 multiplied natively as requested"
                                           : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
+    CHECK(contains(Matmul({.bf16 = Bf16Arithmetic::widen}).describe(DType::bf16), "bf16 widened to fp32 as requested"));
     if (cap && !has_most) test::skip("this processor has no " + most);
 }
 #else
