@@ -2,11 +2,9 @@
 #include "test/stand_in/sites.h"
 
 #include <execinfo.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -32,41 +30,14 @@ Sites& sites() {
     return only;
 }
 
-struct Program { std::uintptr_t base = 0, begin = 0, end = 0; };
-const Program& program() {
-    static const Program found = [] {
-        Program it;
-        dl_iterate_phdr(
-            [](dl_phdr_info* info, std::size_t, void* argument) {  // the first one is the program
-                auto& self = *static_cast<Program*>(argument);
-                self.base = info->dlpi_addr;
-                self.begin = ~std::uintptr_t(0);
-                for (int i = 0; i < info->dlpi_phnum; ++i) {
-                    const auto& segment = info->dlpi_phdr[i];
-                    if (segment.p_type != PT_LOAD) continue;
-                    self.begin = std::min(self.begin, info->dlpi_addr + segment.p_vaddr);
-                    self.end = std::max(self.end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
-                }
-                return 1;
-            },
-            &it);
-        return it;
-    }();
-    return found;
-}
-
-std::uintptr_t offset_of(const void* frame) { return reinterpret_cast<std::uintptr_t>(frame) - program().base; }
-
 }  // namespace
 
 std::vector<const void*> frames_here() {
     void* all[kMostFrames];
     const int count = backtrace(all, kMostFrames);
     std::vector<const void*> frames;
-    for (void* const frame : std::span(all, std::size_t(count))) {
-        const auto address = reinterpret_cast<std::uintptr_t>(frame);
-        if (address >= program().begin && address < program().end) frames.push_back(frame);
-    }
+    for (void* const frame : std::span(all, std::size_t(count)))
+        if (const CodePlace place = place_of(frame); !place.module[0] && place.offset) frames.push_back(frame);
     return frames;
 }
 
@@ -76,7 +47,7 @@ std::string places(const std::vector<const void*>& frames) {
     std::string command = "addr2line -f -C -e '" + std::string(name, std::size_t(std::max<ssize_t>(length, 0))) + "'";
     for (const void* frame : frames) {
         char text[32];
-        std::snprintf(text, sizeof text, " 0x%lx", (unsigned long)(offset_of(frame) - 1));
+        std::snprintf(text, sizeof text, " 0x%lx", (unsigned long)(place_of(frame).offset - 1));
         command += text;
     }
     std::vector<std::string> names;
@@ -105,7 +76,7 @@ std::string places(const std::vector<const void*>& frames) {
 std::uint32_t call_site(std::string_view function) {
     const auto frames = frames_here();
     std::string key(function);
-    for (const void* frame : frames) key += ',' + std::to_string(offset_of(frame));
+    for (const void* frame : frames) key += ',' + std::to_string(place_of(frame).offset);
     Sites& known = sites();
     const std::lock_guard lock(known.mutex);
     auto& number = known.numbers[key];
