@@ -3,7 +3,6 @@
 #include "kernels/adamw.h"
 
 #include <limits>
-#include <optional>
 
 #include "kernels/device/memory.h"
 #include "kernels/device/random.h"
@@ -87,7 +86,7 @@ struct AdamW : Operation {
     StepScalars step;
     std::vector<DecaySegment> segments;
     Tensor<float> master, m, v, grad;
-    std::optional<Tensor<T>> parameter;  // empty in fp32, where the parameter is the master weight
+    Tensor<T> parameter;  // in fp32 the master weight
     device::Array<StepScalars> device_step;
     device::Array<DecaySegment> device_segments;
 
@@ -104,6 +103,7 @@ struct AdamW : Operation {
           device_segments(segments.size()) {
         adjust(grad.number, [](std::size_t i, double x) { return i % 7 == 3 ? 0 : x; });
         if constexpr (sizeof(T) == 2) parameter = output<T>("parameter", elements);
+        else parameter = master;
         if (rounding.stochastic) step.adam_step += kManySteps;
         device_step.upload({&step, 1}, nullptr);
         device_segments.upload(segments, nullptr);
@@ -111,16 +111,13 @@ struct AdamW : Operation {
         bytes = double(elements) * (sizeof(T) == 2 ? 30 : 28);
     }
     void run(device::StreamRef stream) override {
-        std::span<T> parameters;
-        if constexpr (sizeof(T) == 2) parameters = parameter->span();
-        else parameters = master.span();
-        kernels::adamw<T>({parameters, master, m, v, grad, device_segments.span(), device_step.span(), kBeta1, kBeta2,
+        kernels::adamw<T>({parameter, master, m, v, grad, device_segments.span(), device_step.span(), kBeta1, kBeta2,
                            kEps, kWeightDecay, rounding}, stream);
     }
     template <class V> void formula(V& values) const {
         using N = typename V::Number;
         const auto p = values[master], first = values[m], second = values[v], gradient = values[grad];
-        values.each(segments.size(), [&, p, first, second, gradient](std::size_t segment) {
+        values.each(segments.size(), [&, p, first, second, gradient, out = values[parameter]](std::size_t segment) {
             const N decay = segments[segment].decays ? kWeightDecay : 0;
             const auto update = [&](std::size_t i) {
                 const N g = N(gradient[i]) * N(step.grad_scale);
@@ -131,12 +128,9 @@ struct AdamW : Operation {
                 p[i] = p[i] - N(step.learning_rate) * (direction + decay * p[i]);
                 return p[i];
             };
-            std::size_t i = segment ? segments[segment - 1].end : 0;
-            if constexpr (sizeof(T) == 2)
-                for (const auto out = values[*parameter]; i < std::size_t(segments[segment].end); ++i)
-                    out[i] = rounded_parameter(values, update(i), rounding, step.adam_step, i);
-            else
-                for (; i < std::size_t(segments[segment].end); ++i) update(i);
+            const std::size_t begin = segment ? segments[segment - 1].end : 0;
+            for (std::size_t i = begin; i < std::size_t(segments[segment].end); ++i)
+                out[i] = rounded_parameter(values, update(i), rounding, step.adam_step, i);
         });
     }
 };

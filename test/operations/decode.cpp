@@ -24,8 +24,6 @@ struct CacheSizes {
     }
 };
 
-template <class T> bool whole_head_packs(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
-
 template <class T>
 struct DecodeAttention : Operation {
     CacheSizes s;
@@ -50,7 +48,7 @@ struct DecodeAttention : Operation {
                 return written ? x : std::numeric_limits<double>::quiet_NaN();
             });
     }
-    static bool applies(const Shape& shape) { return whole_head_packs<T>(shape); }
+    static bool applies(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
     void run(device::StreamRef stream) override {
         kernels::decode_attention<T>({out, sums, qkv, keys, values, s.batch, s.first, s.count, s.capacity, s.heads,
                                       s.head_size}, stream);
@@ -92,7 +90,7 @@ struct CacheAppend : Operation {
         bytes = 4.0 * s.elements() * sizeof(T);
         for (const int copied : {keys.number, values.number}) tensors[copied].exact = true;
     }
-    static bool applies(const Shape& shape) { return whole_head_packs<T>(shape); }
+    static bool applies(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
     void run(device::StreamRef stream) override {
         kernels::cache_append<T>({keys, values, qkv, s.batch, s.first, s.count, s.capacity, s.heads, s.head_size},
                                  stream);

@@ -1,8 +1,6 @@
 // muon.cpp - the elementwise passes of Muon, and general products, which its orthogonalization consists of
 #include "kernels/muon.h"
 
-#include <cmath>
-#include <optional>
 
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
@@ -121,19 +119,17 @@ struct MuonUpdate : Operation {
     Matrices of;
     Tensor<float> master;
     Tensor<T> direction;
-    std::optional<Tensor<T>> parameter;  // empty in fp32, where the parameter is the master weight
+    Tensor<T> parameter;  // in fp32 the master weight
 
     explicit MuonUpdate(const Shape& s)
         : of(s), master(in_out<float>("master", of.flat(), {.deviation = 0.02})),
           direction(input<T>("direction", of.elements(), {.deviation = 0.05})) {
         if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", of.flat());
-        bytes = double(of.elements()) * (sizeof(T) == 2 ? 12 : 12);
+        else parameter = master;
+        bytes = double(of.elements()) * 12;
     }
     void run(device::StreamRef stream) override {
-        std::span<T> parameters;
-        if constexpr (sizeof(T) == 2) parameters = parameter->span();
-        else parameters = master.span();
-        kernels::muon_update<T>({parameters, master, direction, kScale, of.device_tiles.span(), of.device_step.span(),
+        kernels::muon_update<T>({parameter, master, direction, kScale, of.device_tiles.span(), of.device_step.span(),
                                  kLearningRateFactor, kWeightDecay, {}, of.packed && sizeof(T) == 2}, stream);
     }
     template <class V> void formula(V& v) const {
@@ -147,7 +143,7 @@ struct MuonUpdate : Operation {
                                   at = of.packed && sizeof(T) == 2 ? first : flat;
                 const N direction = o[first];
                 w[at] = (N(1) - lr * N(kWeightDecay)) * N(w[at]) - lr * N(kScale) * direction;
-                if constexpr (sizeof(T) == 2) v[*parameter][flat] = w[at];
+                if constexpr (sizeof(T) == 2) v[parameter][flat] = w[at];
             }
         });
     }

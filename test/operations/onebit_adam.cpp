@@ -2,7 +2,6 @@
 #include "kernels/onebit_adam.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "test/operations/onebit.h"
 
@@ -35,7 +34,7 @@ struct OnebitAdam : Onebit {
     StepScalars step{};
     std::vector<DecaySegment> segments;
     Tensor<float> compensated, error, master, m, v, largest;
-    std::optional<Tensor<T>> parameter;  // empty in fp32, where the parameter is the master weight
+    Tensor<T> parameter;  // in fp32 the master weight
     Tensor<int> messages, replies;
     device::Array<StepScalars> device_step;
     device::Array<DecaySegment> device_segments;
@@ -56,6 +55,7 @@ struct OnebitAdam : Onebit {
             return std::int64_t(i) * 32 < layout.size ? bits : 0.0;
         });
         if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", std::size_t(layout.size));
+        else parameter = master;
         step.adam_step = 10;
         step.learning_rate = 6e-4f;
         step.grad_scale = 1;
@@ -66,12 +66,9 @@ struct OnebitAdam : Onebit {
         bytes = (24 + (sizeof(T) == 2 ? 2 : 0) + 2 / 8.0) * double(layout.size);
     }
     void run(device::StreamRef stream) override {
-        std::span<T> parameters;
-        if constexpr (sizeof(T) == 2) parameters = parameter->span();
-        else parameters = master.span();
         kernels::onebit_adam<T>({.layout = layout, .tiles = device_tiles.span(), .compensated = compensated,
                                  .error = error, .messages = words(messages), .replies = words(replies),
-                                 .active = mask(), .one = one, .parameter = parameters, .master = master, .m = m,
+                                 .active = mask(), .one = one, .parameter = parameter, .master = master, .m = m,
                                  .v = v, .largest = largest, .segments = device_segments.span(),
                                  .scalars = device_step.span(), .eps = kEpsilon, .weight_decay = kDecay,
                                  .update_space = update_space, .rounding = {.first_element = begin}}, stream);
@@ -80,10 +77,7 @@ struct OnebitAdam : Onebit {
         using N = typename V::Number;
         const auto z = values[compensated], e = values[error], p = values[master], first = values[m],
                    second = values[v], most = values[largest];
-        const auto stored = [&] {
-            if constexpr (sizeof(T) == 2) return values[*parameter];
-            else return values[master];
-        }();
+        const auto stored = values[parameter];
         const auto sent = values[messages], got = values[replies], mask = values[active];
         values.each(tiles.size(), [=, this](std::size_t t) {
             const OnebitTile& tile = tiles[t];
@@ -107,7 +101,7 @@ struct OnebitAdam : Onebit {
                 first[i] = mean;
                 const N weight = N(p[i]);
                 p[i] = weight - move - N(step.learning_rate) * N(decays ? kDecay : 0.0f) * weight;
-                if constexpr (sizeof(T) == 2) stored[i] = N(p[i]);
+                stored[i] = N(p[i]);
             }
             most[t] = moved;
         });

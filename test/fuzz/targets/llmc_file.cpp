@@ -33,15 +33,11 @@ void read_model(const std::filesystem::path& path) {
 
 const fuzz::Target llmc_file("llmc_file", [](std::string_view bytes) {
     Words words;
-    constexpr std::size_t kHeaderBytes = 1024;
-    if (bytes.size() < sizeof words || bytes.size() >= kHeaderBytes)
-        return read_model(fuzz::file_with("model.bin", bytes));
-    std::memcpy(words.data(), bytes.data(), sizeof words);
-    std::string file(bytes.substr(0, sizeof words));
-    file.resize(kHeaderBytes);
-    file.append(bytes.substr(sizeof words));
-    const std::size_t data = data_bytes_of(words);
-    if (data > 0) file.resize(kHeaderBytes + data, '\x3f');
+    std::string file = fuzz::with_header_of(sizeof words, bytes);
+    if (file.size() != bytes.size()) {
+        std::memcpy(words.data(), bytes.data(), sizeof words);
+        if (const std::size_t data = data_bytes_of(words)) file.resize(1024 + data, '\x3f');
+    }
     read_model(fuzz::file_with("model.bin", file));
 });
 
