@@ -7,7 +7,7 @@ declare -A parts=(
     [1]="machine=10 numbers=105 data=5 batch=10 training=50 tuned_3=9 untuned_3=9 same_algorithms=2
         kernel_times_build=10 kernel_times=15 peer=75"
     [2]="data=5 tests_kernels=115 ranks_nccl=20 memcheck=100 memcheck_layer=100 memcheck_layer_fp32=100 racecheck=100"
-    [3]="data=5 batch=10 tuned_3=40 accumulation=25 bench_matmul=20 bench=30 kernel_counters=40
+    [3]="data=5 batch=10 tuned_3=40 accumulation=25 same_times=2 bench_matmul=20 bench=30 kernel_counters=40
         first_algorithms=15 batch_16=12 batch_4=10 batch_1=10 larger=45 muon=20 llmc=25
         planted_build=10 planted_faults=20 synccheck=60 initcheck=60 ranks_mpi=15 ranks_nccl_2=20 same_losses=2
         tests_ranks=100 tests_host=100 tests_runs=100")
@@ -19,6 +19,7 @@ needs() {
         memcheck_layer* | batch | ranks_*) echo data ;;
         same_algorithms) echo tuned_3 untuned_3 ;;
         same_losses) echo ranks_mpi ranks_nccl_2 ;;
+        same_times) echo accumulation ;;
         planted_faults) echo planted_build ;;
         kernel_times) echo batch kernel_times_build tuned_3 ;;  # no autotuning under a profiler
         kernel_counters | bench_matmul) echo batch tuned_3 ;;
@@ -145,6 +146,8 @@ all_steps() {
     # ---- part 3
 
     step accumulation "$no_batch" "${train[@]}" -e "$model" -b "$batch" -d $((accumulated * tokens)) -x 10
+    # A step is timed at its end on the device, although the host enqueues far ahead.
+    step same_times "$(first "$no_gpu" "$no_batch")" dev/gpu_check/same_steps.py --times "$work/logs/accumulation.log"
     step bench_matmul "$no_batch" "$bin/bench_matmul" --rows "$tokens" --dtype bf16 --seconds $matmul_seconds \
         --tune-file "$choices"
     step bench "" "$bin/bench" "${bench[@]}"
@@ -181,11 +184,11 @@ sm__warps_active.$percent,smsp__issue_active.$percent" \
     local no_mpi no_two
     no_mpi=$(lacks "$(command -v mpirun)" mpirun)
     no_two=$(first "$no_mpi" "$no_hosts" "$no_gpu")
-    step ranks_mpi "$no_mpi" "${mpirun[@]}" -np 2 "${train[@]}" "${small[@]}" -z 1 --comm mpi
+    step ranks_mpi "$no_mpi" "${mpirun[@]}" -np 2 "${train[@]}" "${small[@]}" -z 1 --deterministic --comm mpi
     # NCCL does not let two ranks of one host share a GPU: each rank gets a host name of its own, and they communicate
     # over sockets. The sum of two numbers does not depend on their order, so the losses equal those over MPI.
     step ranks_nccl_2 "$no_two" env NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$work/logs/nccl.%h" "${mpirun[@]}" -np 2 \
-        dev/gpu_check/own_host.sh "${train[@]}" "${small[@]}" -z 1 --comm nccl
+        dev/gpu_check/own_host.sh "${train[@]}" "${small[@]}" -z 1 --deterministic --comm nccl
     step same_losses "$no_two" dev/gpu_check/same_steps.py --exact "$work"/logs/ranks_{mpi,nccl_2}.log
     cases tests_ranks "" "$ranks"
     cases tests_host "" "$others"

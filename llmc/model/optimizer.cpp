@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/device/range.h"
+#include "llmc/base/clock.h"
 
 namespace llmc {
 
@@ -67,6 +68,9 @@ void OptimizerStep::run(Model& model, const Input& input) {
     device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), totals_.size() * sizeof(double),
                          stream);
     copied_[slot_].record(stream);
+    device::wait(clock_, copied_[slot_]);
+    device::call_on_host(clock_, [ended = ended_, slot = slot_] { ended[std::size_t(slot)] = seconds_now(); });
+    noted_[slot_].record(clock_);
     optimizer_->enqueued(*this);
 }
 
@@ -111,11 +115,21 @@ void OptimizerStep::load(const OptimizerCounts& counts, const std::function<void
     optimizer_->restored();
 }
 
-const StepScalars& OptimizerStep::scalars(int steps_back) const {
+int OptimizerStep::slot_of(int steps_back) const {
     require(steps_back == 0 || steps_back == 1, "the steps between two scalars", steps_back, "0 or 1");
-    const int slot = slot_ ^ steps_back;
+    return slot_ ^ steps_back;
+}
+
+const StepScalars& OptimizerStep::scalars(int steps_back) const {
+    const int slot = slot_of(steps_back);
     copied_[slot].sync();
     return *reinterpret_cast<const StepScalars*>(host_slot(slot));
+}
+
+double OptimizerStep::ended(int steps_back) const {
+    const int slot = slot_of(steps_back);
+    noted_[slot].sync();
+    return ended_[std::size_t(slot)];
 }
 
 kernels::ConstRankSums OptimizerStep::totals(int steps_back) const {

@@ -210,8 +210,11 @@ public:
     // The sums over all ranks from which these scalars were computed; overwritten two steps later.
     kernels::ConstRankSums totals(int steps_back = 0) const;
     bool scalars_ready() const { return copied_[slot_].is_done(); }
+    // When that step ended on the device, of seconds_now(); waits for it. Independent of how far the host has enqueued.
+    double ended(int steps_back = 0) const;
 
 private:
+    int slot_of(int steps_back) const;
     std::byte* host_slot(int slot) const {
         return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double));
     }
@@ -225,6 +228,9 @@ private:
     device::Array<kernels::OutlierWindow> window_;
     device::PinnedMemory host_;  // two slots, written alternately, each with scalars and totals
     device::Event copied_[2];
+    device::Stream clock_;  // reads the host's clock after each copy
+    device::Event noted_[2];
+    std::shared_ptr<double[]> ended_ = std::make_shared<double[]>(2);  // shared with work on `clock_`
     int slot_ = 0;
 };
 

@@ -138,6 +138,10 @@ same() { dev/gpu_check/same_steps.py "$@" >"$scratch/out" 2>&1; }
 same --exact "$scratch/one" "$scratch/same" && same "$scratch/one" "$scratch/other" || wrong "equal losses differ"
 same --exact "$scratch/one" "$scratch/other" && wrong "other norms are equal"
 same --exact /dev/null /dev/null && wrong "no losses are equal"
+for step in 1 2 3 4; do row $step 5.5 1.25; done >"$scratch/even"
+sed 's/^step 4.* 101.2 /step 4\/4 |  5.5 6.00e-04  1.25    58.1 /' "$scratch/even" >"$scratch/uneven"
+same --times "$scratch/even" || wrong "equal times differ"
+same --times "$scratch/uneven" && wrong "a step of half the time passes"
 if unshare --uts true 2>/dev/null; then
     said=$(OMPI_COMM_WORLD_RANK=3 dev/gpu_check/own_host.sh uname -n)
     [ "$said" = host3 ] || wrong "a rank's own host is $said"

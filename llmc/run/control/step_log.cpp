@@ -14,14 +14,14 @@ void StepLog::enqueued(const Report::Step& step) {
     pending_->step.bytes_sent = loop_.ranks.bytes_sent() - began_.bytes_sent;
     if (!loop_.optimizer.scalars_ready()) return;
     pending_->ended = run_clock();
-    if (loop_.ranks.size() == 1 || pending_->seconds(last_seconds_, 0) < Interrupt::kStop) report_pending(0);
+    if (loop_.ranks.size() == 1 || pending_->seconds(last_seconds_) < Interrupt::kStop) report_pending(0);
 }
 
 void StepLog::leave_out(double seconds) {
     const bool waits = pending_ && pending_->ended;  // the step before, for this agreement
     const double current = run_clock() - std::max(waits ? *pending_->ended : last_seconds_, began_.seconds);
-    if (waits && pending_->seconds(last_seconds_, 0) > current) {
-        const double before = std::min(seconds, pending_->seconds(last_seconds_, 0));
+    if (waits && pending_->seconds(last_seconds_) > current) {
+        const double before = std::min(seconds, pending_->seconds(last_seconds_));
         pending_->stopped += before;
         seconds -= before;
     }
@@ -32,9 +32,12 @@ void StepLog::report_pending(int steps_back) {
     if (!pending_) return;
     Report::Step step = pending_->step;
     step.scalars = loop_.optimizer.scalars(steps_back);
-    // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between.
-    const double now = run_clock(), stopped = loop_.interrupt.stopped_seconds() + left_out_;
-    double seconds = pending_->seconds(last_seconds_, now);
+    // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between. A
+    // stop after its end is subtracted, too.
+    if (!pending_->ended)
+        pending_->ended = std::max({run_clock(loop_.optimizer.ended(steps_back)), last_seconds_, pending_->began});
+    const double stopped = loop_.interrupt.stopped_seconds() + left_out_;
+    double seconds = pending_->seconds(last_seconds_);
     // When a stop began is known to within a step: a step with one takes at least as long as the one before.
     if (std::exchange(stopped_before_, stopped) != stopped || pending_->stopped > 0)
         seconds = std::max(seconds, step_seconds_);
@@ -49,7 +52,7 @@ void StepLog::report_pending(int steps_back) {
         step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(step.step + 1));
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
-    last_seconds_ = pending_->ended.value_or(now);
+    last_seconds_ = *pending_->ended;
     pending_.reset();
     std::optional<BatchChange> grown;
     if (measures_noise_) {

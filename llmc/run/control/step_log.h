@@ -56,11 +56,13 @@ private:
     struct Pending {
         Report::Step step;
         double began;
-        std::optional<double> ended{};  // of run_clock(); empty: its results are not back
+        std::optional<double> ended{};  // of run_clock(); empty: its results were not back when it had been enqueued
         double stopped = 0;             // of these seconds, those of other ranks
-        double seconds(double last, double now) const { return ended.value_or(now) - std::max(last, began) - stopped; }
+        double seconds(double last) const { return *ended - std::max(last, began) - stopped; }
     };
-    double run_clock() const { return seconds_now() - loop_.interrupt.stopped_seconds() - left_out_; }
+    double run_clock(double at = seconds_now()) const {
+        return at - loop_.interrupt.stopped_seconds() - left_out_;
+    }
     void report_pending(int steps_back);
     void follow_phase(const Report::Step& step);
     void compare_phases(std::int64_t steps);
