@@ -115,12 +115,13 @@ TEST_CASE("a run that makes no more updates ends, says so and saves its model", 
     };
     const std::string stuck = run({"6"}).exits(1);
     CHECK_THAT(stuck, Contains("error: 128 steps in a row were skipped as outliers or not finite: "));
-    CHECK(folder.log("out", "skip").size() == 128);
+    const std::size_t skipped = folder.log("out", "skip").size();  // on a GPU the next step may have been enqueued
+    CHECK((skipped == 128 || (device::is_gpu() && skipped == 129)));
     CHECK(folder.log("out", "end").back()["reason"] == "error");
-    REQUIRE(fs::exists(folder.path("out/step_00000268/manifest.json")));
+    REQUIRE(fs::exists(folder.step("out", std::int64_t(140 + skipped)) / "manifest.json"));
     // With the same flags the run cannot resume, and nothing is written; with others it runs to the end.
     const std::string again = run({"6", "-y", "auto", "-n", "1", "--keep-checkpoints", "1"}).exits(2);
-    CHECK_THAT(again, Contains("is 128; expected fewer than 128; change or remove --skip-loss-z") &&
+    CHECK_THAT(again, Contains("; expected fewer than 128; change or remove --skip-loss-z") &&
                       !Contains("step 269/"));
     CHECK(folder.log("out", "end").size() == 1);
     const std::string without = run({"0", "-y", "auto"}).exits(0);

@@ -232,8 +232,8 @@ private:
 
 // An event of the log, except for what depends on the time.
 inline nlohmann::json without_times(nlohmann::json event) {
-    for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden",
-                                  "time"})
+    for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "mfu", "comm_ms",
+                                  "comm_hidden", "time"})
         event.erase(key);
     return event;
 }

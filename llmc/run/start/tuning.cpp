@@ -68,7 +68,7 @@ void Tuning::save() {
 }
 
 std::string Tuning::describe() const {
-    if (tune_ == Tune::off) return "autotuned algorithms: none (--tune off)";
+    if (tune_ == Tune::off) return "";
     const std::size_t used = count(context_.tuned->used()), timed = count(context_.tuned->timed());
     if (used == 0) return "";
     std::string text = "autotuned algorithms: ";
