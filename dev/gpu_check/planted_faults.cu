@@ -18,12 +18,16 @@ __global__ void reads_what_another_warp_writes(int* data) {
     data[threadIdx.x] = cell[kThreads - 1 - threadIdx.x];
 }
 
+// Threads of one warp at two barriers. Threads that have ended count as arrived: synccheck does not report them.
 __global__ void waits_with_some_threads(int* data) {
     __shared__ int cell[kThreads];
     cell[threadIdx.x] = data[threadIdx.x];
-    if (threadIdx.x < kThreads - 16) {
+    if (threadIdx.x % 2) {
         __syncthreads();
         data[threadIdx.x] = cell[kThreads - 1 - threadIdx.x];
+    } else {
+        __syncthreads();
+        data[threadIdx.x] = 2 * cell[kThreads - 1 - threadIdx.x];
     }
 }
 
