@@ -16,7 +16,7 @@ struct ScheduledBatch {
 };
 using BatchSchedule = std::vector<ScheduledBatch>;  // the first one from 0, each from more tokens than the one before
 
-// Steps have so many tokens from this one on, as a number of steps made before it.
+// The step that follows `step` others, and all after it, have `tokens` tokens.
 struct BatchChange {
     std::int64_t step = 0, tokens = 0;
     bool operator==(const BatchChange&) const = default;
@@ -52,12 +52,13 @@ public:
     std::vector<BatchChange> changes() const;
     // Of the first `steps` steps, for --batch-schedule: "0:65536,200015872:131072".
     std::string schedule_text(std::int64_t steps) const;
+    std::int64_t last_change() const { return sizes_.back().step; }
     bool is_constant() const { return sizes_.size() == 1; }
     // Tokens of the steps to come: the fewest, the most, and the most that divide all.
     std::int64_t smallest() const, largest() const, common() const;
     std::int64_t micro_batches(std::int64_t positions) const { return positions / batch_.global_positions(); }
 
-    // From this step on, after all changes so far. A length in tokens stays the same.
+    // Adds a change, later than all others. If the length is set in tokens, it stays the same, and `total` follows.
     void change(const BatchChange& change);
 
     // The number of steps in all; empty: a time ends the run, or there are no steps.

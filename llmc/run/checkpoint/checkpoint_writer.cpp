@@ -82,9 +82,7 @@ void CheckpointWriter::begin(TrainerState state) {
     const double began = seconds_now();
     if (begun_) end(false);
     const auto [rank, ranks] = std::pair(settings_.sharding.rank, settings_.sharding.ranks);
-    std::vector<BatchChange> batches = std::move(state.run.batches);
     state.run = settings_.run;
-    if (!batches.empty()) state.run.batches = std::move(batches);
     state.optimizer = optimizer_.counts();
     std::int64_t state_elements = 0;  // of this rank, then of all
     copied_.clear();

@@ -52,8 +52,8 @@ public:
                                   const OptimizerSettings& optimizer = {});
 
     // Collective, between the same two steps on all ranks. Waits for the checkpoint before, and returns when this one's
-    // copies are made. Sets the state's optimizer, number of files, and run except for its batches. When the folder has
-    // its name, the checkpoints that --keep-checkpoints does not keep are deleted.
+    // copies are made. Sets the state's run, optimizer and number of files. When the folder has its name, the
+    // checkpoints that --keep-checkpoints does not keep are deleted.
     void begin(TrainerState state);
     bool is_writing() const { return begun_ && !writing_.done(); }
     // Waits for the checkpoint, if one has begun, and reports it. A failure is reported, and training continues; with

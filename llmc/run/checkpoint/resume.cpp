@@ -180,7 +180,7 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         Options& o = all.options;
         if (o.seq_len == 0) o.seq_len = before.options->value("seq-len", std::int64_t(1024));
         const std::int64_t at_once = o.seq_len * ranks,  // tokens of one sequence of every rank
-                           last = before.tokens_of(std::max<std::int64_t>(search.resumption->state.step - 1, 0));
+                           last = search.resumption->state.last_step_tokens();
         if (!o.has_batch_schedule()) {
             require(line.given.contains("total-batch-tokens") || last % at_once == 0, "the number of ranks", ranks,
                     "a divisor of the " + counted(last / o.seq_len, "sequence") +

@@ -27,9 +27,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TaskState, pending, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, second_surplus, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BatchChange, step, tokens)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, batches, ranks, options, training_data, validation_data,
-                                   hellaswag)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, noise,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, ranks, options, training_data, validation_data, hellaswag)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, batches, noise,
                                    noise_above, health, seconds, tasks, state_files, run)
 
 namespace {
@@ -62,8 +61,9 @@ void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found
 
 }  // namespace
 
-std::int64_t RunIdentity::tokens_of(std::int64_t step) const {
-    return std::prev(std::ranges::upper_bound(batches, step, {}, &BatchChange::step))->tokens;
+std::int64_t TrainerState::last_step_tokens() const {
+    const std::int64_t last = std::max<std::int64_t>(step - 1, 0);
+    return std::prev(std::ranges::upper_bound(batches, last, {}, &BatchChange::step))->tokens;
 }
 
 FileFingerprint write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
@@ -105,8 +105,10 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     if (older) json["noise_above"] = 0;
     if (older && json.contains("optimizer") && json["optimizer"].is_object())
         json["optimizer"]["second_surplus"] = 0.0;
-    if (older && json.contains("run") && json["run"].is_object())
-        json["run"]["batches"] = {{{"step", 0}, {"tokens", json["run"].value("step_tokens", nlohmann::json())}}};
+    if (const auto run = json.find("run"); run != json.end() && run->is_object()) {
+        if (older) json["batches"] = {{{"step", 0}, {"tokens", run->value("step_tokens", nlohmann::json())}}};
+        else if (run->contains("batches")) json["batches"] = (*run)["batches"];  // where format 7 had them at first
+    }
     if (before_tasks) {
         nlohmann::json tasks;
         for (const auto& [name, done] : {std::pair(kValidationTask, "validated"), {kHellaSwagTask, "scored"},
@@ -121,8 +123,9 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");
     TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
+                        .batches = {{}},
                         .noise = {{}},
-                        .run = {.batches = {{}}, .training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
+                        .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
     if (json.contains("state_files") && json["state_files"].is_object())
         for (const auto& [name, files] : json["state_files"].items()) sample.state_files[name] = 0;
     if (json.contains("tasks") && json["tasks"].is_object())
@@ -162,10 +165,10 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_seconds(state.seconds.before_training);
     require_seconds(state.seconds.used - state.seconds.before_training);
     for (const auto& [name, task] : state.tasks) require_seconds(task.seconds);
-    require(!state.run.batches.empty(), file.string() + ": batches", "empty", "the tokens of every step",
+    require(!state.batches.empty(), file.string() + ": batches", "empty", "the tokens of every step",
             "restore the file from a copy");
     std::int64_t next = 0;
-    for (const BatchChange& change : state.run.batches) {
+    for (const BatchChange& change : state.batches) {
         require_within("batches: step", change.step, next, next == 0 ? 0 : kMostSteps);
         require_within("batches: tokens", change.tokens, 1, kMostSteps);
         next = change.step + 1;

@@ -22,13 +22,10 @@ inline constexpr const char* kStateName = "trainer_state.json";
 
 // How a run was started, which decides whether another run may resume it.
 struct RunIdentity {
-    std::vector<BatchChange> batches{};                // of all steps, also of those to come
     int ranks = 1;
     JsonValue options{};                               // by long flag name
     std::vector<Fact> training_data{};                 // shard_facts()
     std::vector<Fact> validation_data{}, hellaswag{};  // and hellaswag_facts(); empty: none, or unknown
-
-    std::int64_t tokens_of(std::int64_t step) const;  // of the step after `step` others
 };
 
 // A fact in trainer_state.json.
@@ -76,6 +73,7 @@ struct TrainerState {
     int failed_in_a_row = 0;            // consecutive last steps with a loss or norm that was not finite
     int without_update = 0;             // the same, or outliers
     LoaderPosition data{};              // the next row
+    std::vector<BatchChange> batches;   // StepPlan::changes(): of all steps, also of those to come
     std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
     int noise_above = 0;                // BatchGrowth::in_a_row()
     HealthState health{};
@@ -84,6 +82,7 @@ struct TrainerState {
     std::map<std::string, int> state_files{};  // number of files of each name of the optimizer's state
     RunIdentity run;
 
+    std::int64_t last_step_tokens() const;  // of the first step, if none has been made
     // The model may have diverged: the loss or norm of the last step or the last validation was not finite.
     bool may_have_diverged() const { return failed_in_a_row > 0 || health.validation_failed; }
 };

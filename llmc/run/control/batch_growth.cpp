@@ -5,7 +5,7 @@ namespace llmc {
 
 std::optional<BatchChange> BatchGrowth::measured(std::int64_t step, const NoiseScale::Estimate& noise,
                                                  std::int64_t valid_targets) {
-    const std::int64_t tokens = steps_.at(step).positions, since = steps_.changes().back().step;
+    const std::int64_t tokens = steps_.at(step).positions, since = steps_.last_change();
     if (steps_.total && step + 2 >= *steps_.total) return {};  // it would have no step
     if (2 * tokens > settings_.most || step < settings_.warmup_steps || step + 1 < since + kStepsOfASize) return {};
     const double at_least = noise.at_least / double(valid_targets);  // in steps; NaN compares false

@@ -1,8 +1,8 @@
-// batch_growth.h - --batch-schedule auto: the tokens of a step double while the gradient noise scale is far above them
+// batch_growth.h - --batch-schedule auto: doubles the tokens of a step when the gradient noise scale is large enough
 //
-//   sizes      D, 2 D, 4 D, ... up to `most`, D those of the first step; never fewer again
-//   decision   noise_scale.h's at_least >= kappa times the doubled size, in kInARow measurements in a row, after the
-//              warm-up and at least kStepsOfASize steps of the size
+//   sizes      D, 2 D, 4 D, ... up to `most`, where D is the size of the first step; a size never decreases
+//   decision   the lower bound of the noise scale (noise_scale.h's at_least) is at least kappa times the doubled size
+//              in kInARow consecutive measurements, after the warm-up and at least kStepsOfASize steps of a size
 //   effect     from the second step after the last of these: on a GPU a step's results come one step late
 //
 // The measurements are sums that are equal on all ranks, so all decide alike without a message. A decision is a change
@@ -10,6 +10,7 @@
 // arXiv 1812.06162 (the noise scale); Merrill et al. 2025, arXiv 2505.23971 (doublings).
 #pragma once
 #include <optional>
+#include <string>
 
 #include "llmc/data/step_plan.h"
 #include "llmc/run/log/noise_scale.h"
@@ -33,6 +34,10 @@ public:
     std::optional<BatchChange> measured(std::int64_t step, const NoiseScale::Estimate& noise,
                                         std::int64_t valid_targets);
     int in_a_row() const { return in_a_row_; }
+    // A --batch-schedule with the sizes of the first `steps` steps; empty: sizes do not grow.
+    std::string schedule(std::int64_t steps) const {
+        return settings_.most > 0 ? steps_.schedule_text(steps) : std::string();
+    }
 
 private:
     Settings settings_;

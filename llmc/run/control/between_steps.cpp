@@ -137,10 +137,9 @@ void BetweenSteps::save() {
     const RunHealth::InARow in_a_row = loop_.health.in_a_row();
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .data = next_position_,
-                             .noise = loop_.step_log.noise().averages(),
+                             .batches = loop_.steps.changes(), .noise = loop_.step_log.noise().averages(),
                              .noise_above = loop_.growth.in_a_row(), .health = loop_.health.state(),
-                             .seconds = control_.run_seconds(), .tasks = tasks_.states(),
-                             .run = {.batches = loop_.steps.changes()}});
+                             .seconds = control_.run_seconds(), .tasks = tasks_.states()});
     // A checkpoint that was still being written is complete: begin() has waited for it.
     if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - save_began_);
     save_began_ = began;
@@ -181,7 +180,7 @@ void BetweenSteps::end_after_exception() {
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
     loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()),
-                     settings_.batch_grows ? loop_.steps.schedule_text(step_) : "");
+                     loop_.growth.schedule(step_));
 }
 
 }  // namespace llmc

@@ -29,7 +29,6 @@ public:
         std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0;  // steps; 0: never
         Tasks::Checkpoints checkpoints;
         std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
-        bool batch_grows = false;     // --batch-schedule auto
         bool keep_best = false;       // the lowest validation loss makes a checkpoint due
     };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,

@@ -92,12 +92,12 @@ std::string length_of(const StepPlan& steps, const Options& o) {
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
 // another amount of data are not known.
-std::string change_of_rate(const RunPlan& plan, const Options& before, const RunIdentity& run,
+std::string change_of_rate(const RunPlan& plan, const Options& before, const TrainerState& state,
                            const DataLoader* loader, bool new_data) {
     if (plan.is_complete() || (new_data && !before.has_steps())) return "";
-    const BatchSchedule same{{0, run.tokens_of(std::max<std::int64_t>(plan.first_step - 1, 0))}};
-    const StepPlan then = with_total({{}, before.has_batch_schedule() ? sizes_of_steps(before, run.ranks) : same,
-                                      run.batches, plan.first_step, before.batch_grows()}, before, loader);
+    const BatchSchedule same{{0, state.last_step_tokens()}};
+    const StepPlan then = with_total({{}, before.has_batch_schedule() ? sizes_of_steps(before, state.run.ranks) : same,
+                                      state.batches, plan.first_step, before.batch_grows()}, before, loader);
     const auto rate = [&](const StepPlan& steps, const Options& o) {
         const double all = o.max_minutes * 60,
                      share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
@@ -117,6 +117,7 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
                                         int(plan.steps.micro_batches(plan.steps.smallest())));
     plan.steps = with_total(plan.steps, o, loader);
+    const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
     const std::vector<BatchChange> sizes = plan.steps.changes();
     require(!plan.steps.total || !o.has_batch_schedule() || sizes.back().step < *plan.steps.total, "--batch-schedule",
             o.batch_schedule,
@@ -135,7 +136,7 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                 "set a larger -d, or a smaller -b");
         plan.growth = {.most = o.batch_max > 0               ? o.batch_max
                                : o.total_batch_tokens > 0 ? 8 * o.total_batch_tokens : 8 * first,
-                       .kappa = o.batch_kappa, .warmup_steps = warmup_of(o, plan.steps)};
+                       .kappa = o.batch_kappa, .warmup_steps = warmup};
         const std::int64_t current = plan.steps.largest(), least = sizes.size() > 1 ? current : 2 * current;
         require(plan.growth.most >= least, "--batch-max", plan.growth.most,
                 "at least " + std::to_string(least) +
@@ -146,7 +147,6 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
             std::to_string(sizes.front().tokens) + ", as before, with --overfit-batch, which repeats the first step");
     plan.schedule = schedule_of(o, plan.steps);
     // As for --max-steps: the learning rate would never reach its peak.
-    const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
     require(!plan.steps.total || warmup <= *plan.steps.total,
             o.warmup_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
             o.warmup_tokens > 0 ? std::to_string(o.warmup_tokens) + ", " + counted(warmup, "step")
@@ -167,7 +167,7 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         .val_every = files.val ? o.val_every : 0, .hellaswag_every = files.hellaswag ? o.hellaswag_every : 0,
         .sample_every = o.sample_every,
         .checkpoints = {.every = o.checkpoint_every, .saves = !o.output_dir.empty()},
-        .stop_after = o.stop_after, .batch_grows = o.batch_grows(), .keep_best = o.keep_best};
+        .stop_after = o.stop_after, .keep_best = o.keep_best};
 }
 
 void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {
@@ -213,7 +213,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
     plan.steps = steps;
-    plan.identity = {.batches = steps.changes(), .ranks = ranks, .options = JsonValue(to_json(o)),
+    plan.identity = {.ranks = ranks, .options = JsonValue(to_json(o)),
                      .training_data = files.train_facts};
     if (files.val) plan.identity.validation_data = files.val_facts;
     if (files.hellaswag) plan.identity.hellaswag = files.hellaswag_facts;
@@ -252,7 +252,7 @@ Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Re
              resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
     const Options then = continued({}, before, file).options;
-    const std::string rate = change_of_rate(plan, then, resumption.state.run, loader, changes.data);
+    const std::string rate = change_of_rate(plan, then, resumption.state, loader, changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }

@@ -214,7 +214,7 @@ StepPlan steps_of(const Options& options, const Resumption* from, const Communic
     const BatchShape batch{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len),
                            .rank = ranks.rank(), .world = world};
     const BatchSchedule sizes = sizes_of_steps(options, world);
-    return from ? StepPlan(batch, sizes, from->state.run.batches, from->state.step,
+    return from ? StepPlan(batch, sizes, from->state.batches, from->state.step,
                            keeps_decided_sizes(from->state.run, options))
                 : StepPlan(batch, sizes);
 }

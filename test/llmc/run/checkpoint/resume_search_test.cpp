@@ -35,7 +35,7 @@ struct OutputFolder {
         const fs::path folder = step_folder(out, step);
         fs::create_directories(folder);
         write_trainer_state(folder, {.step = step, .optimizer = {.updates = step},
-                                     .run = {.batches = {{0, 1}}, .options = JsonValue(nlohmann::json::object())}});
+                                     .batches = {{0, 1}}, .run = {.options = JsonValue(nlohmann::json::object())}});
         Manifest manifest{{"trainer_state.json", fingerprint_of_file(folder / "trainer_state.json")}};
         for (const char* const name : {"config.json", "model.safetensors", "optimizer-00000-of-00001.safetensors",
                                        "tokenizer.json"}) {

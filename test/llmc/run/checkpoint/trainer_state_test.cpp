@@ -22,14 +22,14 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     TrainerState state{.step = std::int64_t(1) << 40,
                        .optimizer = {(std::int64_t(1) << 40) - 3, 3, tiny, {third, 0x1.0000000000001p1}, {-0.0, tiny},
                                      json_of({.frozen_after = 5, .moment_sum = third, .moment_sum_after = 4})},
-                       .failed_in_a_row = 9, .without_update = 127,
+                       .failed_in_a_row = 9, .without_update = 127, .batches = {{0, 524288}},
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
                        .seconds = {.used = third, .before_training = 0.25},
                        .tasks = {{"validation", {.seconds = tiny}}, {"hellaswag", {.pending = true}},
                                  {"samples", {.seconds = 2}}, {"checkpoint", {.seconds = large}}},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
-                       .run = {.batches = {{0, 524288}}, .ranks = 8, .options = JsonValue(to_json(Options{})),
+                       .run = {.ranks = 8, .options = JsonValue(to_json(Options{})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
     write_trainer_state(scratch.path(), state);
@@ -46,7 +46,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.noise[0].noise == tiny);
     CHECK(read.noise[0].product == -large);
     CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
-    CHECK(read.run.batches == std::vector<BatchChange>{{0, 524288}});
+    CHECK(read.batches == std::vector<BatchChange>{{0, 524288}});
     CHECK(read.run.ranks == 8);
     CHECK((read.seconds.used == third && read.seconds.before_training == 0.25));
     CHECK(read.tasks == state.tasks);
@@ -76,16 +76,22 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read_trainer_state(scratch.path()).run.options->at("val-spread") == false);
     older["seconds"]["before_training"] = 0.5;
     CHECK_THAT(faults(text_of(older)), Contains("seconds is -0.1666") && Contains("expected at least 0"));
+    // Where the present format had the sizes of steps at first.
+    older = json;
+    older["run"]["batches"] = older["batches"];
+    older.erase("batches");
+    test::write_bytes(file, text_of(older));
+    CHECK(read_trainer_state(scratch.path()).batches == state.batches);
     // A format in which all steps have one size.
     older = json;
     older["format"] = 6;
-    older["run"].erase("batches");
+    older.erase("batches");
     older["run"]["step_tokens"] = 524288;
     older["optimizer"].erase("second_surplus");
     OptimizerCounts without_surplus = state.optimizer;
     without_surplus.second_surplus = 0;
     test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).run.batches == state.run.batches);
+    CHECK(read_trainer_state(scratch.path()).batches == state.batches);
     CHECK(read_trainer_state(scratch.path()).optimizer == without_surplus);
     // A format in which every task has a name of its own.
     older["format"] = 5;
@@ -173,8 +179,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
 TEST_CASE("the error for different training data names them, for any number of shards", "[trainer_state]") {
     const Options options;
     const auto run_with = [&](const std::vector<Fact>& data) {
-        return RunIdentity{.batches = {{0, 1}}, .ranks = 1, .options = JsonValue(to_json(options)),
-                           .training_data = data};
+        return RunIdentity{.ranks = 1, .options = JsonValue(to_json(options)), .training_data = data};
     };
     const auto fault = [&](const std::vector<Fact>& now) {
         return error_of([&] { changes_since(run_with({{"shards", "1"}}), run_with(now), false); });

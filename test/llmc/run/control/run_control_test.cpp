@@ -197,9 +197,9 @@ TEST_CASE("a stop of any rank is no time of the run, and none is left out twice"
         CHECK(control.stopped() < seconds_now() - began + 0.05);
         CHECK(control.share() >= 0);
         stopped[rank] = control.stopped();
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));  // longer than the first stop, however it counted
         control.agree({.stopped = rank == 1 ? 2 * kStop : rank == 2 ? kStop + 0.05 : 0});  // a second stop
-        CHECK(control.stopped() > stopped[rank] + kStop / 10);  // on a busy machine the two are close together
+        CHECK(control.stopped() > stopped[rank] + kStop / 2);
         shares[rank] = control.share();
     });
     for (const double share : shares) CHECK((share == shares[0] && share > 0));
@@ -215,9 +215,9 @@ TEST_CASE("a stop that is agreed on late leaves no negative time in a checkpoint
     run.control.leave_out_stops(0.08);  // a stop before
     run.tasks.checkpoint_took(run.control.seconds() - began);
     const test::ScratchFolder folder;
-    const TrainerState state{.step = 1, .optimizer = {.updates = 1}, .seconds = run.control.run_seconds(),
-                             .tasks = run.tasks.states(),
-                             .run = {.batches = {{0, 1}}, .options = JsonValue(nlohmann::json::object())}};
+    const TrainerState state{.step = 1, .optimizer = {.updates = 1}, .batches = {{0, 1}},
+                             .seconds = run.control.run_seconds(), .tasks = run.tasks.states(),
+                             .run = {.options = JsonValue(nlohmann::json::object())}};
     write_trainer_state(folder.path(), state);
     const TrainerState read = read_trainer_state(folder.path());  // refuses negative times
     CHECK((read.seconds.used == state.seconds.used && read.tasks == state.tasks));
