@@ -7,7 +7,7 @@ using namespace test;
 
 namespace {
 
-// Ten steps of 192 tokens, from step 4 on 384, from step 7 on 768 (or, in a run of its own, as `more` has it).
+// Of ten steps the first four have 192 tokens, the next three 384, and the last three 768.
 const Texts kSchedule{"--batch-schedule", "0:192,700:384,1900:768"};
 
 Texts ten_steps(const TrainingFolder& folder, const std::string& out, const Texts& more) {
@@ -60,8 +60,8 @@ TEST_CASE("ranks and micro-batches make the same steps of a batch schedule", "[r
     REQUIRE((three.size() == 10 && other.size() == 5));
     for (std::size_t i = 0; i < one.size(); ++i) {
         CAPTURE(i);
-        CHECK(std::fabs(one[i] - three[i]) < 1e-5);
-        if (i >= 5) CHECK(std::fabs(one[i] - other[i - 5]) < 1e-5);
+        CHECK(std::fabs(one[i] - three[i]) < 1e-6);
+        if (i >= 5) CHECK(std::fabs(one[i] - other[i - 5]) < 1e-6);
     }
     // The number of targets is that of the step: the loss and the noise scale count every token once.
     CHECK(numbers(folder.log("three", "step"), "valid_tokens") == numbers(folder.log("one", "step"), "tokens"));
@@ -79,8 +79,7 @@ TEST_CASE("a resumed run of ranks without -d changes nothing", "[run][batch_sche
     CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("again"), "-y", "auto"}).exits(0), !Contains("changed:"));
     CHECK(folder.model("again", 4) == folder.model("out", 4));
     CHECK_THAT(folder.run({"-o", folder.path("again"), "-y", "auto", "-x", "6"}).exits(0),
-               Contains("changed: --total-batch-tokens 0 -> 128\n") && !Contains("changed: learning rate") ||
-               Contains("the schedule is now of 6 steps"));
+               Contains("changed: --total-batch-tokens 0 -> 128\n") && Contains("the schedule is now of 6 steps"));
 }
 
 TEST_CASE("-d may change when a run is resumed", "[run][batch_schedule]") {
@@ -224,8 +223,7 @@ TEST_CASE("a batch that follows the noise scale never has more tokens than the d
     const auto end = run("out", "1200000", grows);
     CHECK(folder.log("out", "batch").size() == 1);
     CHECK(folder.log("out", "step").back()["tokens"] == 4096);
-    CHECK_THAT(folder.run({"-o", folder.path("out"), "-y", "auto", "--max-tokens", "1220000"}).exits(0),
-               Contains("training: ") && !Contains("the learning rate"));
+    folder.run({"-o", folder.path("out"), "-y", "auto", "--max-tokens", "1220000"}).exits(0);
     // -d ends it, with its flags.
     CHECK_THAT(folder.run({"-o", folder.path("out"), "-y", "auto", "--max-tokens", "1230000", "-d", "1024"}).exits(0),
                Contains("steps of 1,024 tokens"));
