@@ -97,7 +97,8 @@ public:
     void phase_begins(std::int64_t step, const std::string& phase);
     // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
     void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
-    // Steps have more tokens soon: the noise scale was at least so many, and the run now has `total_steps`.
+    // The decision that steps grow as `change` says: `noise_at_least` is the lower bound of the noise scale, in tokens,
+    // and `total_steps` the new length of the run.
     void batch_grows(std::int64_t step, const BatchChange& change, double noise_at_least,
                      std::optional<std::int64_t> total_steps);
     // `best`: lower than all before.

@@ -66,20 +66,19 @@ std::vector<Option> option_table(Options& o) {
           "accumulated over the micro-batches; 0: one micro-batch per rank",
           Whole{0, kMany});
     entry("batch-schedule", o.batch_schedule,
-          "instead of -d: tokens in one step, from which token of the run on; 0:65536,200M:131072: steps that "
-          "begin after 200M tokens or more have 131072; auto: begins with -d, and doubles them as the gradient noise "
-          "scale grows; empty: as -d");
+          "tokens in one step, instead of -d, as FROM:TOKENS,...; 0:65536,200M:131072: 131072 in steps that begin "
+          "after 200M tokens or more; auto: starts with -d and doubles it as the gradient noise scale grows; empty: -d "
+          "for all steps");
     entry("batch-max", o.batch_max,
-          "most tokens in a step of --batch-schedule auto; 0: 8 times -d", Whole{0, kMany});
+          "largest number of tokens in one step of --batch-schedule auto; 0: 8 times -d", Whole{0, kMany});
     entry("batch-kappa", o.batch_kappa,
-          "--batch-schedule auto doubles the tokens of a step when the noise scale is at least this many times the "
-          "doubled ones", Real{0.01, 100});
+          "--batch-schedule auto doubles the tokens of a step when the noise scale is at least this multiple of the "
+          "doubled number", Real{0.01, 100});
     entry("batch-lr-exponent", o.batch_lr_exponent,
-          "where the tokens of a step become f times those of the first one, the learning rate becomes f to this power "
-          "times as high; 0: it does not change",
+          "scale the learning rate by (tokens of the step / tokens of the first step)^X; 0: do not scale it",
           Real{0, 1});
     entry("batch-beta-scaling", o.batch_beta_scaling,
-          "where a step has f times the tokens of the first one, second moments decay by beta2^f: as much per token");
+          "decay second moments by beta2^(tokens of the step / tokens of the first step): the same decay per token");
     entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs or --max-minutes needs",
           Whole{0, kMany});
     entry("max-tokens", o.max_tokens,
