@@ -288,8 +288,7 @@ is host && one cpu "make selects the GPU architectures of the machine" test/prog
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
 is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
 is host && one cpu "every filter of gpu_check.sh matches test cases" test/program/gpu_filters.sh build/cpu/tests
-all_of host && one cpu "gpu_check.sh: arguments, chosen steps, time limits, output files" test/program/gpu_check.sh
-all_of host && one cpu "gpu_check.sh on a bare machine with a GPU" test/program/gpu_machine.sh
+all_of host && one cpu "gpu_check.sh: arguments, chosen steps, rehearsed steps" test/program/gpu_check.sh
 all_of host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
     test/dev/same_training_test.py
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh

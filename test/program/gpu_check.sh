@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_check.sh - tests the parts of dev/gpu_check.sh that need no GPU: refused arguments, the chosen steps and their
-# limits, the table of kernels and its times, equal steps of two runs; what steps do: gpu_machine.sh
+# gpu_check.sh - tests dev/gpu_check.sh without a GPU: refused arguments, the chosen steps and their limits, the table
+# of kernels, equal steps of two runs, and rehearsed steps that pass, fail and are stopped
 # shellcheck disable=SC2015
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -69,66 +69,6 @@ for missing in README.md "$scratch/none" /dev/null; do
     [[ $said == "error: "* ]] || wrong "of a file without kernels kernel_table.py prints: $said"
 done
 
-# kernel_times.cpp with CUPTI's records of five steps of 20 ns; the next step's tokens are copied between two AdamW
-# kernels.
-cat >"$scratch/cupti.h" <<'CPP'
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <vector>
-using CUcontext = void*;
-enum CUpti_ActivityKind {
-    CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
-};
-struct CUpti_Activity {
-    CUpti_ActivityKind kind;
-    std::uint64_t start, end;
-    const char* name;
-    std::uint32_t streamId;
-    std::int32_t gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory;
-    std::uint16_t registersPerThread;
-    std::uint64_t bytes;
-};
-using CUpti_ActivityKernel9 = CUpti_Activity;
-using CUpti_ActivityMemcpy5 = CUpti_Activity;
-using CUpti_ActivityMemset3 = CUpti_Activity;
-enum CUptiResult { CUPTI_SUCCESS, CUPTI_ERROR_MAX_LIMIT_REACHED };
-constexpr int CUPTI_ACTIVITY_FLAG_FLUSH_FORCED = 1;
-inline std::vector<CUpti_Activity> records;
-inline void (*give)(CUcontext, std::uint32_t, std::uint8_t*, std::size_t, std::size_t);
-inline CUptiResult cuptiActivityGetNextRecord(std::uint8_t*, std::size_t, CUpti_Activity** record) {
-    *record = *record ? *record + 1 : records.data();
-    return *record < records.data() + records.size() ? CUPTI_SUCCESS : CUPTI_ERROR_MAX_LIMIT_REACHED;
-}
-template <class Take, class Give> void cuptiActivityRegisterCallbacks(Take, Give taker) { give = taker; }
-inline CUptiResult cuptiActivityEnable(CUpti_ActivityKind) { return CUPTI_SUCCESS; }
-inline void cuptiGetResultString(CUptiResult, const char**) {}
-inline void cuptiActivityFlushAll(int) { give(nullptr, 0, static_cast<std::uint8_t*>(std::malloc(1)), 1, 1); }
-CPP
-cat >"$scratch/records.cpp" <<'CPP'
-#include "dev/gpu_check/kernel_times.cpp"
-int main() {
-    const auto kernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-    for (std::uint64_t at = 0; at < 100; at += 20) {
-        records.push_back({kernel, at, at + 6, "product", 7, 8, 4, 1, 128, 1, 1, 1024, 2048, 96});
-        records.push_back({kernel, at + 6, at + 10, "product", 7, 2, 4, 1, 128, 1, 1, 1024, 2048, 96});
-        records.push_back({kernel, at + 10, at + 12, "adamw", 7, 16, 1, 1, 256, 1, 1, 0, 0, 40});
-        records.push_back({CUPTI_ACTIVITY_KIND_MEMCPY, at + 11, at + 13, nullptr, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 512});
-        records.push_back({kernel, at + 13, at + 15, "adamw", 7, 16, 1, 1, 256, 1, 1, 0, 0, 40});
-    }
-    InitializeInjection();
-}
-CPP
-"${CXX:-g++}" -std=c++20 -I"$scratch" -I. -o "$scratch/records" "$scratch/records.cpp" ||
-    wrong "kernel_times.cpp does not compile"
-KERNEL_TIMES=$scratch/times KERNEL_TRACE=$scratch/trace "$scratch/records"
-[ "$(sort "$scratch/times" | xargs)" = "2 1.00 - - memory copy 20 1 - - step 4 1.00 2,4,1 128,1,1 product \
-4 2.00 16,1,1 256,1,1 adamw 5 1 - - idle 6 1.00 8,4,1 128,1,1 product" ] ||
-    { cat "$scratch/times"; wrong "kernel_times.cpp sees other steps"; }
-[ "$(tail -n +2 "$scratch/trace" | xargs)" = "5 11 7 8,4,1 128,1,1 3072 96 0 product \
-11 15 7 2,4,1 128,1,1 3072 96 0 product 15 17 7 16,1,1 256,1,1 0 40 0 adamw 16 18 9 - - 0 0 512 memory copy \
-18 20 7 16,1,1 256,1,1 0 40 0 adamw" ] || { cat "$scratch/trace"; wrong "the trace is of something else"; }
-
 # Losses of two runs, a separate host name, and a machine without a network, whose loopback interface is down.
 row() { echo "step $1/4 |  $2 6.00e-04  $3   101.2 1.00k   0:01"; }
 { row 1 5.5 1.25; row 2 5.25 1.5; } >"$scratch/one"
@@ -151,4 +91,34 @@ if unshare --net true 2>/dev/null; then
 server = socket.create_server((\"127.0.0.1\", 0))
 socket.create_connection(server.getsockname(), timeout=5)"' || wrong "loopback.py does not bring up the interface"
 fi
-echo "all checks passed"
+
+# Rehearsed steps of the programs in build/cpu: what passes, and a program that fails, takes too long, or runs when the
+# check is stopped.
+mkdir "$scratch/bin"
+export PATH=$scratch/bin:$PATH
+tool() { cat >"$scratch/bin/$1" && chmod +x "$scratch/bin/$1"; }
+tool make <<<'#!/bin/sh'
+rehearses() { ends "$1" "$2" dev/gpu_check.sh --rehearse -o "$scratch/r" "${@:3}"; }
+kept() { says "$1" "$(tar -tzf "$scratch/r/steps/$1.tar.gz")" "$2"; }
+rehearses 0 "8 steps, 0 failed" training same_algorithms bench_matmul
+says "the summary" "$(cat "$scratch/r/steps/summary.md")" "**training** started" \
+    "**same_algorithms** pass, " " s: PASS" "not run: machine, numbers, "
+kept results results/training/log.jsonl
+kept logs logs/bench_matmul.log
+tar -tzf "$scratch/r/steps/results.tar.gz" | grep step_ && fail "a checkpoint is kept"
+tool mpirun <<'BASH'
+#!/usr/bin/env bash
+echo "mpirun of a test"
+[ "$HOW" != fails ] || exit 3
+if [ "$HOW" = stops ]; then
+    read -r _ _ _ check _ </proc/$PPID/stat  # the parent of timeout
+    kill -TERM "$check"
+fi
+exec sleep 60
+BASH
+HOW=fails rehearses 1 "**ranks_mpi** **fail** (3)" ranks_mpi
+HOW=waits rehearses 1 "**ranks_mpi** **time limit**" ranks_mpi=1 data=1
+HOW=stops rehearses 143 "**ranks_mpi** stopped by signal 15" ranks_mpi
+says "a stopped check" "$(tar -xzOf "$scratch/r/steps/logs.tar.gz" logs/ranks_mpi.log)" "mpirun of a test"
+[ $failed = 0 ] && echo "all checks passed"
+exit $failed
