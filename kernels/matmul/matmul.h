@@ -61,8 +61,9 @@ struct ScaledProduct {
     float alpha = 1, beta = 0;
 };
 
-// out = alpha x x^T + beta addend, or if transposed alpha x^T x + beta addend, with a symmetric addend. Where it is
-// faster only the lower triangle is computed, and mirrored: then `out` is exactly symmetric.
+// out = alpha x x^T + beta addend, or if transposed alpha x^T x + beta addend, with a symmetric addend. On a CPU only
+// the lower triangle of a large product is computed, and mirrored: then `out` is exactly symmetric. On an H200
+// cuBLASLt's whole product was 2.4 to 3 times faster than a kernel for half of it (dev/results/2026-11-27-h200.md).
 template <class T>
 struct SymmetricProduct {
     std::span<T> out;             // (batch, m, m)
@@ -106,7 +107,6 @@ public:
     // The sum over k is in float and rounded to T once, after the addition. m, n and k must be multiples of
     // 16 / sizeof(T). Not autotuned.
     template <class T> void multiply(const ScaledProduct<T>& op, StreamRef stream);
-    // On a GPU autotuned: the library computes the whole product, symmetric_product.h half of it.
     template <class T> void multiply(const SymmetricProduct<T>& op, StreamRef stream);
 
     // Whether there are several algorithms per shape, so that products should be timed before a run.

@@ -23,7 +23,6 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,8 +35,6 @@
 #include "kernels/matmul/cublaslt_plan.h"
 #include "kernels/matmul/plain_product.h"
 #include "kernels/matmul/rehearsal.h"
-#include "kernels/matmul/symmetric_product.h"
-#include "kernels/tuning/timing.h"
 
 namespace kernels {
 namespace {
@@ -251,35 +248,6 @@ struct Matmul::State {
         });
     }
 
-    // By the library, or by half of its products, whichever was faster for this shape in any batch.
-    template <class T> void multiply(const SymmetricProduct<T>& op, StreamRef stream) {
-        if (half_is_faster(op, stream)) symmetric_product(op, stream);
-        else multiply(op.whole(), stream);
-    }
-    template <class T> bool half_is_faster(const SymmetricProduct<T>& op, StreamRef stream) {
-        constexpr const char *kWhole = "whole", *kHalf = "half";
-        TunedAlgorithms* const tuned = settings.tuned;
-        if (!tuned) return false;
-        const std::string problem = std::string("symmetric product ") +
-                                    (dtype_of<T> == DType::bf16 ? "bf16 " : tf32(DType::fp32) ? "tf32 " : "fp32 ") +
-                                    std::to_string(op.m) + "x" + std::to_string(op.k) +
-                                    (op.transposed ? " transposed" : "") + (op.beta != 0 ? " added" : "");
-        if (const TunedAlgorithm* const known = tuned->find(name(), problem)) return known->taken == kHalf;
-        if (!tuned->timing) return false;
-        const auto run = [&](int candidate) {
-            if (candidate == 0) multiply(op.whole(), stream);
-            else symmetric_product(op, stream);
-        };
-        const auto name_of_candidate = [&](int i) { return problem + ", " + (i == 0 ? kWhole : kHalf); };
-        const Timing timing = time_candidates({2, name_of_candidate, run}, tuned->cache_bytes, stream);
-        const bool half = !timing.ranking.empty() && timing.ranking.front() == 1;
-        char times[64];
-        std::snprintf(times, sizeof times, "whole %.4f ms, half %.4f ms", 1e3 * timing.seconds[0],
-                      1e3 * timing.seconds[1]);
-        tuned->keep(name(), problem, {half ? kHalf : kWhole, times + timing.notes, timing.seconds[half]});
-        return half;
-    }
-
     template <class T> static void multiply_plainly(const ScaledProduct<T>& op, StreamRef stream) {
         const std::int64_t m = op.m, n = op.n, k = op.k;
         for (int i = 0; i < op.batch; ++i) {
@@ -335,7 +303,7 @@ void Matmul::multiply(const ScaledProduct<T>& op, StreamRef stream) {
 template <class T>
 void Matmul::multiply(const SymmetricProduct<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    state_->multiply(op, stream);
+    state_->multiply(op.whole(), stream);
 }
 
 bool Matmul::chooses_by_shape() { return true; }

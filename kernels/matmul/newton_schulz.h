@@ -6,7 +6,8 @@
 //
 // Shapes    matrices, other: (count, rows, columns) T; gram, polynomial: (count, a, a) T, a = min(rows, columns).
 // Numerics  products accumulate in float; S, P and X are rounded to T once each. A zero matrix stays zero.
-// Work      steps * count * (4 a^2 b + 2 a^3) flops, b = max(rows, columns); 3 a^2 b + a^3 with half of S and of P.
+// Work      steps * count * (4 a^2 b + 2 a^3) flops, b = max(rows, columns); 3 a^2 b + a^3 where
+//           S and P are computed by halves (matmul.h).
 // Source    Jordan et al. 2024, kellerjordan.github.io/posts/muon; coefficients: there, and Amsel et al. 2025, arXiv
 //           2505.16932 (Polar Express).
 #pragma once

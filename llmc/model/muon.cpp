@@ -200,20 +200,6 @@ std::vector<OptimizerBytes> muon_bytes(const OptimizerSettings& settings, const 
     return all;
 }
 
-// The products of orthogonalizing, with the batches of this rank.
-void choose_products(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype, Context& context) {
-    const std::vector<MuonBatch> batches = batches_of(GradientBuckets(table, sharding));
-    const auto choose = [&](auto work) {
-        for (const MuonBatch& batch : batches) {
-            work.direction.zero(context.stream);
-            work.orthogonalize(batch, std::span(kernels::kMuonSteps).first(1), context);
-        }
-        context.stream.sync();  // before the memory is freed
-    };
-    if (dtype == kernels::DType::bf16) choose(MuonWork<bf16>(batches));
-    else choose(MuonWork<float>(batches));
-}
-
 OptimizerReport muon_report(const OptimizerRun& run) {
     const double share = muon_share(run.table, run.sharding.ranks, double(run.step_tokens));
     return {.lines = "Muon: orthogonalizing adds " + text_of_number(std::round(1000 * share) / 10) +
@@ -242,7 +228,6 @@ constinit const OptimizerKind kMuon{
     .flags = muon_flags,
     .make = make_muon,
     .bytes = muon_bytes,
-    .choose = choose_products,
     .report = muon_report};
 
 double muon_share(const ParameterTable& table, int ranks, double tokens) {

@@ -166,9 +166,6 @@ struct OptimizerKind {
     // Of its large arrays.
     std::vector<OptimizerBytes> (*bytes)(const OptimizerSettings& settings, const ParameterTable& table,
                                          const Sharding& sharding, kernels::DType dtype);
-    // Requests the algorithms that can be selected (kernels/tuning), in memory of its own.
-    void (*choose)(const ParameterTable& table, const Sharding& sharding, kernels::DType dtype, Context& context) =
-        [](const ParameterTable&, const Sharding&, kernels::DType, Context&) {};
     OptimizerReport (*report)(const OptimizerRun& run) = [](const OptimizerRun&) { return OptimizerReport(); };
     // What it measures, before gradients and optimizer have memory. Every rank calls it.
     OptimizerReport (*measure)(const OptimizerRun& run, Context& context) =

@@ -250,7 +250,6 @@ void choose_products(Model& model, const RunPlan& plan, Context& context) {
     BatchUpload upload(plan.setup.shape, vocabulary, context);
     model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation),
                           plan.steps.micro_batches(plan.steps.largest()) > 1);
-    plan.optimizer.kind->choose(plan.table, plan.setup.sharding, model.dtype(), context);
 }
 
 }  // namespace
