@@ -138,7 +138,7 @@ group      = $(if $(filter $(INNER_LOOPS),$(1)),llmc/inner_loops/,$(or $(patsubs
                %:$(dir $(1)),$(TOGETHER))),$(dir $(1))))
 EXECUTOR_ONE := $(if $(filter kernels,$(UNITE)),kernels/simt/%.cpp)
 is_united  = $(sort $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1))) \
-               $(filter-out %/races/%,$(filter $(EXECUTOR_ONE),$(1))))
+               $(filter-out kernels/simt/races/%,$(filter $(EXECUTOR_ONE),$(1))))
 united     = $(call group,$(1))united$(if $(filter $(RANKS_APART),$(1)),_ranks)$(if $(filter %_test.cpp \
                %_test.cu,$(1)),_test)$(suffix $(1))
 # Only the program rank_tests has the files of ranks as threads without the others.
