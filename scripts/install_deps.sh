@@ -4,11 +4,10 @@
 # On Debian and Ubuntu it installs packages with apt; elsewhere it prints the missing ones and stops. Does nothing if
 # everything is installed. Reports a library that is too old, with its version and the required one. CXX: the compiler
 # (default: g++). Does not need CUDA: the CUDA build finds its toolkit by nvcc on PATH. If nvcc is found, cuDNN's
-# header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention. The
-# toolkit's cuobjdump, which the tests need, is downloaded to build/deps/bin if it is missing. `build`: only what a
-# build without MPI needs: no matplotlib, jq, Python or text either. `tests`: also installs xz, iproute2, procps, clang
-# with libFuzzer, if available, and, in build/python, pyarrow and huggingface_hub, which read Parquet and download; the
-# tests skip what is missing.
+# header-only frontend is downloaded to build/deps/include; without it the CUDA build only lacks cuDNN attention.
+# `build`: only what a build without MPI needs: no matplotlib, jq, Python or text either. `tests`: also installs xz,
+# iproute2, procps, clang with libFuzzer, if available, and, in build/python, pyarrow and huggingface_hub, which read
+# Parquet and download; the tests skip what is missing.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -147,12 +146,6 @@ fi
 if [ -n "$nvcc" ] && [ ! -e build/deps/include/cudnn_frontend.h ]; then
     scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include build/deps/include ||
         echo "note: cuDNN's frontend could not be downloaded; the CUDA build will have no cuDNN attention" >&2
-fi
-if [ -n "$nvcc" ]; then
-    command -v cuobjdump >/dev/null || [ -x "$(dirname "$nvcc")/cuobjdump" ] || [ -x build/deps/bin/cuobjdump ] ||
-        { scripts/unpack_wheel.sh nvidia-cuda-cuobjdump==13.2.51 'nvidia/*/bin' build/deps/bin &&
-            chmod +x build/deps/bin/cuobjdump; } ||
-        echo "note: cuobjdump could not be downloaded; the stand-ins cannot be built" >&2
 fi
 
 # Some systems have clang's libraries for libFuzzer and the sanitizers in a separate package, others in a dependency of

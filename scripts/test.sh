@@ -13,7 +13,7 @@
 #   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
 #   run       whole runs of the program, bf16 training compared with fp32, and the quickstart with 6 seconds of training
 #   cuda      if nvcc is found: the CUDA build for sm_80 and sm_90a and checks of its machine code; with stand-ins for
-#             NVIDIA's libraries, its kernels, executed from their PTX, and whole runs
+#             NVIDIA's libraries, its host code and whole runs, with kernels on fibers
 #
 # `changed`: tests for files that differ from BASE, by default the commit that HEAD shares with origin/main, or else
 # with main; uncommitted and untracked files count. By the compiler's .d files these are: C++ tests that include such a
@@ -339,10 +339,8 @@ if all_of cuda && [ -n "$has_nvcc" ]; then
     one cuda "the stand-ins for NVIDIA's libraries export all functions that are called" test/stand_in/exports.sh
     one cuda "every filter of gpu_check.sh matches cases of a CUDA build" test/program/gpu_filters.sh $stand_in/tests
     cases cuda "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
-    cases cuda "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
-        "[kernels]~[large]~[host_time]"
-    cases cuda "the CUDA build on stand-ins: kernels from their PTX, random order of lanes and warps" env \
-        STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
+    cases cuda "the CUDA build on stand-ins: products, memory, streams, tuning" $stand_in/tests \
+        "[kernels]~[operations]~[large]~[host_time],[operations][matmul]~[large]"
     one cuda "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
         test/program/same_training.sh stand-in
     one cuda "cuDNN builds attention plans for an H200 and an A100" test/program/cudnn_plans.sh

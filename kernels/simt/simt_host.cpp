@@ -124,7 +124,7 @@ void run_grid(const Launch& launch) {
     const int team = blocks == 1 || finds_races || omp_in_parallel() ? 1 : omp_get_max_threads();
     if (team == 1) {
         const RunningGuard guard(config, kernel, shared_limit, order);
-        launch.run_range(config, launch.arguments, 0, blocks);
+        launch.run_range(config, launch.arguments.data(), 0, blocks);
         return;
     }
 
@@ -148,7 +148,7 @@ void run_grid(const Launch& launch) {
                 BlockQueue& queue = queues[(worker + i) % workers];
                 for (std::int64_t first;
                      !failed && (first = queue.next.fetch_add(length, std::memory_order_relaxed)) < queue.end;)
-                    launch.run_range(config, launch.arguments, first, std::min(queue.end, first + length));
+                    launch.run_range(config, launch.arguments.data(), first, std::min(queue.end, first + length));
             }
         } catch (...) {
             const std::lock_guard lock(failing);

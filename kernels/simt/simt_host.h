@@ -7,6 +7,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -25,12 +26,12 @@ namespace simt {
 // Runs blocks `first` to `last - 1` of the grid, x fastest, on the calling OS thread.
 using RunRange = void (*)(const LaunchConfig& config, const void* arguments, std::int64_t first, std::int64_t last);
 
-// A launch: `kernel` is the compiler's name for it, `arguments` a tuple.
+// A launch: `kernel` is the compiler's name for it, `arguments` the bytes of a tuple.
 struct Launch {
     LaunchConfig config;
     const char* kernel;
     RunRange run_range;
-    const void* arguments;
+    std::span<const std::byte> arguments;
 };
 
 // Throws Error if the configuration is invalid on a GPU.
@@ -94,7 +95,7 @@ void launch(const LaunchConfig& config, Args&&... args) {
     const bool single = !finds_races && config.block.x == 1 && config.block.y == 1 && config.block.z == 1;
     const RunRange run_range = single ? run_single_thread_blocks<Kernel, Arguments>
                                       : run_many_thread_blocks<Kernel, Arguments>;
-    run_grid({config, kernel_name<Kernel>(), run_range, &arguments});
+    run_grid({config, kernel_name<Kernel>(), run_range, std::as_bytes(std::span(&arguments, 1))});
 }
 
 }  // namespace simt

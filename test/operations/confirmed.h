@@ -1,5 +1,5 @@
 // confirmed.h - what a device computed for the registered operations, a few numbers for each output, for others to
-// compare with: kernels that a GPU has run, with the CPU executor and the PTX interpreter (test/README.md)
+// compare with: kernels that a GPU has run, with the host executor (test/README.md)
 //
 // A line of a recording is a test case, with tabs between: its name, a hash of its inputs, and for each output its
 // size, a hash of its bits, the sum of its elements, each divided by its magnitude (at least 1/32 of their root mean

@@ -14,7 +14,7 @@ using namespace test;
 
 namespace {
 
-// Eight times the measured difference of losses: other kernels and libraries round differently.
+// Eight times the measured difference of losses: other libraries round differently.
 constexpr double kFp32 = 8 * 2.3e-8, kBf16 = 8 * 3.9e-4;
 
 const char* const kSchedules[] = {"eager", "late", "random"};
@@ -51,7 +51,7 @@ Texts numbers_of(const TrainingFolder& folder, const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("the CUDA build trains the same on every schedule, and like its kernels on the host", "[stand_in]") {
+TEST_CASE("the CUDA build trains the same on every schedule, and like the build without its libraries", "[stand_in]") {
     struct Run {
         const char* name;
         int ranks;
@@ -294,6 +294,11 @@ TEST_CASE("the stand-ins refuse unknown settings, and list the known ones", "[st
          "STAND_IN_SCHEDUL is not a variable of the stand-ins; expected one of STAND_IN_SCHEDULE, "},
     }));
     CHECK_THAT(run_misuse(told, "nothing").exits(96), StartsWith("stand-in: ") && Contains(says));
+}
+
+TEST_CASE("an error of the executor that runs a kernel ends the program", "[stand_in]") {
+    CHECK_THAT(run_misuse("SIMT_ORDER=backward", "nothing").exits(96),
+               StartsWith("stand-in: ") && Contains("SIMT_ORDER is \"backward\"") && Contains("gelu_forward"));
 }
 
 TEST_CASE("the stand-in for NCCL reports where the ranks' calls differ, instead of hanging", "[stand_in]") {

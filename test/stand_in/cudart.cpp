@@ -79,6 +79,12 @@ void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<co
     command.stream = number_of(stream);
     send(command, ranges, name, payload);
 }
+// Asynchronous; copies the arguments before it returns.
+bool launch(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload) {
+    if (failure_injected("cudaLaunchKernelExC")) return false;
+    enqueue(stream, name, work, payload, {});
+    return true;
+}
 
 }  // namespace stand_in
 
@@ -169,7 +175,6 @@ const char* cudaGetErrorName(cudaError_t status) {
         NAME(cudaErrorInvalidResourceHandle);
         NAME(cudaErrorNotReady);
         NAME(cudaErrorIllegalAddress);
-        NAME(cudaErrorLaunchFailure);
         NAME(cudaErrorNotSupported);
 #undef NAME
         default: return "unrecognized error code";

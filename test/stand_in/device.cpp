@@ -26,7 +26,6 @@
 #include "test/stand_in/accesses.h"
 #include "test/stand_in/addresses.h"
 #include "test/stand_in/host_link.h"
-#include "test/stand_in/ptx/function.h"
 #include "test/stand_in/streams.h"
 
 namespace stand_in {

@@ -1,13 +1,22 @@
 // program.h - the two processes of a program linked with the stand-ins; does not depend on CUDA
 #pragma once
 #include <cstddef>
+#include <span>
 #include <string>
+#include <string_view>
+
+struct CUstream_st;  // cudaStream_t points to it
 
 namespace stand_in {
 
 // Runs in the device process on a copy of the payload, which persists until the work is done. Returns false while it
 // waits for another process; it is called again after other work had its turn.
 using Work = bool (*)(std::byte* payload);
+
+// ---- in the host process
+
+// cudaLaunchKernelExC: enqueues a kernel. Returns whether the launch succeeded.
+bool launch(CUstream_st* stream, std::string_view name, Work work, std::span<const std::byte> payload);
 
 // ---- in the device process
 

@@ -62,7 +62,8 @@ std::string places(const std::vector<const void*>& frames) {
             text.erase(std::min(text.find('('), text.size()));
             // skips wrappers
             if (text.starts_with("std::") || text.starts_with("device::") || text.starts_with("simt::") ||
-                text.find("stand_in") != text.npos || text == "_start" || text.starts_with("Catch::"))
+                text.find("stand_in") != text.npos || text.starts_with("__wrap_") || text == "_start" ||
+                text.starts_with("Catch::"))
                 continue;
             if (names.empty() || names.back() != text) names.push_back(text);
         }
