@@ -18,11 +18,11 @@ namespace {
 
 std::string hash(std::span<const std::byte> bytes) { return llmc::fingerprint(bytes).substr(0, 8); }
 
-// Of test/operations/confirmed and TRAIN_GPT2_CONFIRMED; the end of the program prints what was compared.
+// Of dev/results/operations and TRAIN_GPT2_CONFIRMED; the end of the program prints what was compared.
 struct Recordings {
     std::vector<Recording> list;
     Recordings() {
-        const std::filesystem::path folder = "test/operations/confirmed";
+        const std::filesystem::path folder = "dev/results/operations";
         if (exists(folder))
             for (const auto& file : std::filesystem::directory_iterator(folder)) list.emplace_back(file.path());
         if (const char* const file = std::getenv("TRAIN_GPT2_CONFIRMED")) list.emplace_back(file);

@@ -43,7 +43,7 @@ private:
 };
 
 // Appends a case to the file TRAIN_GPT2_RECORD, which the first call empties, and compares it with the recordings of
-// test/operations/confirmed and the file TRAIN_GPT2_CONFIRMED; returns how it differs.
+// dev/results/operations and the file TRAIN_GPT2_CONFIRMED; returns how it differs.
 std::string record_and_compare(const Operation& op, const std::string& name, std::span<const OutputSum> outputs);
 
 }  // namespace operations
