@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
 # mutate_barriers.sh [FILE...] - mutation test of barriers: checks that a test fails without each barrier of the kernels
 #
-# Skips each __syncthreads() and __syncwarp() of kernels/ (or of FILE...) in turn, without recompiling, and runs the
-# kernel's tests as scripts/test.sh runs them on fibers, in two orders of threads, then in the build that detects
-# races, until one fails. If none fails the barrier SURVIVES: the kernel does not need it, or a test is missing. The
-# exit status is then 1; also if a run takes longer than 300 seconds, which decides nothing.
+# Deletes each __syncthreads() and __syncwarp() of kernels/ (or of FILE...) in turn, compiles, and runs the kernel's
+# tests as scripts/test.sh runs them on fibers, in two orders of threads, then in the build that detects races, until
+# one fails. If none fails the barrier SURVIVES: the kernel does not need it, or a test is missing. The exit status is
+# then 1; also if a run takes longer than 300 seconds, which decides nothing. Restores the files.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 cd "$(dirname "$0")/../.." || exit
 export OMP_WAIT_POLICY=passive
-fibers=build/fibers/tests races=build/fibers-thread/tests
-# The same builds as in scripts/test.sh.
-make -j"$(nproc)" DEVICE=fibers UNITE="kernels llmc test" $fibers >/dev/null || exit 1
-make -j"$(nproc)" DEVICE=fibers UNITE="kernels llmc test" SANITIZE=thread TESTS=test/kernels $races >/dev/null || exit 1
+fibers=build/fibers/tests races=build/fibers-thread/tests changed=''
+log=$(mktemp) kept=$(mktemp)
+restore() { [ -z "$changed" ] || cp "$kept" "$changed"; }
+trap 'restore; rm -f "$log" "$kept"' EXIT
+# The same builds as in scripts/test.sh, but every file separately: one changes.
+build() {
+    make -j"$(nproc)" DEVICE=fibers UNITE= TESTS=test/kernels $fibers &&
+        make -j"$(nproc)" DEVICE=fibers UNITE= SANITIZE=thread TESTS=test/kernels $races
+} >"$log" 2>&1
 
 # run CHECK TAG: runs the tests of this tag that scripts/test.sh runs with this check
 run() {
@@ -25,9 +30,7 @@ run() {
     esac
     SIMT_ORDER=$order timeout 300 $program "$filter" --abort >"$log" 2>&1
 }
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-
+build || { tail -n 20 "$log"; exit 1; }
 for check in forward races; do
     run $check "" || { tail -n 20 "$log"; echo "$check fails with every barrier in place"; exit 1; }
 done
@@ -41,14 +44,18 @@ while IFS=: read -r file line text; do
     for tag in "[${name%_gpu}]" "[$(basename "$(dirname "$file")")]"; do
         $fibers --list-tests "$tag" | grep -q '^0 matching' || break
     done
+    cp "$file" "$kept" && changed=$file
+    sed -i -E "${line}s/__sync(threads|warp)\(\)/(void)0/" "$file"
+    build || { tail -n 20 "$log"; exit 1; }
     for check in forward mix races; do
-        SIMT_SKIP_BARRIER=$file:$line run $check "$tag"
+        run $check "$tag"
         status=$?
-        if grep -q '^SIMT_SKIP_BARRIER is' "$log"; then killer="NOT REACHED by $tag"; break; fi
         if [ $status -eq 124 ]; then killer="UNDECIDED: timeout, $check"; break; fi
         if [ $status -ne 0 ]; then killer=$check; break; fi
     done
-    [[ $killer == [NU]* ]] && survivors=$((survivors + 1))
+    restore
+    changed=''
+    [[ $killer == U* ]] && survivors=$((survivors + 1))
     barriers=$((barriers + 1))
     [ -n "$killer" ] || { killer=SURVIVES; survivors=$((survivors + 1)); }
     printf '%-44s %-16s %s (%d s)\n' "$file:$line" "$(grep -oE '__sync[a-z]+' <<<"$text" | head -n 1)" "$killer" \

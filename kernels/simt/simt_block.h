@@ -56,7 +56,6 @@ struct BoundKernel {
 };
 
 class Fiber;
-class SkippedBarrier;
 
 // Runs blocks of more than one thread. There is one per OS thread for the thread's lifetime, so that stacks are reused.
 class BlockScheduler {
@@ -132,7 +131,6 @@ private:
     std::vector<Warp> warps_;
     std::vector<Thread*> ready_;  // the last one runs next, unless any_may_run_
     Order order_;
-    const SkippedBarrier* skipped_;
     Draws draws_;
     bool any_may_run_ = false;  // run ready threads in random order until the next barrier
     Thread* current_ = nullptr;

@@ -6,7 +6,6 @@
 #include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_fiber.h"
 #include "kernels/simt/simt_report.h"
-#include "kernels/simt/simt_skip.h"
 
 namespace simt {
 namespace {
@@ -21,7 +20,7 @@ struct Unwind {};
 
 }  // namespace
 
-BlockScheduler::BlockScheduler() : own_(std::make_unique<Fiber>()), skipped_(&SkippedBarrier::of_environment()) {}
+BlockScheduler::BlockScheduler() : own_(std::make_unique<Fiber>()) {}
 BlockScheduler::~BlockScheduler() = default;
 
 void BlockScheduler::reset(dim3 block) {
@@ -195,7 +194,6 @@ void BlockScheduler::note_site(Thread& thread, Site site) {
 }
 
 void BlockScheduler::wait_block(Site site) {
-    if (skipped_->is(site)) return;
     Thread& me = *current_;
     note_site(me, site);
     if (at_barrier_ == 0) barrier_site_ = site;
@@ -214,7 +212,6 @@ void BlockScheduler::wait_block(Site site) {
 }
 
 void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine combine) {
-    if (skipped_->is(site)) return;
     Thread& me = *current_;
     const unsigned lane = me.number % kWarp;
     Warp& warp = warps_[me.number / kWarp];

@@ -39,7 +39,6 @@ private:
     std::string file_;
     std::map<std::string, std::string> cases_;  // rest of the line by name
     int identical_ = 0, within_ = 0, different_ = 0;
-    std::map<std::string, int> other_bits_;  // cases within the tolerance, by operation
 };
 
 // Appends a case to the file TRAIN_GPT2_RECORD, which the first call empties, and compares it with the recordings of
