@@ -108,8 +108,9 @@ class SameTraining(WithFolder):
             self.assertEqual(same_training.tolerance('fp32', differs), want)
         self.fails([f"FAIL: {dtype}: step 3: gradient norm 1.000000, PyTorch's 1.000300; differs by 0.0003 of it, "
                     'tolerance 0.0001' for dtype in BOTH], norms=[1.0, 1.0, 1.0003], differs=[1.0, 2.5e-5])
+        python = self.write('python', '#!/bin/sh\n')
         def of(*flags):  # those of the default sizes; a higher learning rate amplifies rounding errors
-            return same_training.parse([*self.arguments[:5], '--python', self.write('python', '#!/bin/sh\n'), *flags]).tolerance
+            return same_training.parse([*self.arguments[:5], '--python', python, *flags]).tolerance
         self.assertEqual(of(), {'fp32': (1e-4, 5e-5, 2.8e-3), 'bf16': (0.01, 0.002, 0.008)})
         self.assertEqual(of('--lr', '1e-3'), same_training.LIMITS)
 

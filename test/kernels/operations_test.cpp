@@ -220,8 +220,7 @@ TEST_CASE("a recorded output may differ by rounding, not by a value", "[operatio
     std::swap(values[20], values[21]);
     CHECK_THAT(recording.differences("gelu forward, it", "1", sums()),
                test::Contains("out has the sum") && test::Contains("the inputs differ, too"));
-    CHECK_THAT(recording.summary(), test::EndsWith("of 1 cases 1 are bit-identical, 1 within the tolerance, 1 differ\n"
-                                                   "    other bits: gelu forward 1"));
+    CHECK_THAT(recording.summary(), test::EndsWith("of 1 cases 1 are bit-identical, 1 within the tolerance, 1 differ"));
 }
 
 void register_operation_tests() {
