@@ -90,15 +90,15 @@ def one_of(flag, text, names):
     return fail(flag, in_quotes(text), listed, did_you_mean(text, names))
 
 
-def whole_number(flag, text, least):
-    """The number, "100000000", "1e8" or "100M"; throws ToolError if it is less than `least`."""
+def whole_number(flag, text, least, most=2 ** 31 - 1):
+    """The number, "100000000", "1e8" or "100M"; throws ToolError if it is not from `least` to `most`."""
     form = re.fullmatch(r'([0-9.]{1,12}(?:e[0-9]{1,2})?)([kmbg]?)', text, re.IGNORECASE)
     try:
         number = Fraction(form[1]) * 1000 ** ' kmb'.index(form[2].lower().replace('g', 'b') or ' ')
-        if number.denominator == 1 and least <= number < 2 ** 31: return int(number)
+        if number.denominator == 1 and least <= number <= most: return int(number)
     except (TypeError, ValueError):  # no number
         pass
-    return fail(flag, in_quotes(text), f'a whole number from {least} to {2 ** 31 - 1}')
+    return fail(flag, in_quotes(text), f'a whole number from {least} to {most}')
 
 
 def once(action):
