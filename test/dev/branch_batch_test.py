@@ -69,9 +69,11 @@ class Branches(WithFolder):
         for name, size, updates, rate, loss, above, _ in rows:
             steps, (val,) = events(out / f'f_{name}', 'step'), events(out / f'f_{name}', 'val')
             self.assertEqual((len(steps), steps[-1]['tokens_so_far']), (int(updates), 2048))
-            for step in steps: self.assertAlmostEqual(step['lr'] / start['lr'] / float(name) ** 0.5, 1, 5)
+            for step in steps:  # falls to 0 in the last half
+                share = min(1, (2048 - step['tokens_so_far'] + int(size)) / 512)
+                self.assertAlmostEqual(step['lr'] / start['lr'] / float(name) ** 0.5, share, 5)
             self.assertEqual((val['step'], val['valid_tokens']), (steps[-1]['step'], 256))
-            self.assertEqual((rate, loss), (f"{steps[-1]['lr']:.3g}", f"{val['loss']:.4f}"))
+            self.assertEqual((rate, loss), (f"{steps[0]['lr']:.3g}", f"{val['loss']:.4f}"))
             losses.append(val['loss'])
         self.assertEqual([row[5] for row in rows], [f'{loss - min(losses):.4f}' for loss in losses])
         within = [int(row[1]) for row, loss in zip(rows, losses) if loss <= min(losses) + 0.005][-1]
@@ -83,14 +85,14 @@ class Branches(WithFolder):
         # f = 1 is the run, continued by hand.
         hand = self.folder / 'hand'
         self.ran([*self.train[:1], '-y', self.checkpoint, '-o', hand, '-d', '128', '--max-tokens', '2048', '-k',
-                  'constant', '-u', '0', '--lr', repr(start['lr'] / 2 ** 0.5)])
+                  'wsd', '--cooldown-fraction', '0.25', '-q', '0', '-u', '0', '--lr', repr(start['lr'] / 2 ** 0.5)])
         models = [(folder / 'step_00000018/model.safetensors').read_bytes() for folder in (hand, out / 'f_1')]
         self.assertEqual(models[0], models[1])
         # The same command again trains nothing; other arguments are refused.
         table = (out / 'table.md').read_bytes()
         code, text, _ = self.run_tool(branch_batch, self.checkpoint, '-o', out, *self.common)
         self.assertEqual((code, 'started' in text, (out / 'table.md').read_bytes()), (0, False, table))
-        for other in (['--tokens', '2048'], ['--', '--lr', '1e-3']):
+        for other in (['--tokens', '2048'], ['--cooldown', '1'], ['--', '--lr', '1e-3']):
             self.assertIn('which has branches of other arguments: "', self.refused(
                 branch_batch, self.checkpoint, '-o', out, *self.common, *other))
 
@@ -132,13 +134,14 @@ class Branches(WithFolder):
                 (['--tokens', '1500'], '--tokens is 1500; expected a multiple of 1024, of all sizes of a step; the '
                                        'nearest: 1024 and 2048'),
                 (['--tokens', 'x'], '--tokens is "x"; expected a whole number'),
+                (['--cooldown', '1.5'], '--cooldown is "1.5"; expected a number from 0 to 1'),
                 (['--', '--lr', 'x'], 'the dry run of f = 0.5, 64 tokens per step, fails: --lr is "x"'),
                 (['--', '-i', '/none'], 'the dry run of f = 0.5, 64 tokens per step, fails: the training data is'),
                 (['--', '-j', '/none'], "the run's validation data is missing; expected its shards; ")):
             self.assertIn(said, refused(*words))
         self.assertIn('"/none" is not a checkpoint (manifest.json: no such file', refused(checkpoint='/none'))
         self.assertIn(f'use {self.made}/run/step_00000020', refused(checkpoint=self.made / 'run'))
-        self.assertIn('--program is "/none"', self.refused(branch_batch, self.checkpoint, '-o', 'x', '--program', '/none'))
+        self.assertIn('--program is "/none"', self.refused(branch_batch, 'x', '-o', 'x', '--program', '/none'))
         copy = self.folder / 'run/step_00000010'
         shutil.copytree(self.made / 'run', copy.parent)
         log, state = copy.parent / 'log.jsonl', copy / 'trainer_state.json'
@@ -186,8 +189,8 @@ class Conclusions(unittest.TestCase):
                 ([2.0, 2.1, 2.1, 2.1], 400, False, 'at most 100 tokens (f = 1)', known, 'at most 0.25'),
                 ([2.1, 2.0, 2.1, 2.1], 400, True, '200 tokens (f = 2)', least, 'at most 0.5'),
                 ([2.1, 2.1, 2.1, 2.0], 400, True, 'at least 800 tokens (f = 8)', least, 'not known'),
-                ([2.1, 2.0, 2.1, 2.1], None, True, '200 tokens (f = 2)', 'noise scale: not known at step 7; a run of two '
-                 'or more ranks or micro-batches per step logs it', 'not known')):
+                ([2.1, 2.0, 2.1, 2.1], None, True, '200 tokens (f = 2)', 'noise scale: not known at step 7; a run of '
+                 'two or more ranks or micro-batches per step logs it', 'not known')):
             self.assertEqual(self.concluded(losses, noise, bounded), [f'critical batch: {critical}', third,
                                                                       f'kappa: {kappa}'])
 
