@@ -101,6 +101,7 @@ class Branches(WithFolder):
         whole, cut = self.folder / 'whole', self.folder / 'cut'
         command = [str(word) for word in (sys.executable, TOOL, self.checkpoint, '-o', cut, *arguments)]
         tool = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.addCleanup(tool.kill)
         log = cut / 'f_1/log.jsonl'
         while not (log.is_file() and b'"event":"step"' in log.read_bytes()):
             self.assertIsNone(tool.poll())
@@ -108,7 +109,7 @@ class Branches(WithFolder):
         second = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertIn('expected a folder in which no branches are running', second.stderr)
         tool.send_signal(signal.SIGTERM)
-        self.assertEqual((tool.wait(), (cut / 'table.md').exists(), (cut / 'f_2').exists()), (130, False, False))
+        self.assertEqual((tool.wait(60), (cut / 'table.md').exists(), (cut / 'f_2').exists()), (130, False, False))
         for out in (cut, whole):
             self.assertEqual(self.run_tool(branch_batch, self.checkpoint, '-o', out, '--jobs', '1', *arguments)[0], 0)
         self.assertEqual([event['step'] > 10 for event in events(cut / 'f_1', 'resume')], [False, True])
@@ -130,7 +131,7 @@ class Branches(WithFolder):
                 (['--factors', '1 3/8'], '--factors is 3/8, 48 tokens per step; expected a multiple of --seq-len 32; '
                                          'leave it out, or use 1/4 or 1/2'),
                 (['--factors', '1 x'], 'two or more different positive numbers'), (['--factors', '2'], 'two or more'),
-                (['--factors', '1 2/2'], 'two or more different'), (['--factors', '1 0'], 'two or more different'),
+                (['--factors', '1 2 4/2'], 'two or more different'), (['--factors', '1 0'], 'two or more different'),
                 (['--tokens', '1500'], '--tokens is 1500; expected a multiple of 1024, of all sizes of a step; the '
                                        'nearest: 1024 and 2048'),
                 (['--tokens', 'x'], '--tokens is "x"; expected a whole number'),
@@ -155,7 +156,8 @@ class Branches(WithFolder):
         self.assertIn('a folder without log.jsonl', refused(checkpoint=copy))
         log.write_text(lines)
         whole = state.read_text()
-        for text in (whole[:-9], '[]', whole.replace('"tokens": 128', '"tokens": "x"')):
+        for text in (whole[:-9], '[]', whole.replace('"tokens": 128', '"tokens": "x"'),
+                     whole.replace('"seq-len": 32', '"seq-len": 0')):
             state.write_text(text)
             self.assertIn('damaged or of another version', refused(checkpoint=copy))
         (self.folder / 'full').mkdir()
