@@ -160,6 +160,12 @@ class Branches(WithFolder):
                      whole.replace('"seq-len": 32', '"seq-len": 0')):
             state.write_text(text)
             self.assertIn('damaged or of another version', refused(checkpoint=copy))
+        of_now = json.loads(whole)  # sizes where other versions have them
+        sizes = of_now['run'].pop('batches')
+        for other, tokens in (({'batches': sizes}, 1024), ({'run': {**of_now['run'], 'step_tokens': 128}}, 1280)):
+            state.write_text(json.dumps({**of_now, **other}))
+            read = branch_batch.Checkpoint(copy)
+            self.assertEqual((read.size, read.tokens), (128, tokens))
         (self.folder / 'full').mkdir()
         (self.folder / 'full/file').touch()
         self.assertIn('a new or empty folder', self.refused(branch_batch, self.checkpoint, '-o', self.folder / 'full',
@@ -195,6 +201,21 @@ class Conclusions(unittest.TestCase):
                  'two or more ranks or micro-batches per step logs it', 'not known')):
             self.assertEqual(self.concluded(losses, noise, bounded), [f'critical batch: {critical}', third,
                                                                       f'kappa: {kappa}'])
+
+    def test_flags_of_the_user_replace_the_default_ones(self):
+        def flags(given, jobs=1):
+            checkpoint = SimpleNamespace(tokens=300, rate=1, peak=1, validates=True, base_rate=lambda: 0.25)
+            found = branch_batch.common_flags(checkpoint, 100, '0.4', given, jobs)
+            self.assertEqual(found[len(found) - len(given):], given)
+            return {flag.partition('=')[0]: flag.partition('=')[2] for flag in found[:len(found) - len(given)]}
+        whole = flags([])
+        self.assertEqual([whole[f'--{name}'] for name in ('max-tokens', 'lr', 'cooldown-fraction', 'lr-schedule')],
+                         ['400', '0.25', '0.1', 'wsd'])
+        for given, gone in ((['-l', '1'], {'--lr'}), (['--lr=1', '-v=5'], {'--lr', '--val-every'}), (
+                ['-k', 'linear'], {'--lr-schedule', '--cooldown-fraction', '--cooldown-shape', '--final-lr-fraction'})):
+            self.assertEqual(whole.keys() - flags(given).keys(), gone)
+        self.assertEqual(flags([], 1000)['--threads'], '1')
+        self.assertNotIn('--threads', {**whole, **flags(['--threads', '2'], 2)})
 
 
 if __name__ == '__main__': main()
