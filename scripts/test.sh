@@ -263,15 +263,18 @@ if [ $tier = changed ] && await cpu; then
     echo "selected test cases: ${tags:-none}" | paste -sd ' '
 fi
 
-# Two programs at a time, because ranks mostly wait for each other.
-ranks_of_runs="[mpi][run]" other_ranks="[mpi]~[run],[ranks]~[mpi],[local]~[mpi]"
+# Three programs at a time, because ranks mostly wait for each other.
+other_ranks="[mpi]~[run],[ranks]~[mpi],[local]~[mpi]"
+resumed="[mpi][run][resume],[mpi][run][onebit],[mpi][run][batch_schedule],[mpi][run][timed]"
+ended="[mpi][run]~[resume]~[onebit]~[batch_schedule]~[timed]"
 host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # oneDNN reads the variable once, so each instruction set runs in its own process.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
 # The longest tests first: they mostly wait, so tests that compute run concurrently.
 is ranks && cases cpu "ranks" build/cpu/tests "$other_ranks"
-is ranks && cases cpu "whole runs of several ranks" build/cpu/tests "$ranks_of_runs"
+is ranks && cases cpu "whole runs of several ranks: resumed, 1-bit Adam, schedules" build/cpu/tests "$resumed"
+is ranks && cases cpu "whole runs of several ranks: signals and errors" build/cpu/tests "$ended"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
 [ $tier != changed ] && all_of run &&
     cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
