@@ -95,6 +95,10 @@ class Branches(WithFolder):
         for other in (['--tokens', '2048'], ['--cooldown', '1'], ['--', '--lr', '1e-3']):
             self.assertIn('which has branches of other arguments: "', self.refused(
                 branch_batch, self.checkpoint, '-o', out, *self.common, *other))
+        # Other factors add branches of as many tokens.
+        code, _, err = self.run_tool(branch_batch, self.checkpoint, '-o', out, '--factors', '1/4 2', *self.common)
+        self.assertEqual((code, err), (0, ''))
+        self.assertEqual([row[:3] for row in self.rows(out)], [['0.25', '32', '32'], *[row[:3] for row in rows]])
 
     def test_a_stopped_branch_resumes(self):
         arguments = ['--factors', '1 2', '--tokens', '256k', *self.common]
@@ -138,7 +142,7 @@ class Branches(WithFolder):
                 (['--cooldown', '1.5'], '--cooldown is "1.5"; expected a number from 0 to 1'),
                 (['--', '--lr', 'x'], 'the dry run of f = 0.5, 64 tokens per step, fails: --lr is "x"'),
                 (['--', '-i', '/none'], 'the dry run of f = 0.5, 64 tokens per step, fails: the training data is'),
-                (['--', '-j', '/none'], "the run's validation data is missing; expected its shards; ")):
+                (['--', '-j', '/none'], "the dry run has no validation data; expected shards of -j")):
             self.assertIn(said, refused(*words))
         self.assertIn('"/none" is not a checkpoint (manifest.json: no such file', refused(checkpoint='/none'))
         self.assertIn(f'use {self.made}/run/step_00000020', refused(checkpoint=self.made / 'run'))
@@ -186,21 +190,23 @@ class Conclusions(unittest.TestCase):
         branches = [SimpleNamespace(name=str(2 ** i), size=100 * 2 ** i, loss=loss, updates=1, rate=1, minutes=1)
                     for i, loss in enumerate(losses)]
         checkpoint = SimpleNamespace(folder='x', step=7, noise=noise, bounded=bounded)
-        return [line.partition(',')[0] for line in branch_batch.report(branches, checkpoint, 800)[-3:]]
+        lines = branch_batch.report(branches, checkpoint, 800)[-3:]
+        return [line.partition(',')[0] for line in lines] + [lines[2].rpartition('inverse, ')[2]]
 
     def test_critical_batch_noise_scale_and_kappa(self):
         known, least, inf = 'noise scale: 400 tokens at step 7', 'noise scale: at least 400 tokens at step 7', math.inf
-        for losses, noise, bounded, critical, third, kappa in (
-                ([2.0, 2.0049, 2.006, inf], 400, False, '200 tokens (f = 2)', known, '0.5'),
-                ([2.0, 2.1, 2.0049, 2.1], 400, False, '400 tokens (f = 4)', known, '1'),
-                ([2.0, 2.1, 2.1, 2.0], 400, False, 'at least 800 tokens (f = 8)', known, 'at least 2'),
-                ([2.0, 2.1, 2.1, 2.1], 400, False, 'at most 100 tokens (f = 1)', known, 'at most 0.25'),
-                ([2.1, 2.0, 2.1, 2.1], 400, True, '200 tokens (f = 2)', least, 'at most 0.5'),
-                ([2.1, 2.1, 2.1, 2.0], 400, True, 'at least 800 tokens (f = 8)', least, 'not known'),
+        for losses, noise, bounded, critical, third, kappa, inverse in (
+                ([2.0, 2.0049, 2.006, inf], 400, False, '200 tokens (f = 2)', known, '0.5', '2'),
+                ([2.0, 2.1, 2.0049, 2.1], 400, False, '400 tokens (f = 4)', known, '1', '1'),
+                ([2.0, 2.1, 2.1, 2.0], 400, False, 'at least 800 tokens (f = 8)', known, 'at least 2', 'at most 0.5'),
+                ([2.0, 2.1, 2.1, 2.1], 400, False, 'at most 100 tokens (f = 1)', known, 'at most 0.25', 'at least 4'),
+                ([2.1, 2.0, 2.1, 2.1], 400, True, '200 tokens (f = 2)', least, 'at most 0.5', 'at least 2'),
+                ([2.1, 2.1, 2.1, 2.0], 400, True, 'at least 800 tokens (f = 8)', least, 'not known', None),
                 ([2.1, 2.0, 2.1, 2.1], None, True, '200 tokens (f = 2)', 'noise scale: not known at step 7; a run of '
-                 'two or more ranks or micro-batches per step logs it', 'not known')):
-            self.assertEqual(self.concluded(losses, noise, bounded), [f'critical batch: {critical}', third,
-                                                                      f'kappa: {kappa}'])
+                 'two or more ranks or micro-batches per step logs it', 'not known', None)):
+            *lines, last = self.concluded(losses, noise, bounded)
+            self.assertEqual(lines, [f'critical batch: {critical}', third, f'kappa: {kappa}'])
+            if inverse: self.assertEqual(last, inverse)
 
     def test_flags_of_the_user_replace_the_default_ones(self):
         def flags(given, jobs=1):
