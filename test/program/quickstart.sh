@@ -61,7 +61,7 @@ for command in "${commands[@]}"; do
     environment=
     [[ $command != *my.txt* ]] || environment=$own
     run "$environment $command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
-    [ -z "$environment" ] || grep -qE '^validation loss: [1-9]\.[0-9]{4} nats' "$scratch/out" ||
+    [ -z "$environment" ] || grep -qE '^validation loss: [0-9]\.[0-9]{4} nats' "$scratch/out" ||
         wrong "own text: $(grep '^validation loss' "$scratch/out")"
     mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
 done
