@@ -63,7 +63,7 @@ public:
 
     // The number of steps in all; empty: a time ends the run, or there are no steps.
     std::optional<std::int64_t> total;
-    // The run is of so many tokens: `total` is steps_within() them, or steps_until().
+    // Sets the length of the run in tokens: `total` becomes steps_within(tokens) or steps_until(tokens).
     void set_length(std::int64_t tokens, bool within);
     std::optional<std::int64_t> length() const { return length_; }  // in tokens, if that sets it
     bool ends_at(std::int64_t step) const { return total == step; }

@@ -213,8 +213,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
     plan.steps = steps;
-    plan.identity = {.ranks = ranks, .options = JsonValue(to_json(o)),
-                     .training_data = files.train_facts};
+    plan.identity = {.ranks = ranks, .options = JsonValue(to_json(o)), .training_data = files.train_facts};
     if (files.val) plan.identity.validation_data = files.val_facts;
     if (files.hellaswag) plan.identity.hellaswag = files.hellaswag_facts;
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
