@@ -38,8 +38,7 @@ struct Trainer {
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
                       .may_overfit = options.overfit_batch, .output_dir = options.output_dir,
-                      .total_steps = plan.growth.most > 0 ? std::nullopt : plan.steps.total}};
-    StepPlan steps = plan.steps;  // to which BatchGrowth appends
+                      .total_steps = plan.steps.total}};
     std::optional<Report> report{};
     std::optional<Evaluator> evaluator{};
 
@@ -67,23 +66,22 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
     if (resumption) health.restore(resumption->state, /*counts_failed=*/startup.changes.options.empty());
     if (resumption && !resumption->state.noise.empty())
-        noise.restore(resumption->state.noise, steps.at(std::max<std::int64_t>(plan.first_step - 1, 0)).relative);
-    BatchGrowth growth(plan.growth, steps, resumption ? resumption->state.noise_above : 0);
+        noise.restore(resumption->state.noise, plan.steps.at(std::max<std::int64_t>(plan.first_step - 1, 0)).relative);
     StepLog step_log(Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), std::move(noise),
                      plan.measures_noise(),
-                     {.steps = steps, .optimizer = optimizer, .ranks = ranks, .interrupt = interrupt, .health = health,
-                      .report = *report, .growth = growth});
+                     {.steps = plan.steps, .optimizer = optimizer, .ranks = ranks, .interrupt = interrupt,
+                      .health = health, .report = *report});
     StepBatches step_batches(*batches.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.between_steps,
-                               {.ranks = ranks, .steps = steps, .interrupt = interrupt, .report = *report,
+                               {.ranks = ranks, .steps = plan.steps, .interrupt = interrupt, .report = *report,
                                 .evaluator = *evaluator, .checkpoints = checkpoints, .step_log = step_log,
-                                .health = health, .growth = growth, .batches = step_batches},
+                                .health = health, .batches = step_batches},
                                resumption ? &resumption->state : nullptr);
     try {
         for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
             const device::Range step_range("step");
             step_log.begin();
-            const StepSize size = steps.at(step);
+            const StepSize size = plan.steps.at(step);
             Report::Step record{.step = step, .positions = size.positions, .tokens_so_far = size.positions_after()};
             // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
             const float token_weight = float(1.0 / double(size.positions));

@@ -15,14 +15,14 @@
 
 namespace llmc {
 StepPlan::StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> made,
-                   std::int64_t first_step, bool decided)
+                   std::int64_t first_step)
     : batch_(batch) {
     check(batch);
     for (const BatchChange& change : made)
-        if (change.step < first_step || decided) append(change.step, change.tokens);
+        if (change.step < first_step) append(change.step, change.tokens);
     const std::int64_t before = sizes_.empty() ? 0 : at(first_step).positions_before;
     auto next = std::ranges::upper_bound(schedule, before, {}, &ScheduledBatch::from);
-    if (sizes_.empty() || !decided) append(first_step, std::prev(next)->tokens);
+    append(first_step, std::prev(next)->tokens);
     made_ = std::size_t(std::ranges::upper_bound(sizes_, first_step, {}, &Size::step) - sizes_.begin()) - 1;
     for (std::int64_t last = first_step; next != schedule.end(); ++next) {
         const std::int64_t step = steps_until(next->from);
@@ -33,15 +33,8 @@ StepPlan::StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::
     for (const Size& size : to_come()) require_whole(size.positions);
 }
 
-void StepPlan::change(const BatchChange& change) {
-    require(change.step > sizes_.back().step, "the step of another size", change.step, "one after all other sizes");
-    append(change.step, change.tokens);
-    if (length_) set_length(*length_, within_);
-}
-
 void StepPlan::set_length(std::int64_t tokens, bool within) {
     length_ = tokens;
-    within_ = within;
     total = within ? steps_within(tokens) : steps_until(tokens);
 }
 
@@ -96,14 +89,6 @@ std::vector<BatchChange> StepPlan::changes() const {
     std::vector<BatchChange> changes;
     for (const Size& size : sizes_) changes.push_back({size.step, size.positions});
     return changes;
-}
-
-std::string StepPlan::schedule_text(std::int64_t steps) const {
-    std::string text;
-    for (const Size& size : sizes_)
-        if (size.step == 0 || size.step < steps)
-            text += (text.empty() ? "" : ",") + std::to_string(size.before) + ':' + std::to_string(size.positions);
-    return text;
 }
 
 std::int64_t StepPlan::smallest() const { return std::ranges::min(to_come(), {}, &Size::positions).positions; }

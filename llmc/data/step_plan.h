@@ -39,9 +39,8 @@ public:
     StepPlan() = default;
     // Of a run that has made `first_step` steps, of the sizes `made`, and continues with `schedule`. Throws Error if a
     // size to come has no step, or is not of whole micro-batches of all ranks, and as check(batch).
-    // `decided`: `made` also has sizes that are to come, and the schedule only the last one.
     StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> made = {},
-             std::int64_t first_step = 0, bool decided = false);
+             std::int64_t first_step = 0);
     StepSize at(std::int64_t step) const;  // of the step after `step` others
     const BatchShape& batch() const { return batch_; }  // of every micro-batch
     // As many steps as it takes for at least this many positions; that fit into them.
@@ -50,16 +49,10 @@ public:
 
     // The sizes of all steps, also of those already made.
     std::vector<BatchChange> changes() const;
-    // Of the first `steps` steps, for --batch-schedule: "0:65536,200015872:131072".
-    std::string schedule_text(std::int64_t steps) const;
-    std::int64_t last_change() const { return sizes_.back().step; }
     bool is_constant() const { return sizes_.size() == 1; }
     // Tokens of the steps to come: the fewest, the most, and the most that divide all.
     std::int64_t smallest() const, largest() const, common() const;
     std::int64_t micro_batches(std::int64_t positions) const { return positions / batch_.global_positions(); }
-
-    // Adds a change, later than all others. If the length is set in tokens, it stays the same, and `total` follows.
-    void change(const BatchChange& change);
 
     // The number of steps in all; empty: a time ends the run, or there are no steps.
     std::optional<std::int64_t> total;
@@ -84,6 +77,5 @@ private:
     std::vector<Size> sizes_;
     std::size_t made_ = 0;  // of these sizes, those that no step to come has
     std::optional<std::int64_t> length_;
-    bool within_ = false;
 };
 }  // namespace llmc

@@ -181,16 +181,16 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
         if (o.seq_len == 0) o.seq_len = before.options->value("seq-len", std::int64_t(1024));
         const std::int64_t at_once = o.seq_len * ranks,  // tokens of one sequence of every rank
                            last = search.resumption->state.last_step_tokens();
-        if (!o.has_batch_schedule()) {
+        if (o.batch_schedule.empty()) {
             require(line.given.contains("total-batch-tokens") || last % at_once == 0, "the number of ranks", ranks,
                     "a divisor of the " + counted(last / o.seq_len, "sequence") +
                         " of a step, which a resumed run keeps", "start another number of ranks, or set -d");
             const bool other_step = o.micro_batch * at_once != last;  // also of -b auto
-            if (o.total_batch_tokens == 0 && other_step && !keeps_decided_sizes(before, o)) o.total_batch_tokens = last;
+            if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = last;
         }
         // Other ranks make the same steps: a smaller micro-batch, if none is given.
         std::int64_t common = 0;
-        for (const ScheduledBatch& batch : o.batch_grows() ? BatchSchedule{{0, last}} : sizes_of_steps(o, ranks))
+        for (const ScheduledBatch& batch : sizes_of_steps(o, ranks))
             common = std::gcd(common, batch.tokens);
         const std::int64_t sequences = common / at_once;
         if (!line.given.contains("micro-batch") && o.micro_batch > 0 && sequences > 0 && common % at_once == 0) {
@@ -203,11 +203,6 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
     }
     check_together(all);
     return all.options;
-}
-
-bool keeps_decided_sizes(const RunIdentity& before, const Options& now) {
-    return now.batch_grows() && before.options->value("batch-schedule", "") == now.batch_schedule &&
-           before.options->value("total-batch-tokens", std::int64_t(0)) == now.total_batch_tokens;
 }
 
 void clear_for_resumption(const ResumeSearch& search, const Options& options) {

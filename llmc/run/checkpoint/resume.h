@@ -48,8 +48,6 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
 // damaged one.
 void clear_for_resumption(const ResumeSearch& search, const Options& options);
 
-// Whether steps keep the sizes that --batch-schedule auto has decided, also those to come.
-bool keeps_decided_sizes(const RunIdentity& before, const Options& now);
 // Whether the existing log and checkpoints are those of the run that is resumed.
 bool appends_to_log(const Options& options, const Resumption* resumption);
 // Throws Error if --output-dir holds a checkpoint of another run, or of another continuation of the same run, with a

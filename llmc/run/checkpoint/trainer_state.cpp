@@ -29,7 +29,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, seco
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BatchChange, step, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, ranks, options, training_data, validation_data, hellaswag)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, batches, noise,
-                                   noise_above, health, seconds, tasks, state_files, run)
+                                   health, seconds, tasks, state_files, run)
 
 namespace {
 
@@ -102,12 +102,20 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
     if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
     if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
-    if (older) json["noise_above"] = 0;
     if (older && json.contains("optimizer") && json["optimizer"].is_object())
         json["optimizer"]["second_surplus"] = 0.0;
     if (const auto run = json.find("run"); run != json.end() && run->is_object()) {
         if (older) json["batches"] = {{{"step", 0}, {"tokens", run->value("step_tokens", nlohmann::json())}}};
         else if (run->contains("batches")) json["batches"] = (*run)["batches"];  // where format 7 had them at first
+        json.erase("noise_above");
+        // Format 7 had sizes that follow the noise scale: the last one stays.
+        const nlohmann::json sizes = json.value("batches", nlohmann::json());
+        if (auto options = run->find("options"); options != run->end() && options->is_object() &&
+            options->value("batch-schedule", nlohmann::json()) == "auto" && sizes.is_array() && !sizes.empty()) {
+            (*options)["batch-schedule"] = "";
+            if (sizes.back().is_object())
+                (*options)["total-batch-tokens"] = sizes.back().value("tokens", nlohmann::json());
+        }
     }
     if (before_tasks) {
         nlohmann::json tasks;
@@ -152,7 +160,6 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("data: epoch", state.data.epoch, 0, kMostSteps);
     require_within("data: row", state.data.row, 0, kMostSteps);
     require_within("without_update", state.without_update, state.failed_in_a_row, state.step);
-    require_within("noise_above", state.noise_above, 0, state.step);
     const std::size_t held = state.optimizer.losses.size();
     require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",
             "restore the file from a copy");

@@ -75,7 +75,6 @@ struct TrainerState {
     LoaderPosition data{};              // the next row
     std::vector<BatchChange> batches;   // StepPlan::changes(): of all steps, also of those to come
     std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
-    int noise_above = 0;                // BatchGrowth::in_a_row()
     HealthState health{};
     RunSeconds seconds{};
     TaskStates tasks{};

@@ -138,7 +138,7 @@ void BetweenSteps::save() {
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .data = next_position_,
                              .batches = loop_.steps.changes(), .noise = loop_.step_log.noise().averages(),
-                             .noise_above = loop_.growth.in_a_row(), .health = loop_.health.state(),
+                             .health = loop_.health.state(),
                              .seconds = control_.run_seconds(), .tasks = tasks_.states()});
     // A checkpoint that was still being written is complete: begin() has waited for it.
     if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - save_began_);
@@ -179,8 +179,7 @@ void BetweenSteps::end_after_exception() {
 
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
-    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()),
-                     loop_.growth.schedule(step_));
+    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()));
 }
 
 }  // namespace llmc

@@ -21,7 +21,6 @@ public:
         CheckpointWriter& checkpoints;
         StepLog& step_log;
         RunHealth& health;
-        const BatchGrowth& growth;
         const StepBatches& batches;
     };
     struct Settings {

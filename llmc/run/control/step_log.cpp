@@ -54,17 +54,13 @@ void StepLog::report_pending(int steps_back) {
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
     last_seconds_ = *pending_->ended;
     pending_.reset();
-    std::optional<BatchChange> grown;
     if (measures_noise_) {
         const StepSize size = loop_.steps.at(step.step);
-        const bool updated = step.scalars.skip == kernels::kNoSkip;
         if (size.changes) noise_.restart(size.relative);
-        if (updated) noise_.add(loop_.optimizer.totals(steps_back), step.positions);
+        if (step.scalars.skip == kernels::kNoSkip) noise_.add(loop_.optimizer.totals(steps_back), step.positions);
         step.noise = noise_so_far(step);
-        if (updated) grown = loop_.growth.measured(step.step, step.noise->whole, step.scalars.valid_targets);
     }
     follow_phase(step);
-    if (grown) loop_.report.batch_grows(step.step + 1, *grown, step.noise->whole.at_least, loop_.steps.total);
     if (const auto warning = loop_.health.step(step.step + 1, step.scalars)) loop_.report.warn(step.step + 1, *warning);
 }
 

@@ -9,7 +9,6 @@
 #include "llmc/comm/communicator.h"
 #include "llmc/data/step_plan.h"
 #include "llmc/model/optimizer.h"
-#include "llmc/run/control/batch_growth.h"
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/module_noise.h"
@@ -26,7 +25,6 @@ public:
         Interrupt& interrupt;
         RunHealth& health;  // sees every step that is reported
         Report& report;
-        BatchGrowth& growth;  // sees the noise scale of every step with an update
     };
     // The parts of `loop` must outlive it. `noise`: restored, if the run is resumed. `measures_noise`: of every step
     // with an update.

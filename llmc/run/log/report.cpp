@@ -190,7 +190,6 @@ void Report::step(const Step& s) {
                        short_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " %5s", mfu).c_str(),
                        left.c_str(), column(lines_.noise, " %6s", noise).c_str());
     if (shows(number)) print_last_row();
-    tokens_so_far_ = s.tokens_so_far;
     Json event{{"event", "step"}, {"step", number}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
                {"tokens", s.positions},
@@ -245,16 +244,6 @@ void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_
     write({{"event", "stage_speed"}, {"step", step}, {"stage", phase}, {"ms_before", ms_before}, {"ms", ms}});
 }
 
-void Report::batch_grows(std::int64_t step, const BatchChange& change, double noise_at_least,
-                         std::optional<std::int64_t> total_steps) {
-    print(at(step) + " | steps of " + with_commas(change.tokens, "token") + " from step " +
-          std::to_string(change.step + 1) + " on: the noise scale is at least " + short_text(noise_at_least) +
-          " tokens");
-    total_steps_ = total_steps;
-    write({{"event", "batch"}, {"step", step}, {"from_step", change.step + 1}, {"tokens", change.tokens},
-           {"noise_at_least_tokens", noise_at_least}, {"total_steps", total_steps ? Json(*total_steps) : Json()}});
-}
-
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte, bool best) {
     print_last_row();
@@ -301,8 +290,7 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
     write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
-void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best,
-                 const std::string& schedule) {
+void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best) {
     print_last_row();
     print("done: " + reason + (only_evaluates() ? "" : ", " + counted(steps - first_step_, "step")) + " in " +
           clock_text(seconds) +
@@ -311,16 +299,12 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds, 
                complete = stopped || (timed ? reason.starts_with("out of time") : steps == total_steps_);
     const std::string more = stopped ? " --stop-after 0"
                              : timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
-                             : schedule.empty() ? " -x " + std::to_string(2 * total_steps_.value_or(0))
-                                                : " --max-tokens " + std::to_string(2 * tokens_so_far_);
+                                     : " -x " + std::to_string(2 * total_steps_.value_or(0));
     if (best)
         print(format("lowest validation loss: %.4f after ", best->loss) + place(best->after) + ", " + best->folder);
     if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty())
         print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);
-    if (!schedule.empty()) print("these sizes of steps as a schedule: --batch-schedule " + schedule);
-    Json event{{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}};
-    if (!schedule.empty()) event["batch_schedule"] = schedule;
-    write(event);
+    write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 
 }  // namespace llmc

@@ -19,7 +19,6 @@
 #include "kernels/grad_norm.h"
 #include "llmc/base/line_file.h"
 #include "llmc/comm/comm_stream.h"
-#include "llmc/data/step_plan.h"
 #include "llmc/run/evaluation/hellaswag.h"
 #include "llmc/run/log/gpu_monitor.h"
 #include "llmc/run/log/noise_scale.h"
@@ -97,10 +96,6 @@ public:
     void phase_begins(std::int64_t step, const std::string& phase);
     // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
     void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
-    // The decision that steps grow as `change` says: `noise_at_least` is the lower bound of the noise scale, in tokens,
-    // and `total_steps` the new length of the run.
-    void batch_grows(std::int64_t step, const BatchChange& change, double noise_at_least,
-                     std::optional<std::int64_t> total_steps);
     // `best`: lower than all before.
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                     std::optional<double> bits_per_byte, bool best = false);
@@ -127,9 +122,7 @@ public:
         std::int64_t after;  // steps that its model had made
         std::string folder;
     };
-    // `schedule`: a --batch-schedule of the sizes that steps have had; empty: those of the flags.
-    void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {},
-             const std::string& schedule = "");
+    void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {});
 
 private:
     bool only_evaluates() const { return !total_steps_ && lines_.max_minutes == 0; }
@@ -147,7 +140,6 @@ private:
     bool appended_ = false;
     ReportLines lines_;
     std::int64_t first_step_ = 0;   // steps made before this start
-    std::int64_t tokens_so_far_ = 0;  // in the last step reported
     int rows_ = 0;                  // since the last header
     std::string last_row_;          // of the last step; empty: printed
     bool stepped_ = false;

@@ -33,14 +33,13 @@ void replace_other_units(Options& o, const Set& set) {
                 *replaced = 0;
             }
         }
-    if (o.has_batch_schedule() && set.contains("batch-schedule")) {
+    if (!o.batch_schedule.empty() && set.contains("batch-schedule")) {
         require(o.total_batch_tokens == 0 || !set.contains("total-batch-tokens"), "--total-batch-tokens",
                 o.total_batch_tokens, "none with --batch-schedule", "remove one of them");
         o.total_batch_tokens = 0;
     } else if (o.total_batch_tokens > 0 && set.contains("total-batch-tokens") && !set.contains("batch-schedule")) {
         o.batch_schedule.clear();
     }
-    if (!o.batch_grows() && !set.contains("batch-max")) o.batch_max = 0;
 }
 
 // Sets the options of one source, which override those of earlier ones.

@@ -65,20 +65,12 @@ void check_together(const CommandLine& line) {
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));
-    const bool changes = o.batch_grows() || sizes_of_steps(o, 1).size() > 1;
+    const bool changes = sizes_of_steps(o, 1).size() > 1;
     require(!changes || !o.pad_last, "--pad-last", "set with --batch-schedule",
             "steps of one size, to which the last step of an epoch is filled up", "use -d, or remove --pad-last");
     require(!changes || !o.overfit_batch, "--overfit-batch", "set with --batch-schedule",
             "steps of one size: all repeat the first one's batch", "use -d");
-    require(!o.batch_grows() || o.max_steps == 0, "--max-steps", o.max_steps,
-            "none with --batch-schedule auto: the number of steps depends on their sizes",
-            "use --max-tokens, --epochs or --max-minutes");
-    require(!o.batch_grows() || o.noise_scale != NoiseEstimator::off, "--noise-scale", "off with --batch-schedule auto",
-            "an estimate of the noise scale, which decides", "remove it");
-    require(o.batch_grows() || o.batch_max == 0, "--batch-max", o.batch_max, "0 without --batch-schedule auto",
-            "add that, or remove it");
-    require(o.micro_batch > 0 || o.total_batch_tokens > 0 || o.has_batch_schedule(),
-            "--micro-batch",
+    require(o.micro_batch > 0 || o.total_batch_tokens > 0 || !o.batch_schedule.empty(), "--micro-batch",
             "auto without --total-batch-tokens",
             "the tokens of a step, of which the micro-batch is a part", "set -d, or a number for -b");
     const Options defaults;  // are accepted without data, because a file with all options contains them

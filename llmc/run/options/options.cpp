@@ -67,13 +67,7 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, kMany});
     entry("batch-schedule", o.batch_schedule,
           "tokens in one step, instead of -d, as FROM:TOKENS,...; 0:65536,200M:131072: 131072 in steps that begin "
-          "after 200M tokens or more; auto: starts with -d and doubles it as the gradient noise scale grows; empty: -d "
-          "for all steps");
-    entry("batch-max", o.batch_max,
-          "largest number of tokens in one step of --batch-schedule auto; 0: 8 times -d", Whole{0, kMany});
-    entry("batch-kappa", o.batch_kappa,
-          "--batch-schedule auto doubles the tokens of a step when the noise scale is at least this multiple of the "
-          "doubled number", Real{0.01, 100});
+          "after 200M tokens or more; empty: -d for all steps");
     entry("batch-lr-exponent", o.batch_lr_exponent,
           "scale the learning rate by (tokens of the step / tokens of the first step)^X; 0: do not scale it",
           Real{0, 1});
@@ -321,7 +315,7 @@ std::any optimizer_settings(const Options& o, std::int64_t warmup_steps, std::sp
 BatchSchedule sizes_of_steps(const Options& o, std::int64_t ranks) {
     constexpr std::size_t kMost = 100;
     const std::string_view text = o.batch_schedule;
-    if (!o.has_batch_schedule())
+    if (o.batch_schedule.empty())
         return {{0, o.total_batch_tokens > 0 ? o.total_batch_tokens : o.micro_batch * o.seq_len * ranks}};
     BatchSchedule schedule;
     for (std::size_t begin = 0; begin <= text.size();) {

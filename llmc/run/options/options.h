@@ -57,8 +57,6 @@ struct Options {
     std::string batch_schedule;             // sizes_of_steps(); empty: all steps have total_batch_tokens
     double batch_lr_exponent = 0.5;
     bool batch_beta_scaling = false;
-    std::int64_t batch_max = 0;             // of batch_schedule auto; 0: 8 times the first one
-    double batch_kappa = 1;
     std::int64_t max_steps = 0, max_tokens = 0;  // at most one of them; both 0: from epochs or max_minutes
     std::int64_t epochs = 0;                // used if both are 0; 0: auto
     double max_minutes = 0;                 // 0: no limit
@@ -121,8 +119,6 @@ struct Options {
     bool is_timed() const { return max_minutes > 0 && !has_steps() && epochs == 0; }
     // The length of the run is a number of steps or tokens.
     bool has_steps() const { return max_steps > 0 || max_tokens > 0; }
-    bool has_batch_schedule() const { return !batch_schedule.empty() && !batch_grows(); }  // fixed sizes by tokens
-    bool batch_grows() const { return batch_schedule == "auto"; }
     bool has_warmup() const { return warmup_steps > 0 || warmup_tokens > 0; }
     bool plans_elsewhere() const { return dry_run && (ranks > 0 || !memory.empty()); }  // needs no data
     // Over the training data, if the length is neither a number of steps nor a time.

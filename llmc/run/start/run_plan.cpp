@@ -70,7 +70,7 @@ Schedule schedule_of(const Options& o, const StepPlan& steps) {
                       .final_fraction = o.final_lr_fraction, .warmup_steps = steps.at(warmup_of(o, steps)).begins,
                       .cooldown = o.cooldown_fraction, .shape = o.cooldown_shape,
                       .batch_exponent = o.batch_lr_exponent};
-    // Those of a schedule by tokens do not depend on sizes that are decided later.
+    // A schedule of sizes has the length in tokens, though the last step may end before or after it.
     if (steps.length() && !o.batch_schedule.empty())
         schedule.total_steps = double(*steps.length()) / double(steps.at(0).positions);
     else if (steps.total) schedule.total_steps = steps.at(*steps.total).begins;
@@ -96,8 +96,8 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Tra
                            const DataLoader* loader, bool new_data) {
     if (plan.is_complete() || (new_data && !before.has_steps())) return "";
     const BatchSchedule same{{0, state.last_step_tokens()}};
-    const StepPlan then = with_total({{}, before.has_batch_schedule() ? sizes_of_steps(before, state.run.ranks) : same,
-                                      state.batches, plan.first_step, before.batch_grows()}, before, loader);
+    const BatchSchedule sizes = before.batch_schedule.empty() ? same : sizes_of_steps(before, state.run.ranks);
+    const StepPlan then = with_total({{}, sizes, state.batches, plan.first_step}, before, loader);
     const auto rate = [&](const StepPlan& steps, const Options& o) {
         const double all = o.max_minutes * 60,
                      share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
@@ -119,30 +119,16 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
     plan.steps = with_total(plan.steps, o, loader);
     const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
     const std::vector<BatchChange> sizes = plan.steps.changes();
-    require(!plan.steps.total || !o.has_batch_schedule() || sizes.back().step < *plan.steps.total, "--batch-schedule",
+    require(!plan.steps.total || o.batch_schedule.empty() || sizes.back().step < *plan.steps.total, "--batch-schedule",
             o.batch_schedule,
             "sizes that begin within the " + counted(plan.steps.total.value_or(0), "step") + " of the run",
             "remove the last one, or train longer");
-    if (o.optimizer->constant_batch && (o.batch_grows() || !plan.steps.is_constant()))
+    if (o.optimizer->constant_batch && !plan.steps.is_constant())
         fail(o.batch_schedule.empty() ? "--total-batch-tokens" : "--batch-schedule",
              o.batch_schedule.empty() ? std::to_string(sizes.back().tokens) : o.batch_schedule,
              std::to_string(sizes.front().tokens) + " tokens in every step with --optimizer " +
                  name_of(o.optimizer, kOptimizers) + ", whose second moment freezes with the noise of one size",
              "use -d " + std::to_string(sizes.front().tokens) + ", or another optimizer");
-    if (o.batch_grows()) {
-        const std::int64_t first = sizes.front().tokens;
-        require(plan.measures_noise(), "--batch-schedule", "auto without a noise scale",
-                "at least two micro-batches in a step, whose gradients are compared",
-                "set a larger -d, or a smaller -b");
-        plan.growth = {.most = o.batch_max > 0               ? o.batch_max
-                               : o.total_batch_tokens > 0 ? 8 * o.total_batch_tokens : 8 * first,
-                       .kappa = o.batch_kappa, .warmup_steps = warmup};
-        const std::int64_t current = plan.steps.largest(), least = sizes.size() > 1 ? current : 2 * current;
-        require(plan.growth.most >= least, "--batch-max", plan.growth.most,
-                "at least " + std::to_string(least) +
-                    (least == current ? ", the tokens of a step now" : ", twice the tokens of the first step"));
-        if (loader) plan.growth.most = std::max(current, std::min(plan.growth.most, loader->positions_in(1)));
-    }
     require(!o.overfit_batch || plan.steps.is_constant(), "--total-batch-tokens", sizes.back().tokens,
             std::to_string(sizes.front().tokens) + ", as before, with --overfit-batch, which repeats the first step");
     plan.schedule = schedule_of(o, plan.steps);

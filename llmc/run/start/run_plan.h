@@ -27,7 +27,6 @@ struct RunPlan {
     ModelSetup setup{};
     StepPlan steps{};
     std::int64_t warmup_steps = 0;
-    BatchGrowth::Settings growth{};
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
     RunSeconds seconds_before{};                    // and the time that it used,
     TaskStates tasks_before{};                      // for tasks, too
@@ -43,8 +42,6 @@ struct RunPlan {
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
     bool is_complete() const { return steps.ends_at(first_step); }
-    // Of a rank in every step: --batch-schedule auto compares their gradients, or those of ranks.
-    int least_micro_batches() const { return options.batch_grows() && setup.sharding.ranks == 1 ? 2 : 1; }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
         return {.sharding = setup.sharding, .small_batches = noise.small_batches, .reduce_in_bf16 = reduce_in_bf16,

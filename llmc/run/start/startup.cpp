@@ -154,9 +154,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (plan.is_complete())
         notes.push_back("the checkpoint has completed all " + counted(plan.first_step, "step") +
                         "; to train further: " + resume_command(options, context.communicator->size()) +
-                        (options.batch_grows()
-                             ? " --max-tokens " + std::to_string(2 * plan.steps.at(plan.first_step).positions_before)
-                             : " -x " + std::to_string(2 * plan.first_step)));
+                        " -x " + std::to_string(2 * plan.first_step));
     if (const std::string note = optimizer.report(plan.optimizer_run()).note; !note.empty()) notes.push_back(note);
     return notes;
 }
@@ -214,15 +212,14 @@ StepPlan steps_of(const Options& options, const Resumption* from, const Communic
     const BatchShape batch{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len),
                            .rank = ranks.rank(), .world = world};
     const BatchSchedule sizes = sizes_of_steps(options, world);
-    return from ? StepPlan(batch, sizes, from->state.batches, from->state.step,
-                           keeps_decided_sizes(from->state.run, options))
+    return from ? StepPlan(batch, sizes, from->state.batches, from->state.step)
                 : StepPlan(batch, sizes);
 }
 
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
 // none does. `plan`: for a micro-batch of 1.
 std::int64_t largest_micro_batch(const RunPlan& plan, const Context& context) {
-    const std::int64_t sequences = plan.steps.micro_batches(plan.steps.common()) / plan.least_micro_batches(),
+    const std::int64_t sequences = plan.steps.micro_batches(plan.steps.common()),
                        most_rows = std::numeric_limits<int>::max();
     ModelSetup setup = plan.setup;
     setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));

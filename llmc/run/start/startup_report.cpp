@@ -155,10 +155,6 @@ StartupItem training_item(const RunPlan& plan) {
                  std::to_string(later.micro_batches) +
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
-    if (plan.growth.most > 0)
-        lines += "  doubled up to " + with_commas(plan.growth.most, "token") +
-                 " while the gradient noise scale is at least " + text_of_number(plan.growth.kappa) +
-                 " times the doubled size\n";
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
@@ -346,7 +342,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const bool changes_step = plan.steps.is_constant() && (noise > 0 || as_published);
     const std::int64_t most = std::max<std::int64_t>(std::int64_t(best / double(unit)), 1);
     const std::int64_t step_tokens = changes_step ? three_bits(most) * unit : plan.steps.common();
-    const std::int64_t sequences = step_tokens / unit / plan.least_micro_batches();  // of a rank in one step
+    const std::int64_t sequences = step_tokens / unit;  // of a rank in one step
     const double smaller =
         noise > 0 || best >= run.step_tokens ? 1 : std::min(1.0, double(step_tokens) / run.step_tokens);
     const std::int64_t steps = std::llround(std::ceil(tokens / double(step_tokens)));

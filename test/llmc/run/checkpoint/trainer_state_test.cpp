@@ -82,6 +82,15 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     older.erase("batches");
     test::write_bytes(file, text_of(older));
     CHECK(read_trainer_state(scratch.path()).batches == state.batches);
+    // Where it had sizes that follow the noise scale.
+    older = json;
+    older["noise_above"] = 3;
+    older["run"]["options"]["batch-schedule"] = "auto";
+    test::write_bytes(file, text_of(older));
+    CHECK(read_trainer_state(scratch.path()).run.options->at("total-batch-tokens") == state.batches.back().tokens);
+    CHECK(read_trainer_state(scratch.path()).run.options->at("batch-schedule") == "");
+    older["batches"] = nlohmann::json::array({0});
+    CHECK_THAT(faults(text_of(older)), Contains("trainer_state.json"));
     // A format in which all steps have one size.
     older = json;
     older["format"] = 6;
