@@ -59,7 +59,7 @@ struct Trainer {
 // Returns the exit code.
 int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints) {
     const Resumption* const resumption = startup.resumption();
-    Communicator& ranks = *context.communicator;
+    Communicator& ranks = *context.world;
     const MicroBatchShape shape = plan.setup.shape;
     optimizer.round_parameters(*model);
     ModuleNoise noise(gradients.sums().module_names(), options.noise_scale_beta);
@@ -115,10 +115,9 @@ int Trainer::train() {
     if (const Resumption* const from = startup.resumption())
         load_optimizer(optimizer, from->folder, from->state, plan.table, context);
     open_log();
-    CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
-                                  .end_of_text = plan.end_of_text, .tokenizer = plan.tokenizer_files,
-                                  .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every,
-                                  .keep_best = options.keep_best,
+    CheckpointWriter checkpoints({.output_dir = options.output_dir, .end_of_text = plan.end_of_text,
+                                  .tokenizer = plan.tokenizer_files, .keep_checkpoints = options.keep_checkpoints,
+                                  .major_every = options.major_every, .keep_best = options.keep_best,
                                   .first_step = plan.first_step, .run = plan.identity},
                                  *model, optimizer, context, *report);
     return run_steps(*gradients, optimizer, checkpoints);
@@ -132,7 +131,7 @@ int Trainer::evaluate() {
     if (batches.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
     if (plan.sampler && signal == 0) signal = evaluator->sample(0);
     report->end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
-    share_failure(*context.communicator, report->failure());
+    share_failure(*context.world, report->failure());
     return exit_code_after(signal);
 }
 

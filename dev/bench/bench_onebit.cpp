@@ -108,7 +108,7 @@ class Averages {
 public:
     Averages(const ParameterTable& table, OnebitScale scale, OnebitSpace space, Context& context)
         : context_(context),
-          network_(context.communicator),
+          network_(context.world),
           nowhere_(std::make_shared<NoNetwork>(*network_)),
           buckets_(table, {.rank = network_->rank(), .ranks = network_->size()}),
           space_(space),
@@ -257,7 +257,7 @@ void run(const cxxopts::ParseResult& given) {
     Placement placement = place_rank(*communicator, threads, 0, Transport::automatic);
     if (placement.nccl) communicator = over_nccl(communicator);
     Context context{.device = std::move(placement.device), .stream = {}, .matmul = kernels::Matmul(),
-                    .communicator = communicator};
+                    .world = communicator};
     const ParameterTable table(config);
     std::vector<Measured> all{{"1-bit"}, {"bf16"}, {"fp32"}, {"compression"}};
     Averages averages(table, scale, space, context);

@@ -1,4 +1,4 @@
-// context.h - the objects that the parts of a run share: device, compute stream, libraries, communicator
+// context.h - the objects that the parts of a run share: device, compute stream, libraries, communicators
 #pragma once
 #include <memory>
 
@@ -17,7 +17,8 @@ struct Context {
     device::Stream stream;
     kernels::Matmul matmul;
     kernels::Attention attention{};
-    std::shared_ptr<Communicator> communicator = alone();
+    // All ranks of the run, for what they report, agree on and save; and those that make a training step together.
+    std::shared_ptr<Communicator> world = alone(), worker = world;
     std::unique_ptr<kernels::TunedAlgorithms> tuned{};  // of matmul and attention; null: the defaults
 };
 

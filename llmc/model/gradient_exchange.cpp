@@ -24,7 +24,7 @@ GradientExchange::GradientExchange(const ParameterTable& table, const Settings& 
 
 GradientExchange::~GradientExchange() {
     try {
-        context_.communicator->sync(last_);
+        context_.worker->sync(last_);
     } catch (...) {  // the next use of the communicator throws it again
     }
 }
@@ -53,7 +53,7 @@ void GradientExchange::widen(const ElementRange& range) {
 }
 
 CommEvent GradientExchange::reduce_to_owners(int bucket) {
-    Communicator& communicator = *context_.communicator;
+    Communicator& communicator = *context_.worker;
     const bool all_own = !buckets_.sharding().shards_state();
     const auto enqueue = [&]<class T>(std::span<T> values) {
         for (const BucketPart& part : buckets_[bucket].parts)
@@ -71,7 +71,7 @@ void GradientExchange::finish() {
     const device::Range range("finish gradients");
     require(micro().is_last(), "the micro-batches of a step", micro().index + 1, std::to_string(micro().count));
     take_norms();
-    context_.communicator->wait(context_.stream, last_ = sums_.gather());
+    context_.worker->wait(context_.stream, last_ = sums_.gather());
 }
 
 void GradientExchange::take_norms() {

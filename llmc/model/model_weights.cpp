@@ -26,7 +26,7 @@ ModelWeights::ModelWeights(const ParameterTable& table, DType dtype, const Shard
 
 ModelWeights::~ModelWeights() {
     try {
-        for (const CommEvent event : arriving_) context_.communicator->sync(event);
+        for (const CommEvent event : arriving_) context_.worker->sync(event);
     } catch (...) {  // the next use of the communicator throws it again
     }
 }
@@ -51,7 +51,7 @@ void ModelWeights::load(std::span<const float> host) {
 }
 
 void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
-    const bool receives = context_.communicator->rank() == 0;
+    const bool receives = context_.world->rank() == 0;
     require(std::int64_t(flat.size()) == (receives ? table_.elements() : 0), "the memory for master weights",
             flat.size(), receives ? std::to_string(table_.elements()) : "none: only rank 0 receives them");
     wait_for_parameters();  // in fp32 they are the master weights
@@ -60,7 +60,7 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
         context_.stream.sync();
         return;
     }
-    Communicator& communicator = *context_.communicator;
+    Communicator& communicator = *context_.worker;
     if (communicator.size() == 1) {
         for (const OwnedShard& shard : buckets_.owned()) {
             const std::span<float> to = shard.flat.of(flat), from = shard.owned.of(master_weights_.span());

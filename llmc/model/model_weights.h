@@ -51,7 +51,7 @@ public:
         for (int bucket = 0; bucket < buckets_.size(); ++bucket) wait_for_parameters(bucket);
     }
     void wait_for_parameters(int bucket) const {
-        context_.communicator->wait(context_.stream, arriving_[std::size_t(bucket)]);
+        context_.worker->wait(context_.stream, arriving_[std::size_t(bucket)]);
     }
 
 protected:

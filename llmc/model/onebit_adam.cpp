@@ -72,8 +72,8 @@ public:
           adamw_(model, gradients, settings, context),
           onebit_(onebit_of(settings)),
           table_(model.table()),
-          workers_(workers_of(onebit_, context.communicator->size())),
-          compresses_(compresses(onebit_, context.communicator->size())),
+          workers_(workers_of(onebit_, context.worker->size())),
+          compresses_(compresses(onebit_, context.worker->size())),
           shadows_(has_shadow(settings)),
           ranges_(tensor_ranges(model.table(), tensors_left_out(model.table(), onebit_.exclude))) {
         std::vector<kernels::DecaySegment> all = model.table().decay_segments(), each;
@@ -88,7 +88,7 @@ public:
         segments_of_flat_ = {std::span<const kernels::DecaySegment>(all), context.stream};
         segments_of_ranges_ = {std::span<const kernels::DecaySegment>(each), context.stream};
         if (compresses_ && onebit_.ranks_per_node > 1) {
-            Communicator& all = *context.communicator;
+            Communicator& all = *context.worker;
             const std::vector<int> nodes = nodes_of(all);
             require(ranks_per_node(nodes) == onebit_.ranks_per_node, "the number of ranks of a machine",
                     ranks_per_node(nodes), std::to_string(onebit_.ranks_per_node));
@@ -96,7 +96,7 @@ public:
             within_ = all.split(all.node());
             across_ = all.split(all.local_rank());
         } else if (compresses_) {
-            make_mean({.across = context.communicator.get()});
+            make_mean({.across = context.worker.get()});
         }
         if (!mean_ && shadows_) shadow_memory_ = device::Array<float>(std::size_t(model.table().elements()));
         if (shadows_) device::fill_zero(shadow().data(), shadow().size_bytes(), context.stream);

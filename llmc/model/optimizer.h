@@ -73,7 +73,7 @@ protected:
 template <class T, class Update>
 void update_shards(Model& model, const GradientBuckets& buckets, Context& context, Update&& update) {
     const std::span<T> parameters = model.parameters<T>();
-    Communicator& communicator = *context.communicator;
+    Communicator& communicator = *context.worker;
     const std::span<float> master = model.master_weights();
     const std::vector<OwnedShard>& owned = buckets.owned();
     for (std::size_t i = 0; i < owned.size(); ++i) {

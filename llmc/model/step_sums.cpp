@@ -100,7 +100,7 @@ void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw)
     kernels::sketch({.sketch = sketch, .scratch = sketch_->scratch.span(), .values = gradient, .scale = 1,
                      .draw = draw}, stream);
     const std::span<float> mine = shard.of(sketch);
-    Communicator& communicator = *context_.communicator;
+    Communicator& communicator = *context_.worker;
     communicator.group_begin(stream);
     communicator.reduce_scatter<float>(mine, sketch);
     communicator.wait(stream, communicator.group_end());
@@ -119,7 +119,7 @@ CommEvent StepSums::gather() {
     const auto bytes = [](std::span<double> values) {
         return std::span(reinterpret_cast<std::byte*>(values.data()), values.size_bytes());
     };
-    Communicator& communicator = *context_.communicator;
+    Communicator& communicator = *context_.worker;
     communicator.group_begin(context_.stream);
     communicator.all_gather<std::byte>(bytes(rank_sums_.span()), bytes(row_memory()));
     return communicator.group_end();

@@ -21,7 +21,7 @@ inline constexpr int kTinyRows = 16, kTinySeqLen = 16;
 // The context of one rank; the communicator must outlive it.
 inline llmc::Context make_context(llmc::Communicator& communicator) {
     return {.device = device::open(1), .stream = device::Stream(), .matmul = kernels::Matmul(),
-            .communicator = {std::shared_ptr<void>(), &communicator}};  // non-owning pointer
+            .world = {std::shared_ptr<void>(), &communicator}};  // non-owning pointer
 }
 inline llmc::Context make_context() { return {device::open(2), device::Stream(), kernels::Matmul()}; }
 
@@ -74,7 +74,7 @@ class Trainer {
 public:
     Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::OptimizerSettings& settings = {},
             std::uint64_t seed = 1, llmc::GradientExchange::Settings exchange = {})
-        : context_(context), rank_(context.communicator->rank()), ranks_(context.communicator->size()),
+        : context_(context), rank_(context.world->rank()), ranks_(context.world->size()),
           upload_(setup.shape, setup.config.vocabulary, context) {
         setup.sharding.rank = rank_;
         setup.sharding.ranks = ranks_;

@@ -169,7 +169,7 @@ inline void check_resumes(int ranks, const llmc::OptimizerSettings& settings, un
                           const llmc::LocalSettings& local = {}) {
     const ScratchFolder folder;
     const auto all = on_ranks<std::pair<Snapshot, Snapshot>>(ranks, [&](llmc::Context& context) {
-        llmc::Communicator& communicator = *context.communicator;
+        llmc::Communicator& communicator = *context.world;
         Trainer whole(context, short_setup(ranks), settings), other(context, short_setup(ranks), settings);
         for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
         const Snapshot then = snapshot(whole);
@@ -242,7 +242,7 @@ inline void check_not_finite(int ranks, int failing, float factor, const llmc::O
         Trainer trainer(context, short_setup(ranks), settings);
         std::vector<Snapshot> steps;
         for (unsigned t = 0; t < kWarmup + 3; ++t) {
-            const bool now = t == kWarmup + 1 && context.communicator->rank() == failing;
+            const bool now = t == kWarmup + 1 && context.world->rank() == failing;
             steps.push_back(step_with_gradient(trainer, short_batch(t), now ? factor : 1.0f));
         }
         return steps;

@@ -21,8 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kOtherBytes = 256 << 10;  // small files, headers, and some lines of the log
 
-bool writes_model(const Sharding& sharding) { return sharding.rank == 0; }
-
 // For fp32 weights and the optimizer state of all ranks. Called before anything is written, because a full disk would
 // also stop the log.
 void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t state_elements,
@@ -41,18 +39,18 @@ void require_room_on_disk(const fs::path& output_dir, const ParameterTable& tabl
 CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model,
                                    const OptimizerStep& optimizer, Context& context, Report& report)
     : settings_(settings),
-      writes_model_(writes_model(settings.sharding)),
+      writes_model_(context.world->rank() == 0),
       model_(model),
       optimizer_(optimizer),
       context_(context),
       report_(report),
-      writers_(context.communicator->duplicate_control()),
+      writers_(context.world->duplicate_control()),
       good_step_(settings.first_step),
       writing_([this] { write_and_publish(); }) {}
 
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding,
                                          const OptimizerSettings& optimizer) {
-    std::size_t bytes = writes_model(sharding) ? std::size_t(table.elements()) * sizeof(float) : 0;
+    std::size_t bytes = sharding.rank == 0 ? std::size_t(table.elements()) * sizeof(float) : 0;
     const auto any = kernels::DType::fp32;  // what is copied does not depend on it
     for (const OptimizerBytes& array : optimizer.kind->bytes(optimizer, table, sharding, any)) bytes += array.copied;
     return bytes;
@@ -81,7 +79,7 @@ void CheckpointWriter::allocate() {
 void CheckpointWriter::begin(TrainerState state) {
     const double began = seconds_now();
     if (begun_) end(false);
-    const auto [rank, ranks] = std::pair(settings_.sharding.rank, settings_.sharding.ranks);
+    const auto [rank, ranks] = std::pair(context_.world->rank(), context_.world->size());
     state.run = settings_.run;
     state.optimizer = optimizer_.counts();
     std::int64_t state_elements = 0;  // of this rank, then of all
@@ -93,16 +91,16 @@ void CheckpointWriter::begin(TrainerState state) {
         const std::string name = state_file_name(file.name, rank, files);
         copied_.push_back({.file = std::move(file), .name = name});
     }
-    state_elements = context_.communicator->host_reduce(state_elements, HostReduction::sum);
+    state_elements = context_.world->host_reduce(state_elements, HostReduction::sum);
     // A folder at the old path may be another run's.
     const std::int64_t lost =
-        context_.communicator->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
+        context_.world->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
     fs::path output_dir = settings_.output_dir;
     if (lost != 0) output_dir += ".process-" + std::to_string(lost);
     const fs::path folder = step_folder(output_dir, state.step);
     begun_.emplace(Begun{.state = std::move(state), .folder = folder, .beside = lost != 0});
     try {
-        together(*context_.communicator, [&] {
+        together(*context_.world, [&] {
             allocate();
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
@@ -170,7 +168,7 @@ void CheckpointWriter::end(bool last) {
     staged_.reset();
     if (failure.empty()) return report_.checkpoint(begun.state.step, begun.folder, begun.waited_seconds);
     const std::string why = "no checkpoint of step " + std::to_string(begun.state.step) + ": " + failure;
-    if (last) throw SharedError(*context_.communicator, why, Blame::runtime);
+    if (last) throw SharedError(*context_.world, why, Blame::runtime);
     report_.checkpoint_failed(begun.state.step, why);
 }
 
@@ -249,9 +247,9 @@ void CheckpointWriter::delete_older() {
 
 void load_optimizer(OptimizerStep& step, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
                     Context& context) {
-    const Communicator& ranks = *context.communicator;
+    const Communicator& ranks = *context.world;
     std::vector<std::string> notes;
-    together(*context.communicator, [&] {
+    together(*context.world, [&] {
         step.load(state.optimizer, [&](const StateFile& file) {
             const auto files = state.state_files.find(file.name);
             notes.push_back(read_state(file, {.folder = folder,

@@ -32,7 +32,6 @@ namespace llmc {
 
 struct CheckpointSettings {
     std::filesystem::path output_dir;
-    Sharding sharding;
     int end_of_text = -1;                                // token id; -1: none
     TokenizerFiles tokenizer{};                          // of the data; empty: not saved
     std::int64_t keep_checkpoints = 0, major_every = 0;  // the flags

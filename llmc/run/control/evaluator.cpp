@@ -14,7 +14,7 @@ int Evaluator::validate(std::int64_t step, const Seconds& took) {
     unreadable_ = x.unreadable;
     if (x.signal == 0 && !unreadable_) {
         const double seconds = took();
-        if (!bytes_counted_ && context_.communicator->rank() == 0)  // the targets are the same in every validation
+        if (!bytes_counted_ && context_.world->rank() == 0)  // the targets are the same in every validation
             bits_per_byte_ = nats_to_bits_per_byte(batches, inputs_.tokenizer);
         bytes_counted_ = true;
         const auto [best, warning] = health_.validation(step, x.loss);
@@ -29,7 +29,7 @@ HellaSwagScore Evaluator::score_hellaswag(std::int64_t step, const TimeIsUp& tim
     const HellaSwagScore x =
         hellaswag_score(*inputs_.hellaswag, model_, upload_, context_, received_signal(), time_is_up);
     if (x.signal == 0 && !x.out_of_time) report_.hellaswag(step, x);
-    if (x.signal == 0 && x.out_of_time && context_.communicator->rank() == 0)
+    if (x.signal == 0 && x.out_of_time && context_.world->rank() == 0)
         print_stderr("note: --max-minutes ended HellaSwag before it was scored; a resumed run starts with it");
     return x;
 }
@@ -37,7 +37,7 @@ HellaSwagScore Evaluator::score_hellaswag(std::int64_t step, const TimeIsUp& tim
 int Evaluator::sample(std::int64_t step) {
     model_.wait_for_parameters();
     const Samples x = draw_samples(*inputs_.sampler, model_, context_, received_signal());
-    on_first_rank(*context_.communicator, [&] {
+    on_first_rank(*context_.world, [&] {
         for (const std::string& text : x.texts) report_.sample(step, text);
     });
     return x.signal;

@@ -45,7 +45,7 @@ HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, Ba
                                const ReceivedSignal& received_signal, const TimeIsUp& time_is_up) {
     const device::Range range("hellaswag");
     const double began = seconds_now();
-    Communicator& ranks = *context.communicator;
+    Communicator& ranks = *context.world;
     model.wait_for_parameters();  // also on ranks without a batch
     SignalPoll poll(ranks, received_signal);
     ProgressLine progress(ranks.rank() == 0, /*seconds_elsewhere=*/30);

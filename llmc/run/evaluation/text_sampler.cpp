@@ -36,7 +36,7 @@ std::size_t TextSampler::bytes(const ModelConfig& config, kernels::DType dtype) 
 
 Samples draw_samples(const TextSampler& sampler, Model& model, Context& context,
                      const ReceivedSignal& received_signal) {
-    Communicator& communicator = *context.communicator;
+    Communicator& communicator = *context.world;
     Samples samples;
     bool done = false;
     double polled_at = 0;

@@ -30,8 +30,8 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     device::Array<double> loss_sum(1);
     loss_sum.zero(context.stream);
     std::exception_ptr mine;
-    SignalPoll poll(*context.communicator, received_signal);
-    ProgressLine progress(context.communicator->rank() == 0, /*seconds_elsewhere=*/30);
+    SignalPoll poll(*context.world, received_signal);
+    ProgressLine progress(context.world->rank() == 0, /*seconds_elsewhere=*/30);
     for (std::int64_t i = 0; i < batches.size(); ++i) {
         progress.show_share("validation", double(i) / double(batches.size()));
         const auto answer = poll.before_batch(i, mine != nullptr);
@@ -51,11 +51,11 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     }
     context.stream.sync();
     try {
-        share_failure(*context.communicator, mine);
+        share_failure(*context.world, mine);
     } catch (const Error&) {
         return {.unreadable = std::current_exception()};
     }
-    const double sum = sum_over_ranks(*context.communicator, loss_sum.download(context.stream)[0]);
+    const double sum = sum_over_ranks(*context.world, loss_sum.download(context.stream)[0]);
     return {.loss = sum / double(batches.targets())};
 }
 

@@ -186,7 +186,7 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& res
 RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files, const DataLoader* loader,
                   const StartingPoint& start, const Resumption* resumption, std::span<const int> nodes,
                   const Context& context) {
-    const int rank = context.communicator->rank(), ranks = steps.batch().world;
+    const int rank = context.world->rank(), ranks = steps.batch().world;
     const Vocabulary vocabulary = files.vocabulary();
     RunPlan plan{.options = o, .table = ParameterTable(start.config)};
     choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);

@@ -148,12 +148,12 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back(optimizer.on_other_model);
     if (plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
         notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
-                        "; to train further: " + resume_command(options, context.communicator->size()) +
+                        "; to train further: " + resume_command(options, context.world->size()) +
                         " --max-minutes " +
                         text_of_number(longer_minutes(options.max_minutes, plan.seconds_before.used)));
     if (plan.is_complete())
         notes.push_back("the checkpoint has completed all " + counted(plan.first_step, "step") +
-                        "; to train further: " + resume_command(options, context.communicator->size()) +
+                        "; to train further: " + resume_command(options, context.world->size()) +
                         " -x " + std::to_string(2 * plan.first_step));
     if (const std::string note = optimizer.report(plan.optimizer_run()).note; !note.empty()) notes.push_back(note);
     return notes;
@@ -224,7 +224,7 @@ std::int64_t largest_micro_batch(const RunPlan& plan, const Context& context) {
     ModelSetup setup = plan.setup;
     setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));
     const std::int64_t fits = memory_of(plan, setup, context).largest_micro_batch;
-    std::int64_t batch = -context.communicator->host_reduce(-fits, HostReduction::max);
+    std::int64_t batch = -context.world->host_reduce(-fits, HostReduction::max);
     while (batch > 1 && sequences % batch != 0) --batch;
     return std::max<std::int64_t>(batch, 1);
 }
@@ -285,11 +285,11 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
     return {std::move(placement.device), device::Stream(), std::move(matmul),
             kernels::Attention({.method = options.attention, .deterministic = options.deterministic,
                                 .tuned = tuned.get()}),
-            communicator, std::move(tuned)};
+            communicator, communicator, std::move(tuned)};
 }
 
 Startup prepare_run(const Options& given, ResumeSearch search, Context& context) {
-    Communicator& ranks = *context.communicator;
+    Communicator& ranks = *context.world;
     const bool first_rank = ranks.rank() == 0;
     Options options = given;
     require(options.ranks == 0 || ranks.size() == 1, "--ranks", options.ranks, "one process, without mpirun");
@@ -357,13 +357,13 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
 
 std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
     const RunPlan& plan = startup.plan;
-    ProgressLine progress(context.communicator->rank() == 0);  // large models take seconds
+    ProgressLine progress(context.world->rank() == 0);  // large models take seconds
     progress.show("initializing the model");
     auto model = make_model(plan.setup, plan.table, context);
-    load_initial_weights(*model, startup.start, plan, *context.communicator);
+    load_initial_weights(*model, startup.start, plan, *context.world);
     if (kernels::Matmul::chooses_by_shape()) startup.tuning.choose([&] { choose_products(*model, plan, context); });
     startup.tuning.save();
-    const bool first_rank = context.communicator->rank() == 0;
+    const bool first_rank = context.world->rank() == 0;
     print_tuning(startup.items, startup.tuning, first_rank);
     startup.items.push_back(optimizer_item(plan.optimizer.kind->measure(plan.optimizer_run(), context)));
     if (first_rank) std::cout << startup.items.back().lines << std::flush;
@@ -371,7 +371,7 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
 }
 
 Report open_report(const Startup& startup, Context& context) {
-    Communicator& ranks = *context.communicator;
+    Communicator& ranks = *context.world;
     const RunPlan& plan = startup.plan;
     const Options& options = plan.options;
     const bool first_rank = ranks.rank() == 0;

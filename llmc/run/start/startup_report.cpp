@@ -41,7 +41,7 @@ StartupItem version_item() {
 
 StartupItem device_item(const Context& context) {
     const device::Info& device = context.device;
-    const int ranks = context.communicator->size();
+    const int ranks = context.world->size();
     return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") + '\n',
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
@@ -270,7 +270,7 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
                                        Context& context) {
     const Options& options = plan.options;
     const std::string communication = options.ranks > 0 ? "not started: a plan for " + counted(options.ranks, "rank")
-                                                        : context.communicator->describe(),
+                                                        : context.world->describe(),
                       matmul = context.matmul.describe(plan.setup.dtype);
     const kernels::AttentionPlan& attention = attention_plan(plan.setup, context);
     const auto item = [](bool always, const std::string& line, const Json& fields) {
@@ -278,7 +278,7 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
     };
     return {version_item(),
             device_item(context),
-            item(context.communicator->size() > 1, "communication: " + communication,
+            item(context.world->size() > 1, "communication: " + communication,
                  {{"communication", communication}}),
             item(false, "matrix library: " + matmul, {{"matmul", matmul}}),
             item(!device::memory_is_host_memory(), "attention: " + attention.text,  // CPUs have no choice

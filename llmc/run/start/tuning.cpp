@@ -17,7 +17,7 @@ Tuning::Tuning(const Options& options, Context& context)
       times_(tune_ != Tune::off && !options.dry_run) {
     context_.tuned->cache_bytes = context_.device.cache;
     if (tune_ == Tune::off) return;
-    Communicator& ranks = *context_.communicator;
+    Communicator& ranks = *context_.world;
     json mine = {{"kind", context_.device.name + ", " + context_.matmul.library() + ", " +
                               context_.attention.library()}};
     if (ranks.rank() == 0) {
@@ -39,7 +39,7 @@ Tuning::Tuning(const Options& options, Context& context)
 
 void Tuning::share() {
     const json mine = {{context_.device.name, to_json(context_.tuned->timed())}};
-    for (const json& timed : gather_json(*context_.communicator, mine))
+    for (const json& timed : gather_json(*context_.world, mine))
         for (const auto& [device, table] : tuned_from_json(timed))
             for (const auto& [library, tuned] : table)
                 for (const auto& [problem, choice] : tuned) {

@@ -23,13 +23,13 @@ public:
     void choose(Ask&& ask) {
         if (!times_) return;
         context_.tuned->timing = is_first_of_kind_;
-        ProgressLine progress(context_.communicator->rank() == 0, /*seconds_elsewhere=*/5);
+        ProgressLine progress(context_.world->rank() == 0, /*seconds_elsewhere=*/5);
         context_.tuned->on_timing = [&] {
             if (progress.due())
                 progress.show("autotuning: " + counted(std::int64_t(count(context_.tuned->timed())), "problem") +
                               " timed; the next run reads them (--tune=off: none)");
         };
-        together(*context_.communicator, [&] {
+        together(*context_.world, [&] {
             if (is_first_of_kind_) ask();
         });
         context_.tuned->timing = false;

@@ -44,7 +44,7 @@ TEST_CASE("non-finite compensated values on one local rank skip the step on all 
         Trainer trainer(context, short_setup(kAllRanks), of_nodes());
         std::vector<Snapshot> all;
         for (unsigned t = 0; t < kWarmup + 2; ++t) {
-            if (t == kWarmup + 1 && context.communicator->rank() == 2) {
+            if (t == kWarmup + 1 && context.world->rank() == 2) {
                 std::vector<float> errors = all.back().errors;
                 errors[0] = 3e38f;
                 trainer.write_state(trainer.state_file("onebit"), errors);
@@ -74,7 +74,7 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
     const ScratchFolder folder;
     const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
     const auto were = on_ranks<Snapshot>(kWere, [&](Context& context) {
-        const int rank = context.communicator->rank();
+        const int rank = context.world->rank();
         Trainer trainer(context, short_setup(kWere), of_nodes({.freeze_after = kWarmup}, kOnNodeWere));
         for (unsigned t = 0; t < kWarmup + 2; ++t) trainer.step(short_batch(t), 1, 1e-2f);
         const Snapshot then = snapshot(trainer);
@@ -84,10 +84,10 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
     }, on_nodes(kOnNodeWere));
     std::vector<std::string> notes(std::size_t(now.ranks));
     const auto are = on_ranks<Snapshot>(now.ranks, [&](Context& context) {
-        const int rank = context.communicator->rank();
+        const int rank = context.world->rank();
         Trainer trainer(context, short_setup(now.ranks), of_nodes({.freeze_after = kWarmup}, now.ranks_per_node));
         trainer.step(short_batch(0), 1, 0);  // scalars for the snapshot
-        notes[std::size_t(rank)] = load_from(trainer, were[0], folder, kWere, *context.communicator);
+        notes[std::size_t(rank)] = load_from(trainer, were[0], folder, kWere, *context.world);
         return snapshot(trainer);
     }, on_nodes(now.ranks_per_node));
     for (const std::string& note : notes) CHECK_THAT(note, Contains(now.note));

@@ -82,10 +82,10 @@ TEST_CASE("a checkpoint's copy takes the bytes of the plan", "[ranks][checkpoint
     for (const CopyCase& of : kThreadSanitizer ? std::span(cases).last(3) : std::span(cases)) {
         const ScratchFolder scratch;
         const auto taken = on_ranks<std::size_t>(of.ranks, [&](Context& context) {
-            const ModelSetup setup = setup_of(of, context.communicator->rank());
+            const ModelSetup setup = setup_of(of, context.world->rank());
             Trainer trainer(context, setup, of.optimizer);
             Report report("", 100, false);
-            CheckpointWriter writer({.output_dir = scratch.path(), .sharding = setup.sharding}, trainer.model(),
+            CheckpointWriter writer({.output_dir = scratch.path()}, trainer.model(),
                                     trainer.optimizer(), context, report);
             for (unsigned t = 0; t < kWarmup + 1; ++t) {
                 trainer.step(short_batch(t), 1, 1e-2f);
@@ -111,13 +111,13 @@ TEST_CASE("the plan's line of 1-bit Adam's state is what it allocates", "[ranks]
     // Bytes of the process while all ranks have their trainers, after the freeze.
     const auto used_with = [&](const CopyCase& of, const OptimizerSettings& optimizer) {
         return on_ranks<std::size_t>(of.ranks, [&](Context& context) {
-            ModelSetup setup = setup_of(of, context.communicator->rank());
+            ModelSetup setup = setup_of(of, context.world->rank());
             setup.config = config;
             Trainer trainer(context, setup, optimizer);
             for (unsigned t = 0; t < kWarmup + 1; ++t) trainer.step(short_batch(t), 1, 1e-2f);
-            context.communicator->host_reduce(0, HostReduction::sum);
+            context.world->host_reduce(0, HostReduction::sum);
             const struct mallinfo2 now = mallinfo2();
-            context.communicator->host_reduce(0, HostReduction::sum);
+            context.world->host_reduce(0, HostReduction::sum);
             return now.uordblks + now.hblkhd;
         }, {.ranks_per_node = of.ranks_per_node}).front();
     };
