@@ -134,8 +134,10 @@ class Branches(WithFolder):
         for words, said in (
                 (['--factors', '1 3/8'], '--factors is 3/8, 48 tokens per step; expected a multiple of --seq-len 32; '
                                          'leave it out, or use 1/4 or 1/2'),
-                (['--factors', '1 x'], 'two or more different positive numbers'), (['--factors', '2'], 'two or more'),
-                (['--factors', '1 2 4/2'], 'two or more different'), (['--factors', '1 0'], 'two or more different'),
+                *((['--factors', f'1 {wrong} 2'], f'a factor of --factors is "{wrong}"; expected a positive number')
+                  for wrong in ('x', '0', '1/0', '-1', '1e400')),
+                (['--factors', '1 2 4/2'], 'a factor of --factors is "4/2", as large as "2"; expected different ones'),
+                *((['--factors', few], f'--factors is "{few}"; expected two or more factors') for few in ('', '2')),
                 (['--tokens', '1500'], '--tokens is 1500; expected a multiple of 1024, of all sizes of a step; the '
                                        'nearest: 1024 and 2048'),
                 (['--tokens', 'x'], '--tokens is "x"; expected a whole number'),
