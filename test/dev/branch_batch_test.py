@@ -138,6 +138,9 @@ class Branches(WithFolder):
                   for wrong in ('x', '0', '1/0', '-1', '1e400')),
                 (['--factors', '1 2 4/2'], 'a factor of --factors is "4/2", as large as "2"; expected different ones'),
                 *((['--factors', few], f'--factors is "{few}"; expected two or more factors') for few in ('', '2')),
+                *((['--', *warm], f'{warm[0]} is given after --; expected no warm-up, which has other learning rates '
+                                  'in each branch; remove it')
+                  for warm in (['-u', '11'], ['--warmup-steps', '11'], ['--warmup-tokens', '1500'])),
                 (['--tokens', '1500'], '--tokens is 1500; expected a multiple of 1024, of all sizes of a step; the '
                                        'nearest: 1024 and 2048'),
                 (['--tokens', 'x'], '--tokens is "x"; expected a whole number'),
@@ -216,8 +219,9 @@ class Conclusions(unittest.TestCase):
             self.assertEqual(found[len(found) - len(given):], given)
             return {flag.partition('=')[0]: flag.partition('=')[2] for flag in found[:len(found) - len(given)]}
         whole = flags([])
-        self.assertEqual([whole[f'--{name}'] for name in ('max-tokens', 'lr', 'cooldown-fraction', 'lr-schedule')],
-                         ['400', '0.25', '0.1', 'wsd'])
+        self.assertEqual([whole[f'--{name}'] for name in ('max-tokens', 'lr', 'cooldown-fraction', 'lr-schedule',
+                                                          'warmup-steps', 'warmup-tokens')],
+                         ['400', '0.25', '0.1', 'wsd', '0', '0'])
         for given, gone in ((['-l', '1'], {'--lr'}), (['--lr=1', '-v=5'], {'--lr', '--val-every'}), (
                 ['-k', 'linear'], {'--lr-schedule', '--cooldown-fraction', '--cooldown-shape', '--final-lr-fraction'})):
             self.assertEqual(whole.keys() - flags(given).keys(), gone)
