@@ -180,7 +180,7 @@ def tool_main(parser, run, arguments=None):
         return error.exit_code
     except OSError as error:
         name = in_quotes(error.filename) + ': ' if error.filename else ''
-        print(f'{parser.prog}: error: {name}{why_not(error)}', file=sys.stderr)
+        print(f'{parser.prog}: error: {name}{why_not(error)}; fix that and run this again', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

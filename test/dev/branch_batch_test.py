@@ -126,6 +126,22 @@ class Branches(WithFolder):
         self.assertEqual((code, text.count('failed'), err.count('\n')), (1, 0, 1), text + err)
         self.assertIn(f'2 of 2 branches failed; {out}/f_1.txt: ', err)
 
+    def test_a_full_disk(self):
+        full = 'cannot be written: no space left on device; fix that and run this again'
+        (self.folder / 'command').symlink_to('/dev/full')
+        with self.assertRaisesRegex(branch_batch.ToolError, f'^"{self.folder}/command" {full}$'):
+            branch_batch.claim(self.folder, 'x')
+        out, program = self.folder / 'out', self.folder / 'program'
+        arguments = [self.checkpoint, '-o', out, '--program', program, '--tokens', '512', '--factors', '1 2']
+        for fails, last in (('exit 1', 'f_1.txt has no error message; check its disk space, and the memory'),
+                            (f'ln -sf /dev/full {out}/table.md', full)):
+            program.write_text(f'#!/bin/sh\ncase "$*" in *--dry-run) ;; *) {fails} ;; esac; '
+                               f'exec {BUILD}/train_gpt2 "$@"\n')
+            program.chmod(0o755)
+            code, _, err = self.run_tool(branch_batch, *arguments)
+            self.assertEqual((code, err.count('\n')), (1, 1), err)
+            self.assertIn(last, err)
+
     def test_what_it_refuses(self):
         def refused(*words, checkpoint=self.checkpoint):
             said = self.refused(branch_batch, checkpoint, '-o', self.folder / 'out', *self.common, *words)

@@ -187,7 +187,8 @@ class Files(WithPlots):
                             (['-o', run / 'log.jsonl'], 'expected a name that ends in .png or .svg'),
                             (['--reference', 'x'], '"x" does not exist'), (['-q'], '"-q" is not understood')):
             self.assertIn(said, self.refused(plot, run, *words))
-        self.assertIn('no such file', self.refused(plot, run, '-o', self.folder / 'gone/x.png', code=1))
+        self.assertIn('no such file or directory; fix that and run this again',
+                      self.refused(plot, run, '-o', self.folder / 'gone/x.png', code=1))
         self.assertIn('arguments are required: RUN', self.refused(plot))
         self.assertIn('a log without a loss', self.refused(plot, self.log('new', start())))
 
