@@ -15,7 +15,7 @@
 
 namespace llmc {
 StepPlan::StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> made,
-                   std::int64_t first_step)
+                   std::int64_t first_step, const char* size)
     : batch_(batch) {
     check(batch);
     for (const BatchChange& change : made)
@@ -30,7 +30,7 @@ StepPlan::StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::
                 "without a step", "a step of each size", "leave it out, or let the next one begin later");
         append(last = step, next->tokens);
     }
-    for (const Size& size : to_come()) require_whole(size.positions);
+    for (const Size& each : to_come()) require_whole(size, each.positions);
 }
 
 void StepPlan::set_length(std::int64_t tokens, bool within) {
@@ -43,23 +43,22 @@ void StepPlan::append(std::int64_t step, std::int64_t positions) {
     sizes_.push_back({step, positions, sizes_.empty() ? 0 : at(step).positions_before});
 }
 
-void StepPlan::require_whole(std::int64_t positions) const {
+void StepPlan::require_whole(const char* size, std::int64_t positions) const {
     const std::int64_t at_once = batch_.global_positions(), below = positions / at_once * at_once;
-    const char* const flag = to_come().size() > 1 ? "a size of --batch-schedule" : "--total-batch-tokens";
     std::string meant;  // 64k as 65536
     for (const auto& [decimal, binary] : {std::pair{1e3, 10}, {1e6, 20}, {1e9, 30}})
         if (const double power = std::ldexp(double(positions) / decimal, binary);
             std::fmod(power, double(at_once)) == 0)
             meant = "; or " + text_of_number(std::int64_t(power)) + ", if k, M, G mean powers of 1024";
     if (positions != below)
-        fail(flag, positions,
+        fail(size, positions,
              "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(batch_.micro_batch) + " * " +
                  std::to_string(batch_.seq_len) + " * " + std::to_string(batch_.world) + " = " +
                  std::to_string(at_once),
              (below == 0 ? "the nearest is " + std::to_string(at_once)
                          : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once)) +
                  meant);
-    require(positions / at_once <= std::numeric_limits<int>::max(), flag, positions,
+    require(positions / at_once <= std::numeric_limits<int>::max(), size, positions,
             "at most 2147483647 micro-batches of " + counted(at_once, "token"));
 }
 

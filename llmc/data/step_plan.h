@@ -38,9 +38,10 @@ class StepPlan {
 public:
     StepPlan() = default;
     // Of a run that has made `first_step` steps, of the sizes `made`, and continues with `schedule`. Throws Error if a
-    // size to come has no step, or is not of whole micro-batches of all ranks, and as check(batch).
+    // size to come, which errors call `size`, has no step, or is not of whole micro-batches of all ranks, and as
+    // check(batch).
     StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> made = {},
-             std::int64_t first_step = 0);
+             std::int64_t first_step = 0, const char* size = "a size of --batch-schedule");
     StepSize at(std::int64_t step) const;  // of the step after `step` others
     const BatchShape& batch() const { return batch_; }  // of every micro-batch
     // As many steps as it takes for at least this many positions; that fit into them.
@@ -70,7 +71,7 @@ private:
         std::int64_t step, positions, before;  // `before`: of all earlier steps
     };
     void append(std::int64_t step, std::int64_t positions);
-    void require_whole(std::int64_t positions) const;
+    void require_whole(const char* size, std::int64_t positions) const;
     std::span<const Size> to_come() const { return std::span(sizes_).subspan(made_); }
 
     BatchShape batch_{};

@@ -119,6 +119,7 @@ TEST_CASE("batch schedules that cannot be are refused in one line", "[run][batch
              {"0:0", "entry 1 is \"0\"; expected a whole number from 1"},
              {"0:-192", "entry 1 is \"-192\"; expected a whole number from 1"},
              {"0:192,1k:99999999999999999999", "entry 2 is \"99999999999999999999\"; expected"},
+             {"0:200", "a size of --batch-schedule is 200; expected a multiple of"},
              {"0:192,1k:200", "a size of --batch-schedule is 200; expected a multiple of"},
              {"0:192,1M:384", "expected sizes that begin within the 10 steps"},
              {"0:192,10:384,20:768", "the size from 10 tokens on is without a step"},

@@ -212,8 +212,9 @@ StepPlan steps_of(const Options& options, const Resumption* from, const Communic
     const BatchShape batch{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len),
                            .rank = ranks.rank(), .world = world};
     const BatchSchedule sizes = sizes_of_steps(options, world);
-    return from ? StepPlan(batch, sizes, from->state.batches, from->state.step)
-                : StepPlan(batch, sizes);
+    const char* const size = options.batch_schedule.empty() ? "--total-batch-tokens" : "a size of --batch-schedule";
+    return from ? StepPlan(batch, sizes, from->state.batches, from->state.step, size)
+                : StepPlan(batch, sizes, {}, 0, size);
 }
 
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if

@@ -34,9 +34,9 @@ TEST_CASE("a step plan gives the size and the place of every step", "[step_plan]
     plan.total = 5;
     CHECK(plan.ends_at(5));
     CHECK(plan.positions_left(2) == 360);
-    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 65}}), Contains("--total-batch-tokens is 65; expected a multiple of ") &&
+    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 65}}), Contains("a size of --batch-schedule is 65; expected a mult") &&
                                                        Contains("2 * 5 * 3 = 30; the nearest are 60 and 90"));
-    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 29}}), Contains("the nearest is 30"));
+    CHECK_THROWS_WITH(StepPlan(kBatch, {{0, 29}}, {}, 0, "-d"), Contains("-d is 29;") && Contains("the nearest is 30"));
     CHECK_THROWS_WITH(StepPlan({}, {{0, std::int64_t(1) << 31}}), Contains("at most 2147483647 micro-batches of 1 t"));
 }
 
