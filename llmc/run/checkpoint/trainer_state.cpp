@@ -133,7 +133,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
                         .batches = {{}},
                         .noise = {{}},
-                        .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
+                        .run = {.options = JsonValue(nlohmann::json{{"seq-len", 1}}),
+                                .training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
     if (json.contains("state_files") && json["state_files"].is_object())
         for (const auto& [name, files] : json["state_files"].items()) sample.state_files[name] = 0;
     if (json.contains("tasks") && json["tasks"].is_object())
@@ -185,6 +186,11 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         require_within(("state_files: " + name).c_str(), files, 1, kMostRanks);
     require(state.run.options->is_object(), file.string() + ": options", excerpt(*state.run.options),
             "a JSON object with the run's options");
+    const std::int64_t seq_len = state.run.options->value("seq-len", std::int64_t(1));
+    require_within("run: options: seq-len", seq_len, 1, kMostSteps);
+    for (const BatchChange& change : state.batches)
+        require(change.tokens % seq_len == 0, file.string() + ": batches: tokens", change.tokens,
+                "a multiple of --seq-len " + std::to_string(seq_len), "restore the file from a copy");
     return state;
 }
 

@@ -29,7 +29,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                        .tasks = {{"validation", {.seconds = tiny}}, {"hellaswag", {.pending = true}},
                                  {"samples", {.seconds = 2}}, {"checkpoint", {.seconds = large}}},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
-                       .run = {.ranks = 8, .options = JsonValue(to_json(Options{})),
+                       .run = {.ranks = 8, .options = JsonValue(to_json(Options{.seq_len = 32})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
     write_trainer_state(scratch.path(), state);
@@ -161,10 +161,11 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
              {"step", -1}, {"step", 1e300}, {"state_files", {{"optimizer", 0}}},
              {"state_files", {{"optimizer", 1}, {"onebit", 1.5}}}, {"state_files", {{"optimizer", "1"}}}, {"ranks", 0},
              {"failed_in_a_row", -1},
-             {"without_update", 8}, {"options", nullptr}, {"step", 1.5}, {"step", true},
-             {"ranks", (std::int64_t(1) << 32) + 1},
+             {"without_update", 8}, {"options", nullptr}, {"options", {{"seq-len", 0}}},
+             {"options", {{"seq-len", "auto"}}}, {"step", 1.5}, {"step", true}, {"ranks", (std::int64_t(1) << 32) + 1},
              {"batches", nlohmann::json::array()}, {"batches", {{{"step", 1}, {"tokens", 8}}}},
-             {"batches", {{{"step", 0}, {"tokens", 0}}}},
+             {"batches", {{{"step", 0}, {"tokens", 0}}}}, {"batches", {{{"step", 0}, {"tokens", 48}}}},
+             {"batches", {{{"step", 0}, {"tokens", 64}}, {{"step", 0}, {"tokens", 32}}}},
              {"batches", {{{"step", 0}, {"tokens", std::numeric_limits<std::uint64_t>::max()}}}},
              {"data", {{"epoch", 0}, {"row", 1e300}}}, {"data", {{"epoch", 0}, {"row", -1}}}}) {
         auto other = json;
