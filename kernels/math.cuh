@@ -1,10 +1,10 @@
-// math.cuh - exp in a few instructions on both devices
+// math.cuh - exp in a few instructions, and products that are rounded before they are added, on both devices
 //
-// On a CPU it is a branch-free polynomial, so that loops over it vectorise (libm calls do not); never compile it with
+// On a CPU exp is a branch-free polynomial, so that loops over it vectorise (libm calls do not); never compile it with
 // -ffast-math, which optimises the rounding trick away. On a GPU it is the hardware's approximation.
 //
-// Error, checked in test/kernels/math_test.cu: 3e-7 relative for |x| <= 87 (on a GPU: 2 + |x| units in the last place),
-// and 0 below -87.3, so that masked scores become 0.
+// Error of exp, checked in test/kernels/math_test.cu: 3e-7 relative for |x| <= 87 (on a GPU: 2 + |x| units in the last
+// place), and 0 below -87.3, so that masked scores become 0.
 #pragma once
 #include "kernels/simt/simt.h"
 
@@ -38,5 +38,22 @@ __forceinline__ float fast_exp(float x) {
 }
 
 #endif
+
+// a * b rounded to float, where results must be bit-identical on every device: compilers contract a * b + c to a fused
+// multiply-add, which rounds only once. Construct it before a loop.
+class RoundedProduct {
+public:
+#if defined(TRAIN_GPT2_CUDA)
+    __device__ float operator()(float a, float b) const { return __fmul_rn(a, b); }
+#else
+    RoundedProduct() { asm("" : "+r"(zero_)); }  // hides from the compiler that it is 0
+    float operator()(float a, float b) const {
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(a * b) ^ zero_);
+    }
+
+private:
+    std::uint32_t zero_ = 0;
+#endif
+};
 
 }  // namespace kernels

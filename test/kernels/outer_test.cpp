@@ -1,0 +1,180 @@
+// outer_test.cpp - exact results of the outer step, its limits, and the specification's vectors (random values in fp64:
+// operations/outer.cpp)
+#include "kernels/outer.h"
+
+#include <limits>
+#include <numeric>
+
+#include "test/support/support.h"
+
+using namespace kernels;
+using namespace test;
+
+namespace {
+
+using Weights = std::vector<float>;
+
+// The result of one operation: a compiler must not fuse it with the next.
+float once(float x) {
+    const volatile float rounded = x;
+    return rounded;
+}
+
+// All workers of a run in one process; the host adds their weights, in pairs: the sum of eight equal weights is exact.
+struct OuterRun {
+    device::Array<float> anchor, momentum;
+    std::vector<Weights> workers;
+    double norm = 0;  // of the last step
+
+    OuterRun(const Weights& initial, std::size_t count)
+        : anchor(on_device(initial)), momentum(on_device(Weights(initial.size()))), workers(count, initial) {}
+    void step(float learning_rate, float mu) {
+        const std::size_t size = anchor.size(), count = workers.size();
+        std::vector<NormTile> all;
+        append_tiles(all, 0, std::int64_t(size));
+        const auto tiles = on_device(all);
+        auto sums = poisoned<float>(size), master = poisoned<float>(size);
+        auto partial = poisoned<double>(all.size());
+        for (Weights& worker : workers) {
+            master.upload(worker, nullptr);
+            outer_change({sums.span(), master.span(), anchor.span(), tiles.span(), partial.span()}, nullptr);
+            worker = sums.download(nullptr);
+        }
+        for (std::size_t stride = 1; stride < count; stride *= 2)
+            for (std::size_t k = 0; k + stride < count; k += 2 * stride)
+                for (std::size_t i = 0; i < size; ++i) workers[k][i] += workers[k + stride][i];
+        sums.upload(workers[0], nullptr);
+        outer_mean({sums.span(), anchor.span(), tiles.span(), partial.span(), int(count)}, nullptr);
+        const std::vector<double> parts = partial.download(nullptr);
+        norm = std::accumulate(parts.begin(), parts.end(), 0.0);
+        const auto device_norm = on_device(std::vector{norm});
+        const auto scalars = on_device(std::vector<StepScalars>(1));
+        outer_update<float>({master.span(), master.span(), anchor.span(), momentum.span(), sums.span(),
+                             device_norm.span(), scalars.span(), int(count), learning_rate, mu}, nullptr);
+        workers.assign(count, master.download(nullptr));
+    }
+};
+
+double sine(std::size_t i, double phase) { return std::sin(0.7 * double(i * i) + 1.3 * double(i) + phase); }
+
+// `rounds` outer steps of two workers, each after two steps of plain SGD in fp64 on quadratic losses with noise.
+OuterRun specified_run(std::size_t size, double phase, int rounds) {
+    Weights initial(size);
+    for (std::size_t i = 0; i < size; ++i) initial[i] = float(0.1 * sine(i, phase));
+    OuterRun run(initial, 2);
+    for (int round = 0; round < rounds; ++round) {
+        for (int k = 0; k < 2; ++k)
+            for (std::size_t i = 0; i < size; ++i) {
+                double theta = run.workers[std::size_t(k)][i];
+                for (int t = 2 * round; t < 2 * round + 2; ++t)
+                    theta -= (0.1 - 0.01 * t) * ((0.5 + 0.25 * sine(i, 3)) * (theta - 0.2 * sine(i, 7 + k)) +
+                                                 0.1 * sine(i, 20 + 5 * k + t));
+                run.workers[std::size_t(k)][i] = float(theta);
+            }
+        run.step(0.7f, 0.6f);
+    }
+    return run;
+}
+
+template <class T> void check_update(std::size_t size, float learning_rate, float mu, const Rounding& rounding) {
+    const auto head = [&](auto values) { return values.resize(size), values; };
+    const Weights sums = normal<float>(size, 1, 0.06);
+    Weights anchor = normal<float>(size, 2, 0.02), u = mu == 0 ? Weights() : normal<float>(size, 3, 0.02);
+    const auto device_sums = on_device(sums);
+    const auto norm = on_device(std::vector{1.0});
+    const auto scalars = on_device(std::vector{StepScalars{.adam_step = 12}});
+    auto device_anchor = on_device(anchor), momentum = on_device(u), master = poisoned<float>((size + 15) / 16 * 16);
+    auto parameter = poisoned<T>(size);
+    OuterUpdate<T> op{parameter.span(), master.span().first(size), device_anchor.span(), momentum.span(),
+                      device_sums.span(), norm.span(), scalars.span(), 3, learning_rate, mu, rounding};
+    if constexpr (sizeof(T) == 4) op.parameter = op.master;
+    outer_update<T>(op, nullptr);
+    for (std::size_t i = 0; i < size; ++i) {
+        const float p = once(sums[i] / 3), y = once(p - anchor[i]), next = mu == 0 ? y : once(once(mu * u[i]) + y);
+        anchor[i] = once(p + once(once(once(learning_rate - 1) * y) + once(once(learning_rate * mu) * next)));
+        if (mu != 0) u[i] = next;
+    }
+    CHECK(same_bits(momentum.download(nullptr), u));
+    CHECK(same_bits(device_anchor.download(nullptr), anchor));
+    CHECK(same_bits(head(master.download(nullptr)), anchor));
+    if constexpr (sizeof(T) == 2) {
+        auto rounded = poisoned<bf16>(master.size());
+        round_parameters({rounded.span(), master.span(), scalars.span(), rounding}, nullptr);
+        CHECK(same_bits(parameter.download(nullptr), head(rounded.download(nullptr))));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("an outer update rounds once per operation, and parameters as after an inner update", "[kernels][outer]") {
+    const std::size_t size = GENERATE(1, 8, 15, 16, 47, 4099, 20000 + 13);
+    const auto [learning_rate, mu] = GENERATE(std::pair{0.7f, 0.6f}, std::pair{1.0f, 0.9f}, std::pair{0.8f, 0.0f});
+    CAPTURE(size, learning_rate, mu);
+    check_update<float>(size, learning_rate, mu, {});
+    check_update<bf16>(size, learning_rate, mu, {});
+    check_update<bf16>(size, learning_rate, mu, {.stochastic = true, .seed = 5, .first_element = 48});
+}
+
+TEST_CASE("outer steps of two workers match the specification", "[kernels][outer]") {
+    const std::vector<std::vector<double>> want{
+        {-.07918966, .05910099, -.06386132, .03494021, .04132852, -.05212724, .02318071, -.07412988},
+        {-.05577394, .06578017, -.05535201, .00444358, .01079440, -.05188084, .03478886, -.05760673},
+        {-.02650463, .05880128, -.03522823, -.02086107, -.01573444, -.03924044, .03534846, -.03099288}};
+    for (int round = 0; round < 3; ++round)
+        CHECK(largest_error(specified_run(8, 5, round + 1).workers[1], want[std::size_t(round)]) <= 2e-8);
+    CHECK(largest_error(specified_run(8, 5, 3).momentum.download(nullptr),
+                        {.03607057, -.00482321, .02319248, -.03452447, -.03571835, .01315604, .00357568, .03200163}) <=
+          2e-8);
+    const OuterRun run = specified_run(160, 27, 5);
+    double sum = 0, squares = 0, momentum = 0;
+    for (const double x : widen(run.anchor.download(nullptr))) sum += x, squares += x * x;
+    for (const double x : widen(run.momentum.download(nullptr))) momentum += x;
+    CHECK(sum == Approx(-1.106975102).margin(1e-7));
+    CHECK(squares == Approx(0.862545848).margin(1e-7));
+    CHECK(momentum == Approx(-0.277435825).margin(1e-7));
+}
+
+TEST_CASE("at learning rate 1 without momentum the anchor is the mean, and that of equal weights is exact",
+          "[kernels][outer]") {
+    const std::size_t workers = GENERATE(1, 2, 4, 8);
+    CAPTURE(workers);
+    OuterRun run(normal<float>(5000, 1), workers);
+    Weights weights = normal<float>(5000, 2);
+    weights[0] = -0.0f;
+    run.workers.assign(workers, weights);
+    run.step(1.0f, 0.0f);
+    CHECK(same_bits(run.anchor.download(nullptr), weights));
+    CHECK(same_bits(run.workers[0], weights));
+}
+
+TEST_CASE("a weight that is not finite returns all workers to the anchor", "[kernels][outer]") {
+    const float bad = GENERATE(std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
+                               std::numeric_limits<float>::max());  // the sum of two overflows
+    const Weights anchor = normal<float>(3000, 1), momentum = normal<float>(3000, 2);
+    OuterRun run(anchor, 2);
+    run.momentum = on_device(momentum);
+    for (Weights& worker : run.workers) (worker = normal<float>(3000, 3))[2999] = bad;
+    run.step(0.7f, 0.6f);
+    CHECK(!std::isfinite(run.norm));
+    CHECK(same_bits(run.anchor.download(nullptr), anchor));
+    CHECK(same_bits(run.momentum.download(nullptr), momentum));
+    CHECK(same_bits(run.workers[1], anchor));
+}
+
+TEST_CASE("steady changes move the anchor by lr / (1 - mu) of a change", "[kernels][outer]") {
+    const auto [learning_rate, mu] = GENERATE(std::pair{0.7f, 0.6f}, std::pair{0.8f, 0.9f}, std::pair{1.0f, 0.0f});
+    CAPTURE(learning_rate, mu);
+    const Weights change = normal<float>(2000, 3);
+    OuterRun run(Weights(change.size()), 2);
+    Weights before;
+    for (int round = 0; round < 120; ++round) {
+        before = run.workers[0];
+        for (Weights& worker : run.workers)
+            for (std::size_t i = 0; i < change.size(); ++i) worker[i] = before[i] + change[i];
+        run.step(learning_rate, mu);
+    }
+    double moved = 0;
+    for (std::size_t i = 0; i < change.size(); ++i)
+        moved += (double(run.workers[0][i]) - double(before[i])) * double(change[i]);
+    CHECK(moved / run.norm == Approx(double(learning_rate) / (1 - double(mu))).epsilon(2e-5));
+}
