@@ -73,7 +73,8 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
                       .health = health, .report = *report});
     StepBatches step_batches(*batches.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.between_steps,
-                               {.ranks = ranks, .steps = plan.steps, .interrupt = interrupt, .report = *report,
+                               {.ranks = ranks, .steps = plan.steps, .optimizer = optimizer.optimizer(),
+                                .interrupt = interrupt, .report = *report,
                                 .evaluator = *evaluator, .checkpoints = checkpoints, .step_log = step_log,
                                 .health = health, .batches = step_batches},
                                resumption ? &resumption->state : nullptr);
@@ -82,9 +83,11 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             const device::Range step_range("step");
             step_log.begin();
             const StepSize size = plan.steps.at(step);
-            Report::Step record{.step = step, .positions = size.positions, .tokens_so_far = size.positions_after()};
+            Report::Step record{.step = step, .positions = size.positions, .tokens_so_far = size.positions_after(),
+                                .workers = gradients.workers()};
             // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
-            const float token_weight = float(1.0 / double(size.positions));
+            const std::int64_t positions = size.positions / record.workers;
+            const float token_weight = float(1.0 / double(positions));
             for (int micro_batch = 0; micro_batch < size.micro_batches; ++micro_batch) {
                 const device::Range micro_batch_range("micro-batch");
                 const Batch& batch = step_batches.next(micro_batch);
@@ -98,7 +101,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             record.progress = between_steps.progress();
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
-            optimizer.run(*model, {.learning_rate = learning_rate, .positions = size.positions,
+            optimizer.run(*model, {.learning_rate = learning_rate, .positions = positions,
                                    .new_size = size.changes, .relative = size.relative});
             step_log.enqueued(record);
         }

@@ -15,16 +15,27 @@ GradientExchange::GradientExchange(const ParameterTable& table, const Settings& 
                                    std::int64_t written_elements)
     : context_(context),
       table_(table),
+      settings_(settings),
       buckets_(table, settings.sharding),
-      sums_(table, buckets_, settings.sharding, settings.small_batches, context),
       written_(std::size_t(written_elements)),
       rounded_(settings.reduce_in_bf16 ? written_.size() : 0) {
+    require(!settings.world || (settings.sharding.ranks == 1 && !settings.may_stay_local),
+            "the ranks of a worker that leaves others", settings.sharding.ranks, "1, with gradients that are summed");
     written_.zero(context.stream);  // the gaps between tensors stay 0
+    summing_.emplace(table, settings.world.value_or(settings.sharding), settings.small_batches, 1,
+                     settings.world ? *context.world : *context.worker, context);
+}
+
+void GradientExchange::leave_world() {
+    summing_->ranks.sync(last_);
+    summing_.emplace(table_, settings_.sharding, settings_.small_batches, context_.world->size(), *context_.worker,
+                     context_);
+    last_ = {};
 }
 
 GradientExchange::~GradientExchange() {
     try {
-        context_.worker->sync(last_);
+        ranks().sync(last_);
     } catch (...) {  // the next use of the communicator throws it again
     }
 }
@@ -38,7 +49,7 @@ std::span<float> GradientExchange::gradient(int tensor) const {
 void GradientExchange::complete(int bucket) {
     const device::Range range("gradient bucket");
     const auto rounded = reduces() && reduces_in_bf16() ? this->rounded(bucket) : std::span<bf16>();
-    if (sums_.small_batch_ends()) sums_.add_small_batch(bucket, written(bucket), rounded);
+    if (sums().small_batch_ends()) summing_->sums.add_small_batch(bucket, written(bucket), rounded);
     else if (reduces()) round({offset(bucket), buckets_[bucket].flat.size});
     if (reduces()) reduce(bucket);
 }
@@ -53,11 +64,13 @@ void GradientExchange::widen(const ElementRange& range) {
 }
 
 CommEvent GradientExchange::reduce_to_owners(int bucket) {
-    Communicator& communicator = *context_.worker;
-    const bool all_own = !buckets_.sharding().shards_state();
+    Communicator& communicator = ranks();
+    const GradientBuckets& divided = summing_->buckets;
+    // Every worker updates all elements, though all ranks together have one owner for each matrix.
+    const bool all_own = !buckets_.sharding().shards_state(), all_matrices = settings_.world.has_value();
     const auto enqueue = [&]<class T>(std::span<T> values) {
-        for (const BucketPart& part : buckets_[bucket].parts)
-            if (part.matrix) communicator.reduce<T>(part.whole.of(values), buckets_.owner(part));
+        for (const BucketPart& part : divided[bucket].parts)
+            if (part.matrix && !all_matrices) communicator.reduce<T>(part.whole.of(values), divided.owner(part));
             else if (all_own) communicator.all_reduce<T>(part.whole.of(values));
             else communicator.reduce_scatter<T>(part.shard.of(values), part.whole.of(values));
     };
@@ -71,13 +84,13 @@ void GradientExchange::finish() {
     const device::Range range("finish gradients");
     require(micro().is_last(), "the micro-batches of a step", micro().index + 1, std::to_string(micro().count));
     take_norms();
-    context_.worker->wait(context_.stream, last_ = sums_.gather());
+    ranks().wait(context_.stream, last_ = summing_->sums.gather());
 }
 
 void GradientExchange::take_norms() {
     for (int bucket = 0; bucket < buckets_.size(); ++bucket) {
         finish_bucket(bucket);
-        sums_.add_reduced(bucket, reduced());
+        summing_->sums.add_reduced(bucket, reduced());
     }
 }
 

@@ -29,7 +29,9 @@ namespace llmc {
 class GradientExchange {
 public:
     struct Settings {
-        Sharding sharding{};
+        Sharding sharding{};           // among the ranks of a worker
+        // Until leave_world() all ranks sum their gradients, with this sharding. Only for workers of one rank each.
+        std::optional<Sharding> world{};
         SmallBatches small_batches = SmallBatches::none;
         bool reduce_in_bf16 = false;  // the type of the reduction; everything else is fp32
         bool may_stay_local = false;  // gives LocalGradients
@@ -38,10 +40,15 @@ public:
     GradientExchange(const GradientExchange&) = delete;
     GradientExchange& operator=(const GradientExchange&) = delete;
 
+    // From the next step on only the ranks of a worker sum their gradients.
+    void leave_world();
+    // How many workers make each step apart from the others: 1 until then.
+    int workers() const { return summing_->workers; }
+
     // Call it before each micro-batch; the first one starts a step.
-    void begin(const MicroStep& micro) { sums_.begin(micro); }
+    void begin(const MicroStep& micro) { summing_->sums.begin(micro); }
     // The sum of the losses of this rank's micro-batches.
-    std::span<double> loss_sum() const { return sums_.loss_sum(); }
+    std::span<double> loss_sum() const { return sums().loss_sum(); }
 
     // ---- for the backward pass, bucket by bucket, the embeddings' bucket last
     const GradientBuckets& buckets() const { return buckets_; }
@@ -65,7 +72,7 @@ public:
     std::span<float> reduced(const OwnedShard& shard) const {
         return buckets_.sharding().shards_gradients() ? shard.owned.of(reduced()) : shard.flat.of(reduced());
     }
-    const StepSums& sums() const { return sums_; }
+    const StepSums& sums() const { return summing_->sums; }
 
 protected:
     // `written_elements`: the size of the memory for the backward pass. The context must outlive the exchange.
@@ -77,17 +84,20 @@ protected:
     std::span<float> written(int bucket) const { return bucket_of(written_.span(), bucket); }
     std::span<kernels::bf16> rounded() const { return rounded_.span(); }
     std::span<kernels::bf16> rounded(int bucket) const { return bucket_of(rounded_.span(), bucket); }
-    bool reduces_in_bf16() const { return rounded_.size() > 0; }
+    bool reduces_in_bf16() const { return rounded_.size() > 0 && workers() == 1; }
     // Enqueue copies between the written memory and its bf16 copy, if there is one.
     void round(const ElementRange& range);
     void widen(const ElementRange& range);
     // Starts a group that computes the sum of a bucket over ranks, in the type of the reduction, in what this rank owns
     // of it. On return: it is in progress.
     CommEvent reduce_to_owners(int bucket);
-    const MicroStep& micro() const { return sums_.micro(); }
+    Communicator& ranks() const { return summing_->ranks; }  // that sum gradients
+    const MicroStep& micro() const { return sums().micro(); }
     // Called by finish() before it gathers the rows of sums: finishes all buckets, and computes the norms of shards.
     virtual void take_norms();
-    void add_sketched(std::span<const float> gradient, std::uint32_t draw) { sums_.add_sketched(gradient, draw); }
+    void add_sketched(std::span<const float> gradient, std::uint32_t draw) {
+        summing_->sums.add_sketched(gradient, draw);
+    }
 
     Context& context_;
 
@@ -107,9 +117,24 @@ private:
         return ElementRange{offset(bucket), buckets_[bucket].flat.size}.of(all);
     }
 
+    // What sums gradients.
+    struct Summing {
+        Summing(const ParameterTable& table, const Sharding& sharding, SmallBatches small_batches, int of_workers,
+                Communicator& of_ranks, Context& context)
+            : workers(of_workers),
+              ranks(of_ranks),
+              buckets(table, sharding),
+              sums(table, buckets, small_batches, of_ranks, context) {}
+        int workers;
+        Communicator& ranks;
+        GradientBuckets buckets;  // as they are divided among these ranks
+        StepSums sums;
+    };
+
     const ParameterTable& table_;
+    Settings settings_;
     GradientBuckets buckets_;
-    StepSums sums_;
+    std::optional<Summing> summing_;
     device::Array<float> written_;
     device::Array<kernels::bf16> rounded_;  // the bf16 copy of written_, if reduced in bf16
     CommEvent last_{};

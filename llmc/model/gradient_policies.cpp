@@ -39,7 +39,7 @@ private:
     bool reduces() const override { return micro().is_last(); }
     void reduce(int bucket) final { groups_[std::size_t(bucket)] = reduce_to_owners(bucket); }
     void finish_bucket(int bucket) final {
-        context_.worker->wait(context_.stream, groups_[std::size_t(bucket)]);
+        ranks().wait(context_.stream, groups_[std::size_t(bucket)]);
         const bool all_own = !buckets().sharding().shards_state();
         for (const BucketPart& part : buckets()[bucket].parts) {
             const ElementRange& owned = all_own && !part.matrix ? part.whole : part.shard;
@@ -81,12 +81,11 @@ private:
         add_sketched(written(), draw_);
         if (summed_.empty()) return;
         for (const ElementRange& range : summed_) round(range);
-        Communicator& all = *context_.worker;
-        all.group_begin(context_.stream);
+        ranks().group_begin(context_.stream);
         for (const ElementRange& range : summed_)
-            if (reduces_in_bf16()) all.all_reduce<bf16>(range.of(rounded()));
-            else all.all_reduce<float>(range.of(written()));
-        all.wait(context_.stream, all.group_end());
+            if (reduces_in_bf16()) ranks().all_reduce<bf16>(range.of(rounded()));
+            else ranks().all_reduce<float>(range.of(written()));
+        ranks().wait(context_.stream, ranks().group_end());
         for (const ElementRange& range : summed_) widen(range);
     }
 
@@ -149,7 +148,7 @@ private:
     void drain(Buffer& buffer) {
         if (!buffer.bucket) return;
         const int bucket = *buffer.bucket;
-        context_.worker->wait(context_.stream, buffer.group);
+        ranks().wait(context_.stream, buffer.group);
         for (const BucketPart& part : buckets()[bucket].parts) {
             const auto add = [&]<class T>(std::span<T> reduced) {
                 kernels::gradient_copy<float, T>({.out = ElementRange{part.offset, part.shard.size}.of(shards_.span()),

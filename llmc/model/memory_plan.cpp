@@ -4,6 +4,7 @@
 #include "kernels/tuning/timing.h"
 #include "llmc/base/number_text.h"
 #include "llmc/model/batch_upload.h"
+#include "llmc/model/outer_steps.h"
 
 namespace llmc {
 
@@ -28,6 +29,8 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
         for (const OptimizerBytes& array :
              uses.optimizer.kind->bytes(uses.optimizer, table, setup.sharding, setup.dtype))
             lines.push_back({array.what, array.bytes});
+    for (const OptimizerBytes& array : outer_bytes(uses.optimizer.outer, table))
+        lines.push_back({array.what, array.bytes});
     lines.insert(lines.end(),
                  {{"master weights gathered to save", setup.training ? model.gathered : 0},
                   {"copies for a checkpoint", uses.checkpoint_copies},

@@ -62,7 +62,7 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     }
     Communicator& communicator = *context_.worker;
     if (communicator.size() == 1) {
-        for (const OwnedShard& shard : buckets_.owned()) {
+        for (const OwnedShard& shard : receives ? buckets_.owned() : std::vector<OwnedShard>()) {
             const std::span<float> to = shard.flat.of(flat), from = shard.owned.of(master_weights_.span());
             device::copy_to_host(to.data(), from.data(), from.size_bytes(), context_.stream);
         }

@@ -6,6 +6,7 @@
 
 #include "kernels/device/range.h"
 #include "llmc/base/clock.h"
+#include "llmc/model/outer_steps.h"
 
 namespace llmc {
 
@@ -33,12 +34,23 @@ ShardSegments::ShardSegments(const ParameterTable& table, const GradientBuckets&
     device::sync(stream);  // before the host copy is freed
 }
 
+namespace {
+
+std::unique_ptr<Optimizer> make_optimizer(const Model& model, GradientExchange& gradients,
+                                          const OptimizerSettings& settings, Context& context) {
+    auto inner = settings.kind->make(model, gradients, settings, context);
+    if (settings.outer.every == 0) return inner;
+    return make_outer_steps(std::move(inner), model, gradients, settings, context);
+}
+
+}  // namespace
+
 OptimizerStep::OptimizerStep(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings,
                              Context& context)
     : context_(context),
       gradients_(gradients),
       settings_(settings),
-      optimizer_(settings.kind->make(model, gradients, settings, context)),
+      optimizer_(make_optimizer(model, gradients, settings, context)),
       scalars_(1),
       totals_(kernels::rank_sums_size(gradients.sums().modules())),
       window_(1),

@@ -25,6 +25,14 @@ inline constexpr Named<const OptimizerKind*> kOptimizers[] = {{"adamw", &kAdamW}
                                                               {"onebit-adam", &kOnebitAdam},
                                                               {"muon", &kMuon}};
 
+// Workers train alone and meet (outer_steps.h).
+struct OuterSettings {
+    std::int64_t every = 0;                   // steps of a round; 0: no outer steps
+    std::int64_t start_step = 0;              // steps before, which all ranks make together
+    float learning_rate = 0.7f, momentum = 0.6f;
+    std::optional<std::int64_t> last_step{};  // of the run, which ends its last round
+};
+
 struct OptimizerSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
     float max_grad_norm = 1;  // 0: no clipping
@@ -34,6 +42,17 @@ struct OptimizerSettings {
     std::optional<std::uint64_t> rounding_seed{};
     const OptimizerKind* kind = &kAdamW;
     std::any own{};  // settings that this kind alone has
+    OuterSettings outer{};
+};
+
+// What an outer step did, for the log.
+struct OuterRound {
+    std::int64_t steps = 0, round = 0, bytes_sent = 0;  // after so many steps; counted from 1; by this rank
+    double change = 0, mean_change = 0;  // |change| of a worker's weights, its mean over workers; |their mean change|
+    double cosine = 0;                   // the mean between the changes of two workers; NaN: one worker
+    double loss = 0;                     // of the last step, the mean over workers
+    bool skipped = false;                // the mean was not finite: all went back to the anchor
+    int skipped_in_a_row = 0;
 };
 
 class OptimizerStep;
@@ -63,6 +82,16 @@ public:
     virtual void restored() {}
     // The phase of the last step, `stage` in the log, such as "warm-up"; empty: the optimizer has no phases.
     virtual const char* phase() const { return ""; }
+
+    // ---- of workers that train alone (outer_steps.h)
+    // Every rank has weights and moments of its own.
+    virtual bool is_apart() const { return false; }
+    // Steps have been made since workers met: what their weights are now is neither evaluated nor a model to save.
+    virtual bool in_round() const { return false; }
+    // In flat order, what a checkpoint has as the model; empty: the master weights.
+    virtual std::span<const float> weights_to_save() const { return {}; }
+    // The outer step that followed `steps` steps, once; empty: none did. Waits for it.
+    virtual std::optional<OuterRound> round_after(std::int64_t /*steps*/) { return {}; }
 
 protected:
     Optimizer() = default;
@@ -200,6 +229,7 @@ public:
     // Sets the counts, then calls read() for every file of the optimizer's state, which fills it. Waits.
     void load(const OptimizerCounts& counts, const std::function<void(const StateFile&)>& read);
     const Optimizer& optimizer() const { return *optimizer_; }
+    std::optional<OuterRound> round_after(std::int64_t steps) { return optimizer_->round_after(steps); }
 
     // The scalars of the last step, or with steps_back = 1 of the one before; waits for them. Only these two are
     // stored.

@@ -40,6 +40,7 @@ struct StateTensor {
 struct StateFile {
     std::string name;
     bool every_rank = false;    // false: all ranks hold the same, and rank 0 writes it
+    bool each_rank = false;     // all tensors are of_each_rank: every rank has values of its own, for the same elements
     bool optional = false;      // true: a checkpoint may lack it, and the values stay as they are
     std::vector<StateTensor> tensors{};
     // More of the metadata, unless empty, and what happens if a checkpoint has another value: an Error; the values stay

@@ -12,7 +12,7 @@
 namespace llmc {
 namespace {
 
-constexpr const char* kElements = "elements";
+constexpr const char *kElements = "elements", *kEachRank = "each_rank";
 constexpr std::size_t kStateReadAtOnce = std::size_t(1) << 22;  // elements
 
 // The files of one name, as far as they have one tensor.
@@ -44,7 +44,9 @@ public:
                 "without the tensor " + tensor.name, kind);
         std::vector<ElementRange> all;
         for (const FileRange& range : ranges_) all.push_back(range.flat);
-        if (of_each_rank) {
+        if (of_each_rank && files[0].metadata().contains(kEachRank)) {
+            ranks_of_element_ = std::ssize(files);  // read() counts those of each element
+        } else if (of_each_rank) {
             const std::optional<std::int64_t> times = times_covered(all, elements);
             require(times && *times > 0, in_files(), "incomplete",
                     "values of all " + std::to_string(elements) + " parameters, from equally many ranks",
@@ -118,6 +120,7 @@ FileFingerprint write_state(const std::filesystem::path& path, const StateFile& 
             values.size(), std::to_string(file.elements()));
     std::vector<TensorToWrite> tensors;
     Metadata metadata{{kElements, std::to_string(elements)}};
+    if (file.each_rank) metadata[kEachRank] = "1";
     for (const StateTensor& tensor : file.tensors) {
         tensors.push_back({tensor.name, "F32", {tensor.elements()}});
         std::vector<ElementRange> ranges = tensor.ranges();
@@ -160,10 +163,11 @@ std::string read_state(const StateFile& file, const StateSource& source,
             same_ranks = false;
         }
     std::string note;
+    const bool each_rank = files[0].metadata().contains(kEachRank);
     for (const StateTensor& tensor : file.tensors) {
-        const bool averages = tensor.of_each_rank && !same_ranks;
-        const auto from = tensor.of_each_rank && same_ranks ? std::span(files).subspan(std::size_t(source.rank), 1)
-                                                            : std::span(files);
+        const bool apart = tensor.of_each_rank || each_rank,
+                   averages = apart && (!same_ranks || each_rank != file.each_rank);
+        const auto from = apart && !averages ? std::span(files).subspan(std::size_t(source.rank), 1) : std::span(files);
         const TensorFiles values(tensor, averages, from, kind, source.elements);
         std::vector<float> part;
         for (const StateTensor::Shard& shard : tensor.shards)

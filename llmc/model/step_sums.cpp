@@ -14,24 +14,23 @@ constexpr std::int64_t kSketchSize = round_up(kernels::kSketchColumns, kShardMul
 
 }  // namespace
 
-StepSums::StepSums(const ParameterTable& table, const GradientBuckets& buckets, const Sharding& sharding,
-                   SmallBatches small_batches, Context& context)
+StepSums::StepSums(const ParameterTable& table, const GradientBuckets& buckets, SmallBatches small_batches,
+                   Communicator& ranks, Context& context)
     : context_(context),
+      ranks_(ranks),
       small_batches_(small_batches),
-      rank_(sharding.rank),
-      ranks_(sharding.ranks),
       embeddings_(buckets.embeddings()),
       modules_(table, buckets),
       bucket_tiles_(NormTiles(modules_, buckets, TilesOf::buckets), context.stream),
       shard_tiles_(NormTiles(modules_, buckets, TilesOf::shards), context.stream),
       partial_(std::max(bucket_tiles_.tiles.size(), shard_tiles_.tiles.size())),
-      rank_sums_(kernels::rank_sums_size(modules()) * std::size_t(sharding.ranks)) {
+      rank_sums_(kernels::rank_sums_size(modules()) * std::size_t(ranks.size())) {
     rank_sums_.zero(context.stream);
 }
 
 std::span<double> StepSums::row_memory() const {
     const std::size_t size = kernels::rank_sums_size(modules());
-    return rank_sums_.span().subspan(std::size_t(rank_) * size, size);
+    return rank_sums_.span().subspan(std::size_t(ranks_.rank()) * size, size);
 }
 
 void StepSums::begin(const MicroStep& micro) {
@@ -83,7 +82,7 @@ std::size_t sketch_bytes() {
 
 void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw) {
     const device::StreamRef stream = context_.stream;
-    const ElementRange shard = shard_of(kSketchSize, rank_, ranks_);
+    const ElementRange shard = shard_of(kSketchSize, ranks_.rank(), ranks_.size());
     if (!sketch_) {
         std::vector<kernels::NormTile> tiles;
         kernels::append_tiles(tiles, 0, shard.size);
@@ -100,10 +99,9 @@ void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw)
     kernels::sketch({.sketch = sketch, .scratch = sketch_->scratch.span(), .values = gradient, .scale = 1,
                      .draw = draw}, stream);
     const std::span<float> mine = shard.of(sketch);
-    Communicator& communicator = *context_.worker;
-    communicator.group_begin(stream);
-    communicator.reduce_scatter<float>(mine, sketch);
-    communicator.wait(stream, communicator.group_end());
+    ranks_.group_begin(stream);
+    ranks_.reduce_scatter<float>(mine, sketch);
+    ranks_.wait(stream, ranks_.group_end());
     kernels::squared_norms({.partial = sketch_->partial.span(), .values = mine, .tiles = sketch_->tiles.span()},
                            stream);
     kernels::module_sums({.sums = row().norms.first(1), .partial = sketch_->partial.span(),
@@ -119,10 +117,9 @@ CommEvent StepSums::gather() {
     const auto bytes = [](std::span<double> values) {
         return std::span(reinterpret_cast<std::byte*>(values.data()), values.size_bytes());
     };
-    Communicator& communicator = *context_.worker;
-    communicator.group_begin(context_.stream);
-    communicator.all_gather<std::byte>(bytes(rank_sums_.span()), bytes(row_memory()));
-    return communicator.group_end();
+    ranks_.group_begin(context_.stream);
+    ranks_.all_gather<std::byte>(bytes(rank_sums_.span()), bytes(row_memory()));
+    return ranks_.group_end();
 }
 
 }  // namespace llmc

@@ -29,9 +29,9 @@ std::size_t sketch_bytes();
 
 class StepSums {
 public:
-    // The context must outlive it.
-    StepSums(const ParameterTable& table, const GradientBuckets& buckets, const Sharding& sharding,
-             SmallBatches small_batches, Context& context);
+    // `ranks`: those whose rows are gathered, which the buckets are divided among. Ranks and context must outlive it.
+    StepSums(const ParameterTable& table, const GradientBuckets& buckets, SmallBatches small_batches,
+             Communicator& ranks, Context& context);
 
     // Call it before each micro-batch; the first one starts a step with a row of zeros.
     void begin(const MicroStep& micro);
@@ -83,8 +83,9 @@ private:
     void take_norms(const Tiles& of, int bucket, std::span<const float> values, std::span<kernels::bf16> rounded);
 
     Context& context_;
+    Communicator& ranks_;
     SmallBatches small_batches_;
-    int rank_, ranks_, embeddings_;
+    int embeddings_;
     NormModules modules_;
     Tiles bucket_tiles_, shard_tiles_;
     device::Array<double> partial_;    // for bucket tiles or shard tiles, one kind at a time

@@ -380,13 +380,15 @@ TEST_CASE("the Slurm script resumes from the newest checkpoint, and requeues its
 // At any moment, and every second time while it writes one of the next three checkpoints.
 TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][resume][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
+    const bool outer = ranks > 1 && GENERATE(false, true);
     if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const char* const more = std::getenv("KILLS");  // about so many
     const int kills = more ? std::atoi(more) : 10, steps = 3 * kills;
     Texts flags{"-x", std::to_string(steps), "-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints",
                 "1"};
-    if (ranks > 1) flags = flags + Texts{"-d", "960", "-z", "1", "--dtype", "bf16", "--stochastic-rounding"};
+    if (outer) flags = flags + Texts{"-d", "960", "--outer-steps", "2", "--outer-start-step", std::to_string(kills)};
+    else if (ranks > 1) flags = flags + Texts{"-d", "960", "-z", "1", "--dtype", "bf16", "--stochastic-rounding"};
     run(folder, ranks, "whole", flags).exits(0);
     const Texts command = (ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("train_gpt2")} +
                           last_of_each(twelve_steps(folder, "killed") + Texts{"-y", "auto"} + flags);

@@ -69,7 +69,7 @@ inline GlobalBatch random_batch_with_gaps(unsigned seed) {
 }
 
 // A model with its gradients and its optimizer, used like in the main loop. With several ranks each rank makes one and
-// makes the same calls.
+// makes the same calls. With outer steps the context's worker is this rank alone.
 class Trainer {
 public:
     Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::OptimizerSettings& settings = {},
@@ -79,6 +79,10 @@ public:
         setup.sharding.rank = rank_;
         setup.sharding.ranks = ranks_;
         setup.sharding.whole_matrices = settings.kind->whole_matrices;
+        if (settings.outer.every > 0) {
+            exchange.world = setup.sharding;
+            setup.sharding = {.whole_matrices = settings.kind->whole_matrices};
+        }
         exchange.sharding = setup.sharding;
         model_ = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
         model_->load(initial_weights(model_->table(), seed));
@@ -101,15 +105,17 @@ public:
             gradients_->begin({.index = micro, .count = micro_batches,
                                .valid_targets = std::int64_t(targets.size()) - ignored});
             model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, llmc::Purpose::training),
-                                     loss_factor * float(1.0 / double(batch.positions())), *gradients_);
+                                     loss_factor * float(1.0 / double(positions_of(batch))), *gradients_);
         }
     }
     kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f,
                               float loss_factor = 1) {
         accumulate(batch, micro_batches, loss_factor);
-        optimizer_->run(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
+        optimizer_->run(*model_, {.learning_rate = learning_rate, .positions = positions_of(batch)});
         return optimizer_->scalars();
     }
+    // In this rank's step.
+    std::int64_t positions_of(const GlobalBatch& batch) const { return batch.positions() / gradients_->workers(); }
     // Like a resumed run, with Adam moments of 0.
     void load_counts(const llmc::OptimizerCounts& counts) {
         optimizer_->load(counts, [&](const llmc::StateFile& file) {

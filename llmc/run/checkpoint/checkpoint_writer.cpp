@@ -10,6 +10,7 @@
 #include "llmc/base/clock.h"
 #include "llmc/base/output_file.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/model/outer_steps.h"
 #include "llmc/model/state_files.h"
 #include "llmc/weights/saved_model.h"
 #include "llmc/weights/step_folder.h"
@@ -53,6 +54,7 @@ std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Shar
     std::size_t bytes = sharding.rank == 0 ? std::size_t(table.elements()) * sizeof(float) : 0;
     const auto any = kernels::DType::fp32;  // what is copied does not depend on it
     for (const OptimizerBytes& array : optimizer.kind->bytes(optimizer, table, sharding, any)) bytes += array.copied;
+    for (const OptimizerBytes& array : outer_bytes(optimizer.outer, table)) bytes += array.copied;
     return bytes;
 }
 
@@ -82,6 +84,10 @@ void CheckpointWriter::begin(TrainerState state) {
     const auto [rank, ranks] = std::pair(context_.world->rank(), context_.world->size());
     state.run = settings_.run;
     state.optimizer = optimizer_.counts();
+    state.workers.clear();
+    if (optimizer_.optimizer().is_apart())
+        for (const std::string& counts : context_.world->host_gather(counts_text(state.optimizer)))
+            state.workers.push_back(counts_in(counts));
     std::int64_t state_elements = 0;  // of this rank, then of all
     copied_.clear();
     for (StateFile& file : optimizer_.optimizer().state()) {
@@ -119,7 +125,12 @@ void CheckpointWriter::begin(TrainerState state) {
                 to += shard.values.size();
             }
     }
-    model_.copy_master_weights_to_host(master_weights_);  // waits
+    if (const auto weights = optimizer_.optimizer().weights_to_save(); weights.empty()) {
+        model_.copy_master_weights_to_host(master_weights_);  // waits
+    } else {
+        device::copy_to_host(master_weights_.data(), weights.data(), master_weights_.size_bytes(), context_.stream);
+        context_.stream.sync();
+    }
     begun_->waited_seconds = seconds_now() - began;
     writing_.start();
 }
@@ -250,7 +261,9 @@ void load_optimizer(OptimizerStep& step, const fs::path& folder, const TrainerSt
     const Communicator& ranks = *context.world;
     std::vector<std::string> notes;
     together(*context.world, [&] {
-        step.load(state.optimizer, [&](const StateFile& file) {
+        const bool same_workers = std::ssize(state.workers) == ranks.size();
+        const OptimizerCounts& counts = same_workers ? state.workers[std::size_t(ranks.rank())] : state.optimizer;
+        step.load(counts, [&](const StateFile& file) {
             const auto files = state.state_files.find(file.name);
             notes.push_back(read_state(file, {.folder = folder,
                                               .files = files == state.state_files.end() ? 0 : files->second,

@@ -28,8 +28,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TaskState, pending, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, second_surplus, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BatchChange, step, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, ranks, options, training_data, validation_data, hellaswag)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, data, batches, noise,
-                                   health, seconds, tasks, state_files, run)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, workers, failed_in_a_row, without_update, data,
+                                   batches, noise, health, seconds, tasks, state_files, run)
 
 namespace {
 
@@ -66,6 +66,9 @@ std::int64_t TrainerState::last_step_tokens() const {
     return std::prev(std::ranges::upper_bound(batches, last, {}, &BatchChange::step))->tokens;
 }
 
+std::string counts_text(const OptimizerCounts& counts) { return text_of(nlohmann::json(counts)); }
+OptimizerCounts counts_in(const std::string& text) { return parse_json(text).get<OptimizerCounts>(); }
+
 FileFingerprint write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
     nlohmann::json json = state;
     json["format"] = kStateFormat;
@@ -96,6 +99,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         if (json.contains("run") && json["run"].is_object() && !json["run"].contains(data))
             json["run"][data] = nlohmann::json::array();
     // older checkpoints lack these
+    json.emplace("workers", nlohmann::json::array());
     if (!json.contains("health")) json["health"] = HealthState{};
     if (json["health"].is_object()) json["health"].emplace("validations_since_best", 0);
     if (const auto run = json.find("run"); run != json.end() && run->is_object() && run->contains("options"))
@@ -131,6 +135,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "resume with the version of this program that wrote it");
     TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
+                        .workers = {{.losses = {0}, .norms = {0}}},
                         .batches = {{}},
                         .noise = {{}},
                         .run = {.options = JsonValue(nlohmann::json{{"seq-len", 1}}),

@@ -70,6 +70,7 @@ inline constexpr const char *kValidationTask = "validation", *kHellaSwagTask = "
 struct TrainerState {
     std::int64_t step = 0;              // steps made, including those whose update was skipped
     OptimizerCounts optimizer{};
+    std::vector<OptimizerCounts> workers{};  // of every rank, if they train apart; otherwise empty
     int failed_in_a_row = 0;            // consecutive last steps with a loss or norm that was not finite
     int without_update = 0;             // the same, or outliers
     LoaderPosition data{};              // the next row
@@ -85,6 +86,10 @@ struct TrainerState {
     // The model may have diverged: the loss or norm of the last step or the last validation was not finite.
     bool may_have_diverged() const { return failed_in_a_row > 0 || health.validation_failed; }
 };
+
+// As in the file, for other ranks.
+std::string counts_text(const OptimizerCounts& counts);
+OptimizerCounts counts_in(const std::string& text);
 
 // Throws a run-time Error if the file cannot be written.
 FileFingerprint write_trainer_state(const std::filesystem::path& folder, const TrainerState& state);

@@ -46,7 +46,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     step_ = step;
     next_position_ = loop_.batches.position();
     control_.reach(loop_.steps.ends_at(step));
-    tasks_.reach(step, loop_.steps.ends_at(step));
+    tasks_.reach(step, loop_.steps.ends_at(step), loop_.optimizer.in_round());
     if (!loop_.checkpoints.is_writing()) {
         loop_.checkpoints.end(/*last=*/false);
         if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
@@ -59,6 +59,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     if (tasks_.pauses()) {
         leave_out_stops();
         loop_.step_log.flush();  // then all ranks know the results of the same steps
+        if (loop_.optimizer.is_apart()) loop_.health.agree(loop_.ranks);
         if (loop_.health.failure()) control_.fail();
     }
     while (tasks_.run_next()) {}
@@ -149,6 +150,7 @@ void BetweenSteps::save() {
 
 int BetweenSteps::finish() {
     loop_.step_log.flush();
+    if (loop_.optimizer.is_apart()) loop_.health.agree(loop_.ranks);
     loop_.step_log.end(step_);
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would

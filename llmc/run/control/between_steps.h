@@ -15,6 +15,7 @@ public:
     struct Loop {
         Communicator& ranks;
         const StepPlan& steps;
+        const Optimizer& optimizer;
         Interrupt& interrupt;
         Report& report;
         Evaluator& evaluator;

@@ -2,6 +2,7 @@
 #include "llmc/run/control/run_health.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -31,6 +32,21 @@ double RunHealth::high_loss() const {
 void RunHealth::restore(const TrainerState& state, bool counts_failed) {
     state_ = state.health;
     in_a_row_ = {counts_failed ? state.failed_in_a_row : 0, state.without_update};
+}
+
+void RunHealth::agree(Communicator& ranks) {
+    std::array<std::int64_t, 2> most{in_a_row_.failed, in_a_row_.without_update};
+    ranks.host_reduce(most, HostReduction::max);
+    in_a_row_ = {int(most[0]), int(most[1])};
+}
+
+void RunHealth::rounds_skipped(std::int64_t step, int in_a_row) {
+    if (in_a_row < kMostSkippedRounds || failure_) return;
+    in_a_row_.failed = kMostFailedSteps;  // not saved
+    failure_ = std::make_exception_ptr(
+        Error("the mean of the workers' weights was not finite in " + std::to_string(in_a_row) +
+                  " outer steps in a row, up to step " + std::to_string(step) +
+                  ": the model has diverged and is not saved; " + advice_after_divergence(), Blame::runtime));
 }
 
 RunHealth::Warning RunHealth::step(std::int64_t number, const kernels::StepScalars& scalars) {

@@ -11,7 +11,7 @@
 
 namespace llmc {
 
-// Sees the same losses on every rank, and so decides the same.
+// Sees the same losses on every rank, and so decides the same; or after agree(), if ranks train apart.
 class RunHealth {
 public:
     struct Settings {
@@ -24,6 +24,11 @@ public:
     explicit RunHealth(const Settings& settings) : settings_(settings) {}
     // Of a resumed run. The failed steps in a row count from 0 unless `counts_failed`.
     void restore(const TrainerState& state, bool counts_failed);
+
+    // Workers that train apart: the most failed steps in a row of all ranks. Collective.
+    void agree(Communicator& ranks);
+    // The last outer steps in a row were skipped: from kMostSkippedRounds on the run has diverged.
+    void rounds_skipped(std::int64_t step, int in_a_row);
 
     using Warning = std::optional<Report::Warning>;  // a kind is returned once
     // The results of step `number`, counted from 1.
@@ -51,7 +56,8 @@ public:
     // How to continue after a divergence: from the newest checkpoint of a model that was known to be good, or anew.
     std::string advice_after_divergence() const;
 
-    static constexpr int kHighSteps = 50, kWorseValidations = 3, kMostFailedSteps = 10;
+    static constexpr int kHighSteps = 50, kWorseValidations = 3, kMostFailedSteps = 10,
+                         kMostSkippedRounds = 3;
     // The size of the outlier window: after that many skipped steps it no longer describes the data or the model. Ten
     // would end a run at a range of bad data, after which, unlike after a divergence, losses are normal again.
     static constexpr int kMostStepsWithoutUpdate = kernels::OutlierWindow::kSize;

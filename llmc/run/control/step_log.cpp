@@ -42,7 +42,7 @@ void StepLog::report_pending(int steps_back) {
     if (std::exchange(stopped_before_, stopped) != stopped || pending_->stopped > 0)
         seconds = std::max(seconds, step_seconds_);
     step_seconds_ = seconds;
-    step.speed = throughput_.read(seconds, step.positions, step.scalars.valid_targets);
+    step.speed = throughput_.read(seconds, step.positions, step.workers * step.scalars.valid_targets);
     if (const auto times = loop_.ranks.times()) {  // which count stops of other ranks
         step.communication = CommTimes{std::min(times->busy - times_.busy, seconds),
                                        std::min(times->waited - times_.waited, seconds)};
@@ -57,10 +57,15 @@ void StepLog::report_pending(int steps_back) {
     if (measures_noise_) {
         const StepSize size = loop_.steps.at(step.step);
         if (size.changes) noise_.restart(size.relative);
-        if (step.scalars.skip == kernels::kNoSkip) noise_.add(loop_.optimizer.totals(steps_back), step.positions);
+        if (step.scalars.skip == kernels::kNoSkip)
+            noise_.add(loop_.optimizer.totals(steps_back), step.positions / step.workers);
         step.noise = noise_so_far(step);
     }
     follow_phase(step);
+    if (const auto round = loop_.optimizer.round_after(step.step + 1)) {
+        loop_.report.outer(*round);
+        loop_.health.rounds_skipped(round->steps, round->skipped_in_a_row);
+    }
     if (const auto warning = loop_.health.step(step.step + 1, step.scalars)) loop_.report.warn(step.step + 1, *warning);
 }
 

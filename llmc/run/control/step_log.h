@@ -20,7 +20,7 @@ class StepLog {
 public:
     struct Loop {
         const StepPlan& steps;
-        const OptimizerStep& optimizer;
+        OptimizerStep& optimizer;
         const Communicator& ranks;
         Interrupt& interrupt;
         RunHealth& health;  // sees every step that is reported

@@ -23,21 +23,22 @@ void Tasks::restore(const TrainerState& state) {
         checkpoint_seconds_ = found->second.seconds;
 }
 
-void Tasks::reach(std::int64_t step, bool last) {
+void Tasks::reach(std::int64_t step, bool last, bool waits) {
     const auto falls_on = [&](std::int64_t every) { return every > 0 && (last || step % every == 0); };
     if (step != step_) {
-        interval_ends_ = step > 0 && falls_on(checkpoints_.every);
+        interval_ends_ = (waits_ && interval_ends_) || (step > 0 && falls_on(checkpoints_.every));
         for (auto& [task, may_run, state] : rows_) {
             may_run = task.every > 0 && (step > 0 || task.before_steps);
-            state.pending = may_run && falls_on(task.every);
+            state.pending = (waits_ && state.pending) || (may_run && falls_on(task.every));
         }
     }
     step_ = step;
-    save_due_ = interval_ends_ || control_.save_requested() || control_.checkpoint_by_time();
+    waits_ = waits;
+    save_due_ = (!waits && (interval_ends_ || control_.checkpoint_by_time())) || control_.save_requested();
 }
 
 std::size_t Tasks::first_due() const {
-    if (!control_.intact()) return rows_.size();
+    if (!control_.intact() || waits_) return rows_.size();
     const auto due = [&](const Row& row) {
         const auto& [task, may_run, state] = row;
         if (!control_.ends()) return state.pending && !(task.at_the_end && control_.hurries());

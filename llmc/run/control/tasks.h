@@ -35,7 +35,8 @@ public:
     void restore(const TrainerState& state);
 
     // `step` steps have been made, after control.reach(). A second call with the same step changes nothing.
-    void reach(std::int64_t step, bool last);
+    // `waits`: workers are apart, and what is due waits until they have met; a requested checkpoint does not.
+    void reach(std::int64_t step, bool last, bool waits = false);
     // Runs the first task that is due. False: none is.
     bool run_next();
     // Some task comes before the next step, or the run ends: wait for the last step's report first.
@@ -62,7 +63,7 @@ private:
     const RunControl& control_;
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     double checkpoint_seconds_ = 0;
-    bool interval_ends_ = false, save_due_ = false;
+    bool interval_ends_ = false, save_due_ = false, waits_ = false;
 };
 
 }  // namespace llmc

@@ -244,6 +244,15 @@ void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_
     write({{"event", "stage_speed"}, {"step", step}, {"stage", phase}, {"ms_before", ms_before}, {"ms", ms}});
 }
 
+void Report::outer(const OuterRound& r) {
+    if (r.skipped)
+        print(at(r.steps) + " | outer step skipped: the mean of the workers' weights is not finite; all go back to " +
+              "those of the last one");
+    write({{"event", r.skipped ? "outer_skip" : "outer"}, {"step", r.steps}, {"round", r.round},
+           {"bytes_sent", r.bytes_sent}, {"loss", r.loss}, {"change", r.change}, {"mean_change", r.mean_change},
+           {"cosine", r.cosine}});
+}
+
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte, bool best) {
     print_last_row();

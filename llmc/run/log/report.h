@@ -19,6 +19,7 @@
 #include "kernels/grad_norm.h"
 #include "llmc/base/line_file.h"
 #include "llmc/comm/comm_stream.h"
+#include "llmc/model/optimizer.h"
 #include "llmc/run/evaluation/hellaswag.h"
 #include "llmc/run/log/gpu_monitor.h"
 #include "llmc/run/log/noise_scale.h"
@@ -81,6 +82,7 @@ public:
         std::int64_t step = 0;           // from 0; reported as one more
         std::int64_t epoch = 0, positions = 0;
         std::int64_t tokens_so_far = 0;  // positions trained on, including this step
+        int workers = 1;                 // that made it apart from each other: the results are this rank's worker's
         kernels::StepScalars scalars{};
         const char* phase = "";          // of the optimizer; "": it has only one
         Throughput::Reading speed;
@@ -96,6 +98,7 @@ public:
     void phase_begins(std::int64_t step, const std::string& phase);
     // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
     void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
+    void outer(const OuterRound& round);
     // `best`: lower than all before.
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                     std::optional<double> bits_per_byte, bool best = false);

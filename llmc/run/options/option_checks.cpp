@@ -38,6 +38,30 @@ void check_optimizer(const Options& o) {
                          kOptimizers);
 }
 
+void check_outer_steps(const Options& o) {
+    if (o.outer_steps == 0) {
+        const Options defaults;
+        for (const auto& [flag, is_set] :
+             {std::pair("--outer-lr", o.outer_lr != defaults.outer_lr),
+              {"--outer-momentum", o.outer_momentum != defaults.outer_momentum},
+              {"--outer-start-step", o.outer_start_step != 0}})
+            require(!is_set, flag, "set without --outer-steps", "the steps of a round", "add --outer-steps 10");
+        return;
+    }
+    require(!o.optimizer->local_gradients, "--outer-steps",
+            "set with --optimizer " + name_of(o.optimizer, kOptimizers), "adamw or muon");
+    require(o.zero_stage == 0, "--zero-stage", o.zero_stage,
+            "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard");
+    require(o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
+            "auto, micro or off: ranks that train apart have no gradient in common", "use micro");
+    require(!o.is_timed(), "--max-minutes", "the length of a run with --outer-steps",
+            "a number of steps or tokens, which says where the last round ends", "add --max-steps");
+    require(!o.stochastic_rounding, "--stochastic-rounding", "set with --outer-steps",
+            "rounding to nearest: workers would round with the same random bits", "remove it");
+    require(o.max_steps == 0 || o.outer_start_step < o.max_steps, "--outer-start-step", o.outer_start_step,
+            "less than --max-steps = " + std::to_string(o.max_steps));
+}
+
 }  // namespace
 
 void check_resume(const CommandLine& line) {
@@ -65,6 +89,7 @@ void check_together(const CommandLine& line) {
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));
+    check_outer_steps(o);
     const bool changes = sizes_of_steps(o, 1).size() > 1;
     require(!changes || !o.pad_last, "--pad-last", "set with --batch-schedule",
             "steps of one size, to which the last step of an epoch is filled up", "use -d, or remove --pad-last");

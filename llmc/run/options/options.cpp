@@ -194,6 +194,14 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, 2});
     entry("reduce-dtype", o.reduce_dtype, "data type of gradients in the all-reduce or reduce-scatter", kDTypes);
     entry("comm", o.comm, "collectives backend; auto: nccl if every rank has its own GPU, else mpi", kTransports);
+    entry("outer-steps", o.outer_steps,
+          "ranks train apart for this many steps, and then meet: an outer step on the mean of their weights (DiLoCo); "
+          "0: they sum their gradients in every step", Whole{0, kMany});
+    entry("outer-lr", o.outer_lr, "learning rate of outer steps", Real{1e-6, 2});
+    entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps", Real{0, 0.9999999});
+    entry("outer-start-step", o.outer_start_step,
+          "steps before, in which ranks sum their gradients; a resumed run that trains apart continues to",
+          Whole{0, kMany});
     group("Noise scale");
     entry("noise-scale", o.noise_scale,
           "estimate the gradient noise scale by comparing gradients of ranks (rank) or of micro-batches (micro) with "

@@ -72,6 +72,9 @@ struct Options {
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: off
     const OptimizerKind* optimizer = &kAdamW;
     std::any of_optimizers[std::size(kOptimizers)];  // own flags, in that order; filled by option_table()
+    // Outer steps
+    std::int64_t outer_steps = 0, outer_start_step = 0;  // 0: no outer steps; apart from the start
+    double outer_lr = 0.7, outer_momentum = 0.6;
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: off
     bool val_spread = true;

@@ -7,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
+#include "llmc/model/outer_steps.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/throughput.h"
 #include "llmc/text/bpe_merges.h"
@@ -147,6 +148,14 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                       .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
                       .kind = o.optimizer, .own = optimizer_settings(o, warmup, nodes)};
     plan.setup.sharding.whole_matrices = o.optimizer->whole_matrices;
+    if (plan.world) {
+        plan.world->whole_matrices = o.optimizer->whole_matrices;
+        plan.optimizer.outer = {.every = o.outer_steps, .start_step = o.outer_start_step,
+                                .learning_rate = float(o.outer_lr), .momentum = float(o.outer_momentum),
+                                .last_step = plan.steps.total};
+        require(!plan.steps.total || o.outer_start_step < *plan.steps.total, "--outer-start-step", o.outer_start_step,
+                "less than the " + counted(*plan.steps.total, "step") + " of the run");
+    }
     plan.between_steps = {
         .control = {.max_minutes = o.max_minutes,
                     .checkpoint_minutes = o.checkpoint_minutes, .timed = o.is_timed()},
@@ -195,6 +204,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
                   .shape = {int(o.micro_batch), int(o.seq_len)},
                   .recompute = o.recompute, .training = !o.eval_only,
                   .sharding = {.stage = int(o.zero_stage), .rank = rank, .ranks = ranks}};
+    if (o.outer_steps > 0) plan.world = std::exchange(plan.setup.sharding, {});
     plan.reduce_in_bf16 = o.reduce_dtype == kernels::DType::bf16;
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
@@ -217,6 +227,9 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
 
 Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Resumption& resumption) {
     const Options& options = plan.options;
+    require(plan.world || !resumption.state.state_files.contains(kOuterWorker), "--outer-steps", 0,
+            "that of the run, because " + resumption.folder.string() +
+                " was saved before the workers of a round had met", "resume from an older checkpoint, or keep it");
     Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
     const nlohmann::json &before = *resumption.state.run.options, &now = *plan.identity.options;
     const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };

@@ -24,7 +24,8 @@ struct RunPlan {
     TokenizerFiles tokenizer_files{};              // for checkpoints, with end_of_text, also of config.json; -1: none
     int end_of_text = -1;
     ParameterTable table;
-    ModelSetup setup{};
+    ModelSetup setup{};                             // of this rank; with outer steps that of its worker
+    std::optional<Sharding> world{};                // with outer steps, of all ranks
     StepPlan steps{};
     std::int64_t warmup_steps = 0;
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
@@ -44,13 +45,13 @@ struct RunPlan {
     bool is_complete() const { return steps.ends_at(first_step); }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
-        return {.sharding = setup.sharding, .small_batches = noise.small_batches, .reduce_in_bf16 = reduce_in_bf16,
-                .may_stay_local = optimizer.kind->local_gradients};
+        return {.sharding = setup.sharding, .world = world, .small_batches = noise.small_batches,
+                .reduce_in_bf16 = reduce_in_bf16, .may_stay_local = optimizer.kind->local_gradients};
     }
     OptimizerRun optimizer_run() const {
         return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
-                .step_tokens = steps.smallest(), .total_steps = steps.total, .ranks_here = ranks_here,
-                .reduce_in_bf16 = reduce_in_bf16};
+                .step_tokens = steps.smallest() / (world ? world->ranks : 1), .total_steps = steps.total,
+                .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16};
     }
 };
 

@@ -286,7 +286,7 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
     return {std::move(placement.device), device::Stream(), std::move(matmul),
             kernels::Attention({.method = options.attention, .deterministic = options.deterministic,
                                 .tuned = tuned.get()}),
-            communicator, communicator, std::move(tuned)};
+            communicator, options.outer_steps > 0 ? std::shared_ptr(alone()) : communicator, std::move(tuned)};
 }
 
 Startup prepare_run(const Options& given, ResumeSearch search, Context& context) {

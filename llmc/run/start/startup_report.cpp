@@ -155,6 +155,13 @@ StartupItem training_item(const RunPlan& plan) {
                  std::to_string(later.micro_batches) +
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
+    if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
+        const double ranks = plan.world->ranks, mean = 2 * (ranks - 1) / ranks * 4e-6 * double(plan.table.elements());
+        lines += "workers: " + counted(plan.world->ranks, "rank") + ", apart " +
+                 (outer.start_step > 0 ? "after " + counted(outer.start_step, "step") : "from the start") +
+                 ", with an outer step after every " + counted(outer.every, "step") +
+                 format(": each sends %.4g MB per step on average instead of %.4g\n", mean / double(outer.every), mean);
+    }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
@@ -335,7 +342,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const double given = plan.steps.total ? double(plan.steps.positions_left(0)) / text_tokens : 0;
     const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
     const double tokens = std::min(wanted, most_passes * text_tokens);
-    const std::int64_t unit = o.seq_len * plan.setup.sharding.ranks;  // one sequence of every rank
+    const std::int64_t unit = o.seq_len * plan.steps.batch().world;  // one sequence of every rank
     const double noise = noise_of_log(o.output_dir),
                  best = noise > 0 ? std::min(noise, 1e9) : std::min(run.step_tokens, tokens / kLeastSteps);
     const bool as_published = is_model_name(o.init);  // random weights

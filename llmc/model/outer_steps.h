@@ -1,0 +1,31 @@
+// outer_steps.h - outer steps (DiLoCo): an optimizer whose workers train alone, and meet after every round of steps
+//
+// Together    the first `start_step` steps: all ranks sum their gradients, and every worker makes the same update.
+// Apart       a worker makes steps of its own, with its share of the batch, its own moments and its own decisions to
+//             clip and skip. After every `every`-th of these steps, and after the last step of the run, the outer step:
+//             the mean p of all workers' weights, then SGD with Nesterov's momentum on the change p - anchor
+//             (kernels/outer.h). All workers continue from the new anchor, which is the model that a run evaluates and
+//             saves. If the mean is not finite, they go back to the old anchor.
+//
+// Every worker is one rank, and stores all weights and all moments. State in device memory: the anchor, and unless the
+// momentum is 0, u, both fp32 of all elements; the gradient's memory holds the sums. A checkpoint has u once, the inner
+// optimizer's state of every worker and, within a round, its weights.
+//
+// Source    Douillard et al. 2023, arXiv 2311.08105 (DiLoCo); Therien et al. 2025, arXiv 2505.23725 (MuLoCo).
+#pragma once
+#include "llmc/model/optimizer.h"
+
+namespace llmc {
+
+inline constexpr const char* kOuterWorker = "worker";  // the state's file that checkpoints within a round have
+
+// Decorates an optimizer that exists once per worker (Settings::world of the exchange). Throws Error unless every
+// worker is one rank.
+std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, const Model& model,
+                                            GradientExchange& gradients, const OptimizerSettings& settings,
+                                            Context& context);
+
+// Device bytes in addition to those of the inner optimizer, for the memory plan.
+std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table);
+
+}  // namespace llmc

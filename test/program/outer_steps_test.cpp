@@ -1,0 +1,103 @@
+// outer_steps_test.cpp - --outer-steps: what is due between two steps waits for workers to meet, resumes, refusals
+#include <chrono>
+#include <cstdint>
+
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+const Texts kOuter{"--outer-steps", "4", "--outer-start-step", "3", "-d", "384"};
+
+std::vector<std::int64_t> steps_with(const TrainingFolder& folder, const std::string& out, const char* event) {
+    std::vector<std::int64_t> steps;
+    for (const auto& of : folder.log(out, event)) steps.push_back(of["step"]);
+    return steps;
+}
+Texts outer_flags(const TrainingFolder& folder, const std::string& out, const Texts& more) {
+    return folder.flags(Texts{"-x", "13", "-u", "2", "--lr", "1e-2", "--tune=off", "--shuffle", "-o",
+                              folder.path(out)} + kOuter + more);
+}
+
+}  // namespace
+
+TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from there", "[run][outer][ranks][mpi]") {
+    skip_without_mpi();
+    const Texts more = GENERATE(values<Texts>({{}, {"--optimizer", "muon", "--dtype", "bf16"}}));
+    CAPTURE(more);
+    const TrainingFolder folder;
+    const Texts flags = outer_flags(folder, "whole", more + Texts{"-v", "5", "-n", "2"});
+    const std::string output = folder.run_ranks(2, flags).exits(0);
+    CHECK_THAT(output, Contains("workers: 2 ranks, apart after 3 steps, with an outer step after every 4 steps: "));
+    CHECK(steps_with(folder, "whole", "outer") == std::vector<std::int64_t>{7, 11, 13});
+    CHECK(steps_with(folder, "whole", "val") == std::vector<std::int64_t>{0, 7, 11, 13});
+    CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
+    for (const int from : {2, 7, 11}) {
+        const std::string out = "from_" + std::to_string(from);
+        fs::create_directories(folder.path(out));
+        fs::copy(folder.step("whole", from), folder.step(out, from));
+        CHECK_THAT(folder.run_ranks(2, {"-o", folder.path(out), "-y", "auto"}).exits(0), !Contains("changed:"));
+        CHECK(folder.model(out, 13) == folder.model("whole", 13));
+        CHECK(folder.log(out, "val").back()["loss"] == folder.log("whole", "val").back()["loss"]);
+    }
+    // With one worker less, with other rounds, and back to steps that all ranks make together.
+    const auto again = [&](int ranks, const Texts& other) {
+        fs::remove_all(folder.path("again"));
+        fs::create_directories(folder.path("again"));
+        fs::copy(folder.step("whole", 11), folder.step("again", 11));
+        return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto", "-x", "20"} + other).exits(0);
+    };
+    CHECK_THAT(again(1, {}), Contains("1 rank instead of 2: each starts with the mean of "));
+    CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
+    again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
+    CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});
+    CHECK_THAT(again(2, {"--outer-steps", "0", "--outer-start-step", "0"}),
+               Contains("optimizer state outer: not loaded"));
+    CHECK(folder.log("again", "outer").empty());
+}
+
+TEST_CASE("a checkpoint within a round has the anchor as its model, and continues the round",
+          "[run][outer][ranks][mpi]") {
+    skip_without_mpi();
+    const TrainingFolder folder;
+    const auto flags = [&](const std::string& out, int steps) {
+        return last_of_each(outer_flags(folder, out, {"-x", std::to_string(steps), "--outer-steps", "500", "-v", "0",
+                                                      "-k", "constant"}));
+    };
+    Process process(launcher(2) + Texts{program("train_gpt2")} + flags("saved", 4000), folder.path("output.txt"));
+    REQUIRE(process.prints("step 20/"));
+    process.signal(SIGTERM);
+    process.result(std::chrono::seconds(60));
+    const int last = folder.log("saved", "end")[0]["steps"];
+    REQUIRE(last % 500 != 3);
+    CAPTURE(last);
+    CHECK(fs::exists(folder.step("saved", last) / "worker-00001-of-00002.safetensors"));
+    CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "--outer-steps", "0",
+                                    "--outer-start-step", "0"}).exits(2),
+               Contains("--outer-steps is 0; expected that of the run, because"));
+    folder.run_ranks(2, flags("whole", last + 7)).exits(0);
+    folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "-x", std::to_string(last + 7)}).exits(0);
+    CHECK(folder.model("saved", last + 7) == folder.model("whole", last + 7));
+}
+
+TEST_CASE("options that outer steps cannot have are refused in one line", "[run][outer]") {
+    const TrainingFolder folder;
+    for (const auto& [flags, says] : std::vector<std::pair<Texts, std::string>>{
+             {{"--outer-lr", "0"}, "--outer-lr is \"0\"; expected"},
+             {{"--outer-lr", "2.5"}, "--outer-lr is \"2.5\"; expected"},
+             {{"--outer-momentum", "1"}, "--outer-momentum is \"1\"; expected"},
+             {{"--outer-steps", "-1"}, "--outer-steps is \"-1\"; expected"},
+             {{"--outer-steps", "0", "--outer-start-step", "0", "--outer-lr", "0.5"}, "set without --outer-steps"},
+             {{"--outer-start-step", "13"}, "--outer-start-step is 13; expected less than --max-steps = 13"},
+             {{"-z", "1"}, "--zero-stage is 1; expected 0 with --outer-steps"},
+             {{"--noise-scale", "rank"}, "--noise-scale is rank with --outer-steps"},
+             {{"--optimizer", "onebit-adam"}, "set with --optimizer onebit-adam; expected adamw or muon"},
+             {{"--dtype", "bf16", "--stochastic-rounding"}, "--stochastic-rounding is set with --outer-steps"},
+             {{"-x", "0", "--max-minutes", "1"}, "expected a number of steps or tokens"}}) {
+        CAPTURE(flags);
+        const std::string output = folder.refuse(last_of_each(outer_flags(folder, "x", flags)));
+        CHECK_THAT(output, Contains(says));
+        CHECK(lines_of(output).size() == 1);
+    }
+}
