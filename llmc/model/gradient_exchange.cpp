@@ -27,7 +27,8 @@ GradientExchange::GradientExchange(const ParameterTable& table, const Settings& 
 }
 
 void GradientExchange::leave_world() {
-    summing_->ranks.sync(last_);
+    ranks().sync(last_);
+    context_.stream.sync();  // before the old sums are freed
     summing_.emplace(table_, settings_.sharding, settings_.small_batches, context_.world->size(), *context_.worker,
                      context_);
     last_ = {};

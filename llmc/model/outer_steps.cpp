@@ -59,8 +59,15 @@ public:
         context.stream.sync();
         if (outer_.start_step == 0) part(0);
     }
+    ~OuterSteps() override {
+        try {
+            context_.world->sync(last_);
+        } catch (...) {  // the next use of the communicator throws it again
+        }
+    }
 
     void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) override {
+        phase_ = together() ? inner_->phase() : "apart";
         inner_->update(model, scalars, beta2);
         ++steps_;
         if (together()) {
@@ -72,7 +79,7 @@ public:
     }
     void enqueued(const OptimizerStep& step) override { inner_->enqueued(step); }
     void restored() override { inner_->restored(); }
-    const char* phase() const override { return gradients_.workers() == 1 ? inner_->phase() : "apart"; }
+    const char* phase() const override { return phase_; }
     bool is_apart() const override { return !together(); }
     bool in_round() const override { return !together() && steps_ != counts_.round_began; }
     std::span<const float> weights_to_save() const override {
@@ -186,7 +193,7 @@ private:
         all.group_begin(stream);
         all.all_reduce<float>(sums);
         all.all_gather<std::byte>(std::as_writable_bytes(rows_.span()), std::as_bytes(row()));
-        all.wait(stream, all.group_end());
+        all.wait(stream, last_ = all.group_end());
         for (const Piece& piece : pieces_)
             kernels::outer_mean({.sums = piece.flat.of(sums), .anchor = piece.flat.of(anchor_.span()),
                                  .tiles = of(piece.tiles), .partial = piece.tiles.of(partial_.span()),
@@ -225,6 +232,8 @@ private:
     Copy copies_[2]{{.slot = 0}, {.slot = 1}};
     OuterCounts counts_{};
     std::int64_t steps_ = 0;
+    const char* phase_ = "";
+    CommEvent last_{};
 };
 
 }  // namespace
@@ -238,8 +247,8 @@ std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, co
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table) {
     if (settings.every == 0) return {};
     const std::size_t bytes = std::size_t(table.elements()) * sizeof(float);
-    return {{"anchor of outer steps, fp32", bytes, 0},
-            {"momentum of outer steps, fp32", settings.momentum > 0 ? bytes : 0, settings.momentum > 0 ? bytes : 0}};
+    return {{"outer steps: anchor, fp32", bytes, 0},
+            {"outer steps: momentum, fp32", settings.momentum > 0 ? bytes : 0, settings.momentum > 0 ? bytes : 0}};
 }
 
 }  // namespace llmc

@@ -37,6 +37,12 @@ std::exception_ptr BetweenSteps::failure() const {
     return nullptr;
 }
 
+// Whether a rank's health has failed: known to all, because they have seen the same results, or ask each other.
+bool BetweenSteps::agree_on_health() {
+    const bool failed = loop_.health.failure() != nullptr;
+    return loop_.optimizer.is_apart() ? loop_.health.agree(loop_.ranks) : failed;
+}
+
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
             .failed = failure() != nullptr, .stopped = stopped_here(), .tasks = tasks_.states()};
@@ -59,8 +65,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     if (tasks_.pauses()) {
         leave_out_stops();
         loop_.step_log.flush();  // then all ranks know the results of the same steps
-        if (loop_.optimizer.is_apart()) loop_.health.agree(loop_.ranks);
-        if (loop_.health.failure()) control_.fail();
+        if (agree_on_health()) control_.fail();
     }
     while (tasks_.run_next()) {}
     if (control_.ends()) return Next::end;
@@ -150,7 +155,7 @@ void BetweenSteps::save() {
 
 int BetweenSteps::finish() {
     loop_.step_log.flush();
-    if (loop_.optimizer.is_apart()) loop_.health.agree(loop_.ranks);
+    agree_on_health();
     loop_.step_log.end(step_);
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would

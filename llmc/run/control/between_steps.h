@@ -60,6 +60,7 @@ private:
     double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
     double seconds_since(double began);
     void leave_out_stops();
+    bool agree_on_health();
     void note_stops();
     void report_end(const char* reason);
 

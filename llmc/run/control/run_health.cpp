@@ -34,10 +34,11 @@ void RunHealth::restore(const TrainerState& state, bool counts_failed) {
     in_a_row_ = {counts_failed ? state.failed_in_a_row : 0, state.without_update};
 }
 
-void RunHealth::agree(Communicator& ranks) {
-    std::array<std::int64_t, 2> most{in_a_row_.failed, in_a_row_.without_update};
+bool RunHealth::agree(Communicator& ranks) {
+    std::array<std::int64_t, 3> most{in_a_row_.failed, in_a_row_.without_update, failure_ != nullptr};
     ranks.host_reduce(most, HostReduction::max);
     in_a_row_ = {int(most[0]), int(most[1])};
+    return most[2] > 0;
 }
 
 void RunHealth::rounds_skipped(std::int64_t step, int in_a_row) {

@@ -25,8 +25,9 @@ public:
     // Of a resumed run. The failed steps in a row count from 0 unless `counts_failed`.
     void restore(const TrainerState& state, bool counts_failed);
 
-    // Workers that train apart: the most failed steps in a row of all ranks. Collective.
-    void agree(Communicator& ranks);
+    // For workers that train apart: the most failed steps in a row of all ranks. Returns whether one of them has a
+    // failure(). Collective.
+    bool agree(Communicator& ranks);
     // The last outer steps in a row were skipped: from kMostSkippedRounds on the run has diverged.
     void rounds_skipped(std::int64_t step, int in_a_row);
 

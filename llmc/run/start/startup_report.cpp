@@ -160,7 +160,9 @@ StartupItem training_item(const RunPlan& plan) {
         lines += "workers: " + counted(plan.world->ranks, "rank") + ", apart " +
                  (outer.start_step > 0 ? "after " + counted(outer.start_step, "step") : "from the start") +
                  ", with an outer step after every " + counted(outer.every, "step") +
-                 format(": each sends %.4g MB per step on average instead of %.4g\n", mean / double(outer.every), mean);
+                 (ranks == 1 ? ", though one rank sends nothing\n"
+                             : format(": each sends %.4g MB per step on average instead of %.4g\n",
+                                      mean / double(outer.every), mean));
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
