@@ -244,6 +244,10 @@ std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, co
     return std::make_unique<OuterSteps>(std::move(inner), model, gradients, settings, context);
 }
 
+std::int64_t apart_after(const JsonValue& counts) {
+    return counts->is_object() ? counts->value("apart_after", std::int64_t(-1)) : -1;
+}
+
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table) {
     if (settings.every == 0) return {};
     const std::size_t bytes = std::size_t(table.elements()) * sizeof(float);

@@ -25,6 +25,9 @@ std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, co
                                             GradientExchange& gradients, const OptimizerSettings& settings,
                                             Context& context);
 
+// The steps that the ranks of a run with these Optimizer::counts() made together; -1: they still train together.
+std::int64_t apart_after(const JsonValue& counts);
+
 // Device bytes in addition to those of the inner optimizer, for the memory plan.
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table);
 

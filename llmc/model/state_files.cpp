@@ -162,7 +162,7 @@ std::string read_state(const StateFile& file, const StateSource& source,
                 return about + "starts at 0, because the checkpoint's is for " + then + ", not " + value;
             same_ranks = false;
         }
-    std::string note;
+    std::string averaged;
     const bool each_rank = files[0].metadata().contains(kEachRank);
     for (const StateTensor& tensor : file.tensors) {
         const bool apart = tensor.of_each_rank || each_rank,
@@ -176,13 +176,13 @@ std::string read_state(const StateFile& file, const StateSource& source,
                 values.read(shard.first + std::int64_t(first), part);
                 store(shard.values.subspan(first, part.size()), part);
             }
-        if (averages)
-            note = about + counted(source.ranks, "rank") +
-                   (source.files == source.ranks ? std::string(" on other machines")
-                                                 : " instead of " + std::to_string(source.files)) +
-                   ": each starts with the mean of " + tensor.name + " over the checkpoint's ranks";
+        if (averages && source.files > 1) averaged += (averaged.empty() ? "" : " and ") + tensor.name;
     }
-    return note;
+    if (averaged.empty()) return "";
+    return about + counted(source.ranks, "rank") +
+           (source.files == source.ranks ? std::string(" on other machines")
+                                         : " instead of " + std::to_string(source.files)) +
+           ": each starts with the mean of " + averaged + " over the checkpoint's ranks";
 }
 
 }  // namespace llmc

@@ -33,6 +33,12 @@ void replace_other_units(Options& o, const Set& set) {
                 *replaced = 0;
             }
         }
+    const Options defaults;
+    if (o.outer_steps == 0) {  // a run that ends them
+        if (!set.contains("outer-start-step")) o.outer_start_step = defaults.outer_start_step;
+        if (!set.contains("outer-lr")) o.outer_lr = defaults.outer_lr;
+        if (!set.contains("outer-momentum")) o.outer_momentum = defaults.outer_momentum;
+    }
     if (!o.batch_schedule.empty() && set.contains("batch-schedule")) {
         require(o.total_batch_tokens == 0 || !set.contains("total-batch-tokens"), "--total-batch-tokens",
                 o.total_batch_tokens, "none with --batch-schedule", "remove one of them");

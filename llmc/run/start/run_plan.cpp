@@ -167,6 +167,8 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
 
 void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {
     const Options& o = plan.options;
+    if (const std::int64_t after = apart_after(resumption.state.optimizer.own); after >= 0)
+        plan.optimizer.outer.start_step = after;
     const ModelConfig& config = plan.setup.config;
     if (is_model_name(o.init)) {
         ModelConfig named = model_by_name(o.init, vocabulary.size).config;

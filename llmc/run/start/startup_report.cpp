@@ -156,13 +156,13 @@ StartupItem training_item(const RunPlan& plan) {
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
     if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
-        const double ranks = plan.world->ranks, mean = 2 * (ranks - 1) / ranks * 4e-6 * double(plan.table.elements());
+        const double ranks = plan.world->ranks, sent = 2 * (ranks - 1) / ranks * 4e-6 * double(plan.table.elements());
         lines += "workers: " + counted(plan.world->ranks, "rank") + ", apart " +
                  (outer.start_step > 0 ? "after " + counted(outer.start_step, "step") : "from the start") +
                  ", with an outer step after every " + counted(outer.every, "step") +
                  (ranks == 1 ? ", though one rank sends nothing\n"
-                             : format(": each sends %.4g MB per step on average instead of %.4g\n",
-                                      mean / double(outer.every), mean));
+                             : format(": each sends %.4g MB per round, instead of %.4g per step\n", sent,
+                                      plan.reduce_in_bf16 ? sent / 2 : sent));
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
