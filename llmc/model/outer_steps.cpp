@@ -17,15 +17,6 @@ namespace {
 constexpr std::size_t kRow = 32;  // doubles of a worker's row: 256 bytes, as an all-gather of equal shards requires
 enum InRow : std::size_t { kChange, kLoss };  // its squared change in the round; the loss of its last step
 
-// Which part of the run it is in; the same on all workers.
-struct OuterCounts {
-    std::int64_t apart_after = -1;  // steps made together; -1: still together
-    std::int64_t round_began = 0;   // after so many steps
-    std::int64_t rounds = 0;        // completed
-    int skipped_in_a_row = 0;       // of the last outer steps
-};
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OuterCounts, apart_after, round_began, rounds, skipped_in_a_row)
-
 class OuterSteps final : public Optimizer {
 public:
     OuterSteps(std::unique_ptr<Optimizer> inner, const Model& model, GradientExchange& gradients,
@@ -102,16 +93,16 @@ public:
     }
 
     JsonValue counts() const override {
-        nlohmann::json json = counts_;
-        json["inner"] = inner_->counts();
-        return JsonValue(json);
+        return JsonValue({{"apart_after", counts_.apart_after}, {"round_began", counts_.round_began},
+                          {"rounds", counts_.rounds}, {"skipped_in_a_row", counts_.skipped_in_a_row},
+                          {"inner", inner_->counts()}});
     }
     // A checkpoint of steps that all ranks made together has the counters of the inner optimizer only.
     void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped) override {
         steps_ = updates + skipped;
-        const bool of_outer = counts->is_object() && counts->contains("apart_after");
+        const bool of_outer = counts->is_object() && counts->contains("inner");
         inner_->restore(of_outer ? JsonValue(counts->at("inner")) : counts, updates, skipped);
-        const OuterCounts before = of_outer ? counts->get<OuterCounts>() : OuterCounts{};
+        const OuterCounts before = outer_counts(counts, steps_, "outer steps");
         if (before.apart_after >= 0) {
             part(before.apart_after);
             counts_ = before;
@@ -244,14 +235,24 @@ std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, co
     return std::make_unique<OuterSteps>(std::move(inner), model, gradients, settings, context);
 }
 
-std::int64_t apart_after(const JsonValue& counts) {
-    return counts->is_object() ? counts->value("apart_after", std::int64_t(-1)) : -1;
+OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std::string& where) {
+    if (!counts->is_object() || !counts->contains("apart_after")) return {};
+    const auto count = [&](const char* name, std::int64_t least) {
+        const nlohmann::json value = counts->value(name, nlohmann::json());
+        require(value.is_number_integer() && value >= least && value <= steps, where + ": " + name, excerpt(value),
+                std::to_string(least) + " to " + std::to_string(steps), "restore the file from a copy");
+        return value.get<std::int64_t>();
+    };
+    const std::int64_t apart_after = count("apart_after", -1);
+    return {.apart_after = apart_after, .round_began = count("round_began", std::max<std::int64_t>(apart_after, 0)),
+            .rounds = count("rounds", 0), .skipped_in_a_row = int(count("skipped_in_a_row", 0))};
 }
 
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table) {
     if (settings.every == 0) return {};
     const std::size_t bytes = std::size_t(table.elements()) * sizeof(float);
-    return {{"outer steps: anchor, fp32", bytes, 0},
+    // Within a round a rank copies its weights.
+    return {{"outer steps: anchor, fp32", bytes, bytes},
             {"outer steps: momentum, fp32", settings.momentum > 0 ? bytes : 0, settings.momentum > 0 ? bytes : 0}};
 }
 

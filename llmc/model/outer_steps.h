@@ -25,8 +25,17 @@ std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, co
                                             GradientExchange& gradients, const OptimizerSettings& settings,
                                             Context& context);
 
-// The steps that the ranks of a run with these Optimizer::counts() made together; -1: they still train together.
-std::int64_t apart_after(const JsonValue& counts);
+// Which part of the run it is in; the same on all workers.
+struct OuterCounts {
+    std::int64_t apart_after = -1;  // steps made together; -1: ranks still train together
+    std::int64_t round_began = 0;   // after so many steps
+    std::int64_t rounds = 0;        // completed
+    int skipped_in_a_row = 0;       // of the last outer steps
+    bool operator==(const OuterCounts&) const = default;
+};
+// From Optimizer::counts() after `steps` steps, also of a run without outer steps. Throws Error that starts with
+// `where` for values that no run can have.
+OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std::string& where);
 
 // Device bytes in addition to those of the inner optimizer, for the memory plan.
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table);

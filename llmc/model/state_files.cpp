@@ -179,9 +179,11 @@ std::string read_state(const StateFile& file, const StateSource& source,
         if (averages && source.files > 1) averaged += (averaged.empty() ? "" : " and ") + tensor.name;
     }
     if (averaged.empty()) return "";
-    return about + counted(source.ranks, "rank") +
-           (source.files == source.ranks ? std::string(" on other machines")
-                                         : " instead of " + std::to_string(source.files)) +
+    return about +
+           (each_rank && !file.each_rank ? "ranks train together again"
+            : source.files == source.ranks
+                ? counted(source.ranks, "rank") + " on other machines"
+                : counted(source.ranks, "rank") + " instead of " + std::to_string(source.files)) +
            ": each starts with the mean of " + averaged + " over the checkpoint's ranks";
 }
 

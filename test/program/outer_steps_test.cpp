@@ -29,7 +29,8 @@ TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from 
     const TrainingFolder folder;
     const Texts flags = outer_flags(folder, "whole", more + Texts{"-v", "5", "-n", "2"});
     const std::string output = folder.run_ranks(2, flags).exits(0);
-    CHECK_THAT(output, Contains("workers: 2 ranks, apart after 3 steps, with an outer step after every 4 steps: "));
+    CHECK_THAT(output, Contains("workers: 2 ranks, which train apart from step 4 on, with an outer step after every 4 "
+                                "steps: each sends 0.1"));
     CHECK(steps_with(folder, "whole", "outer") == std::vector<std::int64_t>{7, 11, 13});
     CHECK(steps_with(folder, "whole", "val") == std::vector<std::int64_t>{0, 7, 11, 13});
     CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
@@ -52,9 +53,10 @@ TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from 
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});
-    CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, apart after 3 steps, with an"));
+    CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("2 ranks, which train apart from step 4 on"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
-    CHECK_THAT(again(2, {"--outer-steps", "0"}), Contains("optimizer state outer: not loaded"));
+    CHECK_THAT(again(2, {"--outer-steps", "0"}), Contains("optimizer state outer: not loaded") &&
+                                                     Contains("ranks train together again: each starts with the mean"));
     CHECK(folder.log("again", "outer").empty());
 }
 
@@ -73,12 +75,48 @@ TEST_CASE("a checkpoint within a round has the anchor as its model, and continue
     const int last = folder.log("saved", "end")[0]["steps"];
     REQUIRE(last % 500 != 3);
     CAPTURE(last);
+    CHECK_THAT(process.output(), Contains("note: this checkpoint is saved within a round"));
+    const auto forged = [&](auto&& change) {
+        fs::remove_all(folder.path("forged"));
+        fs::create_directories(folder.path("forged"));
+        fs::copy(folder.step("saved", last), folder.step("forged", last));
+        const fs::path state = folder.step("forged", last) / "trainer_state.json";
+        auto json = nlohmann::json::parse(read_bytes(state));
+        change(json["workers"], json["optimizer"]["own"]);
+        write_bytes(state, json.dump());
+        make_checksums_right(state.parent_path());
+        return folder.run_ranks(2, {"-o", folder.path("forged"), "-y", "auto"}).exits(2);
+    };
+    using Json = nlohmann::json;
+    CHECK_THAT(forged([](Json& workers, Json&) { workers[1]["updates"] = 1; }), Contains("workers: skipped_steps"));
+    CHECK_THAT(forged([](Json& workers, Json&) { workers.erase(1); }), Contains("number of workers is 1; expected 2"));
+    CHECK_THAT(forged([](Json& workers, Json&) { workers[1]["own"]["apart_after"] = 2; }),
+               Contains("workers is in different rounds; expected the same round"));
+    CHECK_THAT(forged([&](Json&, Json& own) { own["round_began"] = last + 1; }), Contains("round_began is"));
+    CHECK_THAT(forged([&](Json& workers, Json& own) {
+                   for (Json* const of : {&own, &workers[0]["own"], &workers[1]["own"]}) (*of)["round_began"] = last;
+               }), Contains("less than the step, as there are weights of workers"));
+    CHECK_THAT(forged([](Json&, Json& own) { own["rounds"] = nullptr; }), Contains("rounds is null; expected 0 to"));
     CHECK(fs::exists(folder.step("saved", last) / "worker-00001-of-00002.safetensors"));
     CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "--outer-steps", "0"}).exits(2),
                Contains("--outer-steps is 0; expected that of the run, because"));
+    CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "-x", std::to_string(last)}).exits(2),
+               Contains("expected more, because"));
     folder.run_ranks(2, flags("whole", last + 7)).exits(0);
     folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "-x", std::to_string(last + 7)}).exits(0);
     CHECK(folder.model("saved", last + 7) == folder.model("whole", last + 7));
+}
+
+TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks][mpi]") {
+    skip_without_mpi();
+    const TrainingFolder folder;
+    const Texts flags = last_of_each(outer_flags(folder, "out", {"-x", "100", "--lr", "1000", "--grad-clip", "0", "-u",
+                                                                 "0", "-v", "0"}));
+    const Result result = folder.run_ranks(2, flags);
+    const std::string output = result.exits(1);
+    CHECK_THAT(output, Contains("not finite") && Contains("start again with a lower --lr"));
+    CHECK(result.count("error: ") == 1);
+    CHECK(folder.log("out", "checkpoint").empty());
 }
 
 TEST_CASE("options that outer steps cannot have are refused in one line", "[run][outer]") {

@@ -146,6 +146,9 @@ void BetweenSteps::save() {
                              .batches = loop_.steps.changes(), .noise = loop_.step_log.noise().averages(),
                              .health = loop_.health.state(),
                              .seconds = control_.run_seconds(), .tasks = tasks_.states()});
+    if (loop_.optimizer.in_round() && loop_.ranks.rank() == 0)
+        print_stderr("note: this checkpoint is saved within a round: its model is that of the last outer step, and a "
+                     "resumed run continues the round");
     // A checkpoint that was still being written is complete: begin() has waited for it.
     if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - save_began_);
     save_began_ = began;

@@ -38,7 +38,12 @@ bool RunHealth::agree(Communicator& ranks) {
     std::array<std::int64_t, 3> most{in_a_row_.failed, in_a_row_.without_update, failure_ != nullptr};
     ranks.host_reduce(most, HostReduction::max);
     in_a_row_ = {int(most[0]), int(most[1])};
-    return most[2] > 0;
+    if (most[2] > 0 && !failure_)
+        failure_ = std::make_exception_ptr(
+            Error("the steps of a worker had no loss or gradient norm that is finite, or were outliers, for " +
+                      counted(in_a_row_.failed > 0 ? in_a_row_.failed : in_a_row_.without_update, "step") +
+                      " in a row: " + advice_after_divergence(), Blame::runtime));
+    return failure_ != nullptr;
 }
 
 void RunHealth::rounds_skipped(std::int64_t step, int in_a_row) {

@@ -200,7 +200,8 @@ std::vector<Option> option_table(Options& o) {
     entry("outer-lr", o.outer_lr, "learning rate of outer steps", Real{1e-6, 2});
     entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps", Real{0, 0.9999999});
     entry("outer-start-step", o.outer_start_step,
-          "steps before, in which ranks sum their gradients; a resumed run that trains apart continues to",
+          "in this many steps first, all ranks sum their gradients; a resumed run whose ranks train apart already "
+          "stays so",
           Whole{0, kMany});
     group("Noise scale");
     entry("noise-scale", o.noise_scale,

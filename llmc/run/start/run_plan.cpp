@@ -167,8 +167,18 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
 
 void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {
     const Options& o = plan.options;
-    if (const std::int64_t after = apart_after(resumption.state.optimizer.own); after >= 0)
-        plan.optimizer.outer.start_step = after;
+    const TrainerState& state = resumption.state;
+    const std::string file = (resumption.folder / kStateName).string();
+    const OuterCounts outer = outer_counts(state.optimizer.own, state.step, file);
+    for (const OptimizerCounts& worker : state.workers)
+        require(outer_counts(worker.own, state.step, file) == outer, file + ": workers", "in different rounds",
+                "the same round", "restore the file from a copy");
+    const bool in_round = outer.round_began < state.step && outer.apart_after >= 0;
+    require(in_round == state.state_files.contains(kOuterWorker), file + ": round_began", outer.round_began,
+            in_round ? "that of a checkpoint between two rounds, as there are no weights of workers"
+                     : "less than the step, as there are weights of workers", "restore the file from a copy");
+    std::int64_t& start_step = plan.optimizer.outer.start_step;
+    start_step = outer.apart_after >= 0 ? outer.apart_after : std::max(start_step, state.step);
     const ModelConfig& config = plan.setup.config;
     if (is_model_name(o.init)) {
         ModelConfig named = model_by_name(o.init, vocabulary.size).config;
@@ -229,9 +239,13 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
 
 Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Resumption& resumption) {
     const Options& options = plan.options;
-    require(plan.world || !resumption.state.state_files.contains(kOuterWorker), "--outer-steps", 0,
-            "that of the run, because " + resumption.folder.string() +
-                " was saved before the workers of a round had met", "resume from an older checkpoint, or keep it");
+    const bool of_worker = resumption.state.state_files.contains(kOuterWorker);
+    const char* const unmet = " was saved before the workers of a round had met";
+    require(plan.world || !of_worker, "--outer-steps", 0,
+            "that of the run, because " + resumption.folder.string() + unmet,
+            "resume from an older checkpoint, or keep it");
+    require(!of_worker || !plan.is_complete(), "the number of steps", plan.first_step,
+            "more, because " + resumption.folder.string() + unmet, "increase --max-steps");
     Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
     const nlohmann::json &before = *resumption.state.run.options, &now = *plan.identity.options;
     const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };

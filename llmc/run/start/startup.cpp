@@ -73,6 +73,10 @@ std::string note_on_disk(const RunPlan& plan) {
     double bytes = 0;  // of one checkpoint
     for (Sharding sharding = plan.setup.sharding; sharding.rank < sharding.ranks; ++sharding.rank)
         bytes += double(CheckpointWriter::copy_bytes(plan.table, sharding, plan.optimizer));
+    if (plan.world) {  // other workers have all but the model and u
+        const double shared = (plan.optimizer.outer.momentum > 0 ? 8.0 : 4.0) * double(plan.table.elements());
+        bytes += (plan.world->ranks - 1) * (bytes - shared);
+    }
     const std::int64_t every = o.checkpoint_every, steps = plan.steps.total.value_or(0) - plan.first_step,
                        saved = every > 0 && steps > 0 ? (steps - 1) / every + 1 : 1,
                        kept = o.keep_checkpoints > 0 ? std::min(saved, o.keep_checkpoints + 1) : saved;

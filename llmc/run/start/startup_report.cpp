@@ -157,9 +157,9 @@ StartupItem training_item(const RunPlan& plan) {
     }
     if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
         const double ranks = plan.world->ranks, sent = 2 * (ranks - 1) / ranks * 4e-6 * double(plan.table.elements());
-        lines += "workers: " + counted(plan.world->ranks, "rank") + ", apart " +
-                 (outer.start_step > 0 ? "after " + counted(outer.start_step, "step") : "from the start") +
-                 ", with an outer step after every " + counted(outer.every, "step") +
+        lines += "workers: " + counted(plan.world->ranks, "rank") + ", which train apart from step " +
+                 with_commas(outer.start_step + 1) + " on, with an outer step after every " +
+                 counted(outer.every, "step") +
                  (ranks == 1 ? ", though one rank sends nothing\n"
                              : format(": each sends %.4g MB per round, instead of %.4g per step\n", sent,
                                       plan.reduce_in_bf16 ? sent / 2 : sent));
