@@ -41,9 +41,9 @@ struct SumOfRuns {
 };
 
 // Error compensation of one tile, shared by worker and server: make(i) returns the compensated values of elements
-// [i, i + kSize) of the tile, keep() stores them, their sign bits are written to `words`, and the sum of the squares of
-// the whole tile to `partial`. active(i) returns the mask bits of these elements.
-template <class Make, class Keep, class Active>
+// [i, i + kSize) of the tile, keep() stores them, with 1 bit per element their sign bits are written to `words`, and
+// the sum of the squares of the whole tile to `partial`. active(i) returns the mask bits of these elements.
+template <int Bits, class Make, class Keep, class Active>
 __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, double* partial, Make make, Keep keep,
                                 Active active) {
     SumOfRuns sum;
@@ -66,7 +66,7 @@ __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, do
                 run[k] += k < left ? all[j][k] * all[j][k] : 0.0f;
             }
             const std::uint32_t inside = left >= kSize ? ~0u >> (32 - kSize) : left > 0 ? (1u << left) - 1 : 0;
-            write_bits(words, i, tile.size, signs_of(all[j]) & inside);
+            if constexpr (Bits == 1) write_bits(words, i, tile.size, signs_of(all[j]) & inside);
             if (whole() || i < tile.size) keep(i, all[j], left, counted[j]);
         }
         sum.add(run);
@@ -84,6 +84,16 @@ __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, do
     if (threadIdx.x == 0) *partial = total;
 }
 
+// What an error contributes: d times it; 0 if there are no errors.
+__device__ __forceinline__ Values carried(std::span<const float> error, std::int64_t i, float weight,
+                                          const RoundedProduct& product) {
+    Values e = read(error, i);
+    if (weight != 1.0f)
+        UNROLLED for (int k = 0; k < kSize; ++k) e[k] = product(weight, e[k]);
+    return e;
+}
+
+template <int Bits>
 __global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompress op) {
     const OnebitTile tile = op.tiles[blockIdx.x];
     const std::int64_t in_chunk = tile.first - tile.chunk * op.layout.chunk;
@@ -91,9 +101,10 @@ __global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompres
                                               in_chunk / 32];
     const float weight = op.gradient_scale.empty() ? op.gradient_weight : op.gradient_weight * op.gradient_scale[0];
     const std::span<const float> gradient = op.values.first(op.layout.size);
+    const RoundedProduct product;
     const auto make = [&](int at) {
         const std::int64_t i = tile.first + at;
-        Values z = read(op.error, i);
+        Values z = carried(op.error, i, op.error_weight, product);
         const Values g = read(gradient, i);
         if (op.momentum.empty()) {
             UNROLLED for (int k = 0; k < kSize; ++k) z[k] += weight * g[k];
@@ -109,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompres
             z[k] += (op.momentum_weight * m[k] + weight * g[k]) / (sqrtf(v[k]) + op.eps);
         return z;
     };
-    compensate_tile(
+    compensate_tile<Bits>(
         tile, words, &op.partial[blockIdx.x], make,
         [&](int at, Values z, int left, std::uint32_t counted) {
             constexpr std::uint32_t kAll = ~0u >> (32 - kSize);
@@ -122,24 +133,26 @@ __global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompres
         [&](int at) { return active_at(op.active, tile.first + at); });
 }
 
+template <int Bits>
 __global__ void __launch_bounds__(kThreads) onebit_serve_kernel(OnebitServe op) {
     const OnebitTile tile = op.tiles[blockIdx.x];
     std::uint32_t* const words = &op.reply[op.layout.header_words() + tile.first / 32];
     const int scale = op.one ? 0 : tile.group;
     const float ranks = float(op.layout.ranks);
+    const RoundedProduct product;
     const auto make = [&](int at) {
         const std::int64_t i = tile.first + at;
         Values s{};
         for (int rank = 0; rank < op.layout.ranks; ++rank) {
             const float a = scale_in(op.received, op.layout, rank, scale) / ranks;
-            const std::uint32_t bits = chunk_bits(bits_in(op.received, op.layout, rank), i);
-            UNROLLED for (int k = 0; k < kSize; ++k) s[k] += times_sign(a, bits, k);
+            const Values sent = decoded<Bits>(bits_in(op.received, op.layout, rank), i, a, product);
+            UNROLLED for (int k = 0; k < kSize; ++k) s[k] += sent[k];
         }
-        const Values error = read(op.error, i);
+        const Values error = carried(op.error, i, op.error_weight, product);
         UNROLLED for (int k = 0; k < kSize; ++k) s[k] += error[k];
         return s;
     };
-    compensate_tile(
+    compensate_tile<Bits>(
         tile, words, &op.partial[blockIdx.x], make,
         [&](int at, const Values& s, int left, std::uint32_t) { write_inside(op.sums, tile.first + at, s, left); },
         [&](int at) { return active_at(op.active, op.chunk * op.layout.chunk + tile.first + at); });
@@ -158,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) onebit_scales_kernel(OnebitScales op
     for (int tile = op.groups[first].first_tile + int(threadIdx.x); tile < op.groups[end - 1].end_tile;
          tile += kThreads)
         sum += op.partial[tile];
-    const std::uint32_t scale = __float_as_uint(root_mean_square(block_sum<kThreads>(sum), count));
+    const std::uint32_t scale = __float_as_uint(op.factor * root_mean_square(block_sum<kThreads>(sum), count));
     if (!op.one) {
         const OnebitGroup& group = op.groups[first];
         if (threadIdx.x == 0) op.messages[group.chunk * op.layout.message_words() + group.index] = scale;
@@ -166,6 +179,25 @@ __global__ void __launch_bounds__(kThreads) onebit_scales_kernel(OnebitScales op
     }
     for (int message = threadIdx.x; message < op.layout.ranks; message += kThreads)
         op.messages[message * op.layout.message_words()] = scale;
+}
+
+__global__ void __launch_bounds__(kThreads) onebit_quantize_kernel(OnebitQuantize op) {
+    const OnebitTile tile = op.tiles[blockIdx.x];
+    const std::int64_t in_chunk = tile.first - tile.chunk * op.layout.chunk;
+    std::uint32_t* const words = &op.messages[tile.chunk * op.layout.message_words() + op.layout.header_words() +
+                                              in_chunk / kPerWord];
+    const float scale = scale_in(op.messages, op.layout, tile.chunk, op.one ? 0 : tile.group);
+    for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
+        Values z[kPacks] = {};
+        UNROLLED for (int j = 0; j < kPacks; ++j) {
+            const int i = base + first_of(j);
+            if (i >= tile.size) continue;
+            z[j] = read(op.values, tile.first + i);
+            const std::uint32_t active = active_at(op.active, tile.first + i);
+            UNROLLED for (int k = 0; k < kSize; ++k) z[j][k] = active >> k & 1 ? z[j][k] : 0.0f;
+        }
+        UNROLLED for (int j = 0; j < kPacks; ++j) write_levels(words, base + first_of(j), tile.size, z[j], scale);
+    }
 }
 
 __global__ void __launch_bounds__(kThreads) onebit_check_scales_kernel(OnebitScalesCheck op) {
@@ -178,10 +210,13 @@ __global__ void __launch_bounds__(kThreads) onebit_check_scales_kernel(OnebitSca
     if (threadIdx.x == 0 && bad > 0) op.finite[0] = 0;
 }
 
+template <int Bits>
 __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op) {
     if (op.finite[0] == 0) return;
     const OnebitTile tile = op.tiles[blockIdx.x];
     const float b = scale_in(op.reply, op.layout, 0, tile.group);
+    const std::uint32_t* const words = bits_in(op.reply, op.layout, 0) + tile.first * Bits / 32;
+    const RoundedProduct product;
     for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
         Values s[kPacks] = {};
         std::uint32_t active[kPacks] = {};
@@ -194,12 +229,21 @@ __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op
         UNROLLED for (int j = 0; j < kPacks; ++j) {
             const int i = base + first_of(j), left = tile.size - i;
             if (left <= 0) continue;
-            const std::uint32_t signs = signs_of(s[j]);
-            UNROLLED for (int k = 0; k < kSize; ++k)
-                s[j][k] = active[j] >> k & 1 ? s[j][k] - times_sign(b, signs, k) : 0.0f;
+            Values sent;
+            if constexpr (Bits == 1) {
+                const std::uint32_t signs = signs_of(s[j]);
+                UNROLLED for (int k = 0; k < kSize; ++k) sent[k] = times_sign(b, signs, k);
+            } else {
+                sent = decoded<Bits>(words, i, b, product);
+            }
+            UNROLLED for (int k = 0; k < kSize; ++k) s[j][k] = active[j] >> k & 1 ? s[j][k] - sent[k] : 0.0f;
             write_inside(op.error, tile.first + i, s[j], left);
         }
     }
+}
+
+simt::LaunchConfig blocks_of(std::span<const OnebitTile> tiles, StreamRef stream) {
+    return {.grid = unsigned(tiles.size()), .block = kThreads, .stream = stream};
 }
 
 void check_active(std::span<const std::uint32_t> active, std::int64_t elements) {
@@ -208,6 +252,9 @@ void check_active(std::span<const std::uint32_t> active, std::int64_t elements) 
 // Elements that an array of values must have: masked padding is not stored.
 std::int64_t min_values(const OnebitLayout& layout, std::span<const std::uint32_t> active) {
     return active.empty() ? layout.padded() : layout.size;
+}
+void check_error(const OnebitLayout& layout, std::span<const float> error, std::int64_t elements) {
+    if (layout.bits == 1 || !error.empty()) require_size("error", error, elements);
 }
 
 // `next_end(first)`: the end of the group that begins at element `first`, before it is cut at the end of its chunk.
@@ -241,12 +288,13 @@ OnebitPlan cut_into_groups(const OnebitLayout& layout, std::span<const std::uint
 
 }  // namespace
 
-OnebitLayout onebit_layout(std::int64_t size, int ranks, int alignment) {
+OnebitLayout onebit_layout(std::int64_t size, int ranks, int alignment, int bits) {
     require(size >= 0, "the size of a bucket", size, "0 or more");
     require(ranks >= 1, "the number of ranks", ranks, "at least 1");
     require(alignment >= 8 && alignment % 8 == 0, "the alignment of chunks", alignment, "a multiple of 8");
+    require(bits == 1 || bits == 4, "the bits of an element", bits, "1 or 4");
     const std::int64_t unit = std::int64_t(alignment) * ranks;
-    return {.size = size, .ranks = ranks, .chunk = ceil_div(size, unit) * alignment};
+    return {.size = size, .ranks = ranks, .chunk = ceil_div(size, unit) * alignment, .bits = bits};
 }
 
 OnebitPlan onebit_plan(const OnebitLayout& layout, std::int64_t group_elements,
@@ -292,7 +340,7 @@ OnebitPlan onebit_plan_of_chunk(const OnebitPlan& plan, int chunk) {
 void onebit_compress(const OnebitCompress& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
     require_size("values", op.values, min_values(layout, op.active));
-    require_size("error", op.error, layout.padded());
+    check_error(layout, op.error, layout.padded());
     require_size("messages", op.messages, layout.ranks * layout.message_words());
     require_size("partial", op.partial, op.tiles.size());
     if (!op.momentum.empty()) require_size("momentum", op.momentum, layout.size);
@@ -304,7 +352,19 @@ void onebit_compress(const OnebitCompress& op, StreamRef stream) {
     OnebitCompress cut = op;  // elements beyond the bucket are padding
     if (!op.momentum.empty()) cut.momentum = op.momentum.first(std::size_t(layout.size));
     if (!op.second_moment.empty()) cut.second_moment = op.second_moment.first(std::size_t(layout.size));
-    simt::launch<onebit_compress_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, cut);
+    with_bits(layout, [&]<int Bits>() {
+        simt::launch<onebit_compress_kernel<Bits>>(blocks_of(op.tiles, stream), cut);
+    });
+}
+
+void onebit_quantize(const OnebitQuantize& op, StreamRef stream) {
+    const OnebitLayout& layout = op.layout;
+    require(layout.bits == 4, "the bits of an element", layout.bits, "4");
+    require_size("values", op.values, min_values(layout, op.active));
+    require_size("messages", op.messages, layout.ranks * layout.message_words());
+    check_active(op.active, layout.padded());
+    if (op.tiles.empty()) return;
+    simt::launch<onebit_quantize_kernel>(blocks_of(op.tiles, stream), op);
 }
 
 void onebit_scales(const OnebitScales& op, StreamRef stream) {
@@ -321,13 +381,13 @@ void onebit_serve(const OnebitServe& op, StreamRef stream) {
     require(op.chunk >= 0 && op.chunk < layout.ranks, "the chunk to serve", op.chunk,
             "from 0 to the number of ranks - 1");
     require_size("sums", op.sums, layout.chunk);
-    require_size("error", op.error, layout.chunk);
+    check_error(layout, op.error, layout.chunk);
     require_size("received", op.received, layout.ranks * layout.message_words());
     require_size("reply", op.reply, layout.message_words());
     require_size("partial", op.partial, op.tiles.size());
     check_active(op.active, layout.padded());
     if (op.tiles.empty()) return;
-    simt::launch<onebit_serve_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
+    with_bits(layout, [&]<int Bits>() { simt::launch<onebit_serve_kernel<Bits>>(blocks_of(op.tiles, stream), op); });
 }
 
 void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream) {
@@ -344,7 +404,9 @@ void onebit_commit(const OnebitCommit& op, StreamRef stream) {
     require_size("finite", op.finite, 1);
     check_active(op.active, op.layout.padded());
     if (op.tiles.empty()) return;
-    simt::launch<onebit_commit_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
+    with_bits(op.layout, [&]<int Bits>() {
+        simt::launch<onebit_commit_kernel<Bits>>(blocks_of(op.tiles, stream), op);
+    });
 }
 
 }  // namespace kernels

@@ -1,6 +1,7 @@
-// onebit_tile.cuh - access to a tile in the kernels of onebit.h: packs of neighbouring elements, their signs as the
-// bits of a word, and the scales of a message
+// onebit_tile.cuh - access to a tile in the kernels of onebit.h: packs of neighbouring elements, their signs or levels
+// as the bits of words, and the scales of a message
 #pragma once
+#include "kernels/math.cuh"
 #include "kernels/onebit.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
@@ -92,6 +93,52 @@ __device__ __forceinline__ const std::uint32_t* bits_in(std::span<const std::uin
 // The bits of elements [i, i + kSize) of a chunk.
 __device__ __forceinline__ std::uint32_t chunk_bits(const std::uint32_t* words, std::int64_t i) {
     return words[i / 32] >> i % 32;
+}
+
+inline constexpr int kPerWord = 8;                         // elements of a word with 4 bits
+inline constexpr int kOfWord = std::min(kSize, kPerWord);  // those in one pack
+
+// The values that bits stand for: elements [i, i + kSize) of a chunk whose bits begin at `words`.
+template <int Bits>
+__device__ __forceinline__ Values decoded(const std::uint32_t* words, std::int64_t i, float scale,
+                                          const RoundedProduct& product) {
+    Values values;
+    if constexpr (Bits == 1) {
+        const std::uint32_t signs = chunk_bits(words, i);
+        UNROLLED for (int k = 0; k < kSize; ++k) values[k] = times_sign(scale, signs, k);
+    } else {
+        UNROLLED for (int w = 0; w < kSize / kOfWord; ++w) {
+            const std::uint32_t word = words[i / kPerWord + w] >> 4 * (i % kPerWord);
+            UNROLLED for (int k = 0; k < kOfWord; ++k)
+                values[w * kOfWord + k] = product(scale, float(int(word >> 4 * k & 15) - kLargestLevel));
+        }
+    }
+    return values;
+}
+// Writes the levels of elements [i, i + kSize) of a tile: on a GPU two neighbouring lanes combine theirs into one word,
+// and all lanes must call it. A tile ends with a word.
+__device__ __forceinline__ void write_levels(std::uint32_t* words, int i, int size, const Values& values, float scale) {
+    std::uint32_t levels[kSize];
+    UNROLLED for (int k = 0; k < kSize; ++k) {
+        constexpr float kMost = kLargestLevel;
+        const float nearest = rintf(values[k] / scale), below = nearest < kMost ? nearest : kMost;  // NaN: kMost
+        levels[k] = std::uint32_t((scale == 0.0f ? 0 : int(below > -kMost ? below : -kMost)) + kLargestLevel);
+    }
+    UNROLLED for (int w = 0; w < kSize / kOfWord; ++w) {
+        std::uint32_t bits = 0;
+        UNROLLED for (int k = 0; k < kOfWord; ++k) bits |= levels[w * kOfWord + k] << 4 * k;
+        if constexpr (kOfWord < kPerWord) {
+            bits <<= 4 * (i % kPerWord);
+            bits |= __shfl_xor_sync(kAllLanes, bits, 1);
+        }
+        if (i + w * kPerWord < size && i % kPerWord == 0) words[i / kPerWord + w] = bits;
+    }
+}
+
+// Calls launch.template operator()<Bits>().
+template <class Launch> void with_bits(const OnebitLayout& layout, Launch&& launch) {
+    if (layout.bits == 4) launch.template operator()<4>();
+    else launch.template operator()<1>();
 }
 
 // Writes elements [i, i + min(kSize, left)), up to the end of the array.

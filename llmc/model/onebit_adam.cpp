@@ -103,10 +103,10 @@ public:
         context.stream.sync();
     }
 
-    void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) override {
+    void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) override {
         phase_ = !is_frozen() ? "warm-up" : mean_ ? "compressed" : "frozen";
         if (!is_frozen()) {
-            adamw_.update(model, scalars, beta2);
+            adamw_.update(model, scalars, rates);
             if (shadows_)
                 kernels::shadow_moment({.shadow = shadow(), .grad = gradient(), .scalars = scalars,
                                         .beta = onebit_.shadow_beta2}, context_.stream);
@@ -174,7 +174,7 @@ public:
 
 private:
     void make_mean(const OnebitRanks& ranks) {
-        mean_.emplace(table_, ranks, onebit_.scale, context_);
+        mean_.emplace(table_, ranks, OnebitMeanSettings{.scale = onebit_.scale}, context_);
         largest_ = device::Array<float>(mean_->tiles());
     }
     bool is_frozen() const { return state_.frozen_after > 0; }
@@ -368,7 +368,8 @@ OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& shardin
     OptimizerBytes bytes{"1-bit Adam's state, fp32", device::allocation_size(shadow), sharding.rank == 0 ? shadow : 0};
     if (!compresses(onebit, sharding.ranks)) return bytes;
     const int local_ranks = onebit.ranks_per_node;
-    const auto mean = OnebitMean::bytes(table, workers_of(onebit, sharding.ranks), local_ranks, onebit.scale);
+    const auto mean = OnebitMean::bytes(table, workers_of(onebit, sharding.ranks), local_ranks,
+                                        {.scale = onebit.scale});
     // For the freeze, on the host: the mask, and the part of a moment from which it is computed.
     const std::size_t mask = device::memory_is_host_memory()
                                  ? elements / 8 + std::min(elements, kDownloadedAtOnce) * sizeof(float) : 0;

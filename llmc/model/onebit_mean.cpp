@@ -40,11 +40,17 @@ OnebitPlan plan_of(const OnebitLayout& layout, std::span<const std::int64_t> end
 
 // The buckets of a segment have the same padded size and message size, so that their replies are equal shards.
 std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, int workers, int local_ranks,
-                                                   OnebitScale scale) {
+                                                   const OnebitMeanSettings& settings) {
+    require(settings.bits != 1 || settings.errors, "error feedback with 1 bit per element", "disabled", "enabled");
+    require(settings.error_decay >= 0 && settings.error_decay <= 1, "the decay of errors", settings.error_decay,
+            "from 0 to 1");
+    require(settings.bits == 1 || local_ranks == 1, "the ranks of a node with 4 bits per element", local_ranks, "1");
+    const OnebitScale scale = settings.scale;
     const GradientBuckets whole(table, {});
     std::vector<Bucket> buckets;
     const auto add = [&](std::int64_t first, std::int64_t size) {
-        const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers);
+        const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers, 128,
+                                                            settings.bits);
         int scales = 1;
         for (int local_rank = 0; local_rank < local_ranks; ++local_rank) {
             const ElementRange shard = shard_of(size, local_rank, local_ranks);
@@ -74,17 +80,18 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
 }
 
 // Assigns the buckets' memory, first the worker errors; with a null base it only counts the bytes.
-std::size_t OnebitMean::lay_out(std::vector<Bucket>& buckets, int local_rank, int local_ranks, std::byte* base) {
+std::size_t OnebitMean::lay_out(std::vector<Bucket>& buckets, int local_rank, int local_ranks, bool errors,
+                                std::byte* base) {
     Arena arena(base);
     const auto step = std::size_t(local_ranks);
-    for (std::size_t i = std::size_t(local_rank); i < buckets.size(); i += step)
+    for (std::size_t i = std::size_t(local_rank); errors && i < buckets.size(); i += step)
         buckets[i].error = arena.take<float>(std::size_t(buckets[i].layout.padded()));
     for (std::size_t first = 0; first < buckets.size(); first += step) {
         Bucket& own = buckets[first + std::size_t(local_rank)];
         const OnebitLayout& layout = own.layout;
         const auto words = std::size_t(layout.message_words()), messages = words * std::size_t(layout.ranks);
-        for (auto* const of_chunk : {&own.server_error, &own.sums})
-            *of_chunk = arena.take<float>(std::size_t(layout.chunk));
+        if (errors) own.server_error = arena.take<float>(std::size_t(layout.chunk));
+        own.sums = arena.take<float>(std::size_t(layout.chunk));
         if (local_ranks > 1) own.node_sum = arena.take<float>(std::size_t(own.flat.size));
         for (auto* const of_ranks : {&own.messages, &own.received}) *of_ranks = arena.take<std::uint32_t>(messages);
         own.reply = arena.take<std::uint32_t>(words);
@@ -97,30 +104,40 @@ std::size_t OnebitMean::lay_out(std::vector<Bucket>& buckets, int local_rank, in
     return arena.bytes();
 }
 
-OnebitMean::Bytes OnebitMean::bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale) {
-    std::vector<Bucket> buckets = divide(table, workers, local_ranks, scale);
-    Bytes bytes{.device = device::allocation_size(lay_out(buckets, 0, local_ranks, nullptr)), .errors = 0};
+OnebitMean::Bytes OnebitMean::bytes(const ParameterTable& table, int workers, int local_ranks,
+                                    const OnebitMeanSettings& settings) {
+    std::vector<Bucket> buckets = divide(table, workers, local_ranks, settings);
+    Bytes bytes{.device = device::allocation_size(lay_out(buckets, 0, local_ranks, settings.errors, nullptr)),
+                .errors = 0, .messages = 0};
     for (std::size_t i = 0; i < buckets.size(); i += std::size_t(local_ranks))
+        bytes.messages += std::size_t(buckets[i].layout.ranks * buckets[i].layout.message_words()) * 4;
+    for (std::size_t i = 0; settings.errors && i < buckets.size(); i += std::size_t(local_ranks))
         bytes.errors += std::size_t(buckets[i].layout.padded() + buckets[i].layout.chunk) * sizeof(float);
     return bytes;
 }
 
-OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, OnebitScale scale, Context& context)
+OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, const OnebitMeanSettings& settings,
+                       Context& context)
     : context_(context),
       ranks_(ranks),
       rank_(ranks.across->rank()),
       local_rank_(ranks.within ? ranks.within->rank() : 0),
       local_ranks_(ranks.within ? ranks.within->size() : 1),
-      scale_(scale),
+      settings_(settings),
       elements_(table.elements()),
-      buckets_(divide(table, ranks.across->size(), local_ranks_, scale)),
-      memory_(lay_out(buckets_, local_rank_, local_ranks_, nullptr)),
+      buckets_(divide(table, ranks.across->size(), local_ranks_, settings)),
+      memory_(lay_out(buckets_, local_rank_, local_ranks_, settings.errors, nullptr)),
       finite_(1),
+      yes_(1),
       summed_(segments()),
       sent_(segments()),
       answered_(segments()),
       shared_(segments()) {
-    lay_out(buckets_, local_rank_, local_ranks_, memory_.data());
+    require(settings.bits == 1 || !ranks.within, "the mean over nodes with 4 bits per element", "set", "ranks only");
+    lay_out(buckets_, local_rank_, local_ranks_, settings.errors, memory_.data());
+    const device::SyncIfThrown guard(context.stream);
+    const std::int32_t yes = 1;
+    yes_.upload({&yes, 1}, context.stream);
     device::fill_zero(memory_.data(), memory_.bytes(), context.stream);
     set_active(std::vector<std::uint32_t>(std::size_t(ceil_div(elements_, 32))));
 }
@@ -140,7 +157,7 @@ void OnebitMean::set_active(std::span<const std::uint32_t> active) {
     const device::StreamRef stream = context_.stream;
     for (Bucket& bucket : buckets_) {
         const std::vector<std::uint32_t> mask = mask_of(bucket.flat, bucket.layout.padded(), active);
-        const OnebitPlan plan = plan_of(bucket.layout, bucket.ends, scale_, mask),
+        const OnebitPlan plan = plan_of(bucket.layout, bucket.ends, settings_.scale, mask),
                          served = kernels::onebit_plan_of_chunk(plan, rank_);
         const device::SyncIfThrown guard(stream);
         bucket.tiles = {plan.tiles, stream};
@@ -155,9 +172,14 @@ void OnebitMean::set_active(std::span<const std::uint32_t> active) {
 }
 
 void OnebitMean::zero_errors() {
+    if (!settings_.errors) return;
     for (std::size_t i = 0; i < segments(); ++i)
         for (const std::span<float> error : {own(i).error, own(i).server_error})
             device::fill_zero(error.data(), error.size_bytes(), context_.stream);
+}
+
+void OnebitMean::admit() {
+    device::copy_on_device(finite_.span().data(), yes_.span().data(), sizeof(std::int32_t), context_.stream);
 }
 
 std::size_t OnebitMean::tiles() const {
@@ -169,28 +191,37 @@ std::size_t OnebitMean::tiles() const {
 void OnebitMean::compress(const Bucket& bucket, const Input& input) {
     const auto flat = [&](std::span<const float> all) { return all.empty() ? all : bucket.flat.of(all); };
     const std::span<double> partial = partial_.span().first(bucket.tiles.size());
+    const std::span<float> values = values_of(bucket, input.values);
     kernels::onebit_compress({.layout = bucket.layout, .tiles = bucket.tiles.span(),
-                              .values = values_of(bucket, input.values), .error = bucket.error,
-                              .messages = bucket.messages, .partial = partial, .active = bucket.active,
-                              .momentum = flat(input.momentum), .second_moment = flat(input.second_moment),
-                              .gradient_scale = input.gradient_scale, .momentum_weight = input.momentum_weight,
-                              .gradient_weight = input.gradient_weight, .eps = input.eps}, context_.stream);
+                              .values = values, .error = bucket.error, .messages = bucket.messages,
+                              .partial = partial, .active = bucket.active, .momentum = flat(input.momentum),
+                              .second_moment = flat(input.second_moment), .gradient_scale = input.gradient_scale,
+                              .momentum_weight = input.momentum_weight, .gradient_weight = input.gradient_weight,
+                              .eps = input.eps, .error_weight = settings_.error_decay}, context_.stream);
     kernels::onebit_scales({.layout = bucket.layout, .groups = bucket.groups.span(), .partial = partial,
-                            .messages = bucket.messages, .one = one_scale()}, context_.stream);
+                            .messages = bucket.messages, .one = one_scale(), .factor = scale_factor()},
+                           context_.stream);
+    if (settings_.bits == 4)
+        kernels::onebit_quantize({.layout = bucket.layout, .tiles = bucket.tiles.span(), .values = values,
+                                  .messages = bucket.messages, .active = bucket.active, .one = one_scale()},
+                                 context_.stream);
 }
 
 void OnebitMean::serve(const Bucket& bucket) {
     const std::span<double> partial = partial_.span().first(bucket.served_tiles.size());
     kernels::onebit_serve({.layout = bucket.layout, .tiles = bucket.served_tiles.span(), .sums = bucket.sums,
                            .error = bucket.server_error, .received = bucket.received, .reply = bucket.reply,
-                           .partial = partial, .active = bucket.active, .chunk = rank_, .one = one_scale()},
-                          context_.stream);
+                           .partial = partial, .active = bucket.active, .chunk = rank_, .one = one_scale(),
+                           .error_weight = settings_.error_decay}, context_.stream);
     kernels::onebit_scales({.layout = bucket.layout, .groups = bucket.served_groups.span(), .partial = partial,
-                            .messages = bucket.reply}, context_.stream);
+                            .messages = bucket.reply, .factor = scale_factor()}, context_.stream);
+    if (settings_.bits == 4)
+        kernels::onebit_quantize({.layout = bucket.layout.of_chunk(), .tiles = bucket.served_tiles.span(),
+                                  .values = bucket.sums, .messages = bucket.reply}, context_.stream);
 }
 
 void OnebitMean::exchange(const Input& input) {
-    const device::Range range("1-bit exchange");
+    const device::Range range(settings_.bits == 4 ? "4-bit exchange" : "1-bit exchange");
     const device::StreamRef stream = context_.stream;
     Communicator &across = *ranks_.across, *const within = ranks_.within;
     const std::size_t count = segments();
@@ -235,6 +266,7 @@ void OnebitMean::exchange(const Input& input) {
 }
 
 void OnebitMean::commit() {
+    if (!settings_.errors) return;
     for (std::size_t i = 0; i < segments(); ++i) {
         const Bucket& bucket = own(i);
         kernels::onebit_commit({.layout = bucket.layout, .tiles = bucket.served_tiles.span(), .sums = bucket.sums,
@@ -252,6 +284,7 @@ std::vector<std::size_t> OnebitMean::ascending() const {
 
 std::vector<StateTensor::Shard> OnebitMean::worker_errors() const {
     std::vector<StateTensor::Shard> all;
+    if (!settings_.errors) return all;
     for (const std::size_t i : ascending())
         all.push_back({own(i).flat.first, own(i).error.first(std::size_t(own(i).flat.size))});
     return all;
@@ -259,7 +292,7 @@ std::vector<StateTensor::Shard> OnebitMean::worker_errors() const {
 
 std::vector<StateTensor::Shard> OnebitMean::server_errors() const {
     std::vector<StateTensor::Shard> all;
-    for (std::size_t i = 0; i < segments(); ++i) {
+    for (std::size_t i = 0; settings_.errors && i < segments(); ++i) {
         const Bucket& bucket = own(i);
         const std::int64_t first = std::min(bucket.flat.size, rank_ * bucket.layout.chunk),
                            size = std::min(bucket.flat.size - first, bucket.layout.chunk);
@@ -268,6 +301,8 @@ std::vector<StateTensor::Shard> OnebitMean::server_errors() const {
     return all;
 }
 
-std::span<float> OnebitMean::error_memory() const { return {own(0).error.data(), std::size_t(elements_)}; }
+std::span<float> OnebitMean::error_memory() const {
+    return {own(0).error.data(), settings_.errors ? std::size_t(elements_) : 0};
+}
 
 }  // namespace llmc

@@ -1,12 +1,12 @@
-// onebit_mean.h - the mean over ranks, or over nodes, of a flat array with 1 bit per element, bucket by bucket over any
-// communicator
+// onebit_mean.h - the mean over ranks, or over nodes, of a flat array with 1 or 4 bits per element, bucket by bucket
+// over any communicator
 //
 // Each bucket, a gradient bucket or an equal part of one, is one run of the algorithm of kernels/onebit.h, with its own
 // scales and its own, masked padding. Buckets are pipelined: while the messages of one are sent, the next one is
 // compressed, and the previous one is averaged by its servers.
 //
 //   exchange()  compress and scales, all-to-all of messages;  serve and scales, all-gather of replies;  the verdict:
-//               whether all scales are finite (onebit_check_scales)
+//               whether all scales are finite (onebit_check_scales). With 4 bits, quantize follows scales.
 //   commit()    updates the server errors; enqueue it after all readers of buckets()
 //
 // Over nodes of G ranks each, a segment of the array has G buckets, one per local rank: a rank compresses and serves
@@ -15,11 +15,12 @@
 // computes the same verdict.
 //
 // No state changes before the verdict over all buckets; the caller applies it with onebit_skip_non_finite
-// (kernels/onebit_adam.h).
+// (kernels/onebit_adam.h) or outer_apply (kernels/outer.h).
 //
 // Bytes per rank for n elements on R ranks: 4 n worker errors, 8 n / R server errors and sums, n / 2 messages, and
-// masks. On N nodes of G ranks: 4 n / G worker errors, the same for the node's sums, 8 n / (G N) server errors and
-// sums, n / (4 G) messages, n / 8 replies.
+// masks. With 4 bits 3 n / 2 messages; without error feedback 4 n / R sums and no errors. On N nodes of G ranks:
+// 4 n / G worker errors, the same for the node's sums, 8 n / (G N) server errors and sums, n / (4 G) messages, n / 8
+// replies.
 #pragma once
 #include <vector>
 
@@ -43,10 +44,19 @@ struct OnebitRanks {
 // chunk, or the same groups.
 enum class OnebitScale { bucket, tensor, block };
 
+struct OnebitMeanSettings {
+    OnebitScale scale = OnebitScale::tensor;
+    int bits = 1;           // per element: 1 or 4
+    bool errors = true;     // error feedback; 1 bit needs it
+    float error_decay = 1;  // d of kernels/onebit.h, from 0 to 1
+};
+
 class OnebitMean {
 public:
-    // Context and communicators must outlive it. Errors are 0 and no element is active until set_active().
-    OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, OnebitScale scale, Context& context);
+    // Context and communicators must outlive it. Errors are 0 and no element is active until set_active(). Throws Error
+    // if settings are not as described, or if there are 4 bits and nodes.
+    OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, const OnebitMeanSettings& settings,
+               Context& context);
     ~OnebitMean();  // waits for groups in progress
     OnebitMean(const OnebitMean&) = delete;
     OnebitMean& operator=(const OnebitMean&) = delete;
@@ -54,13 +64,15 @@ public:
     // For the memory plan: for `workers` ranks, or nodes of `local_ranks` ranks each.
     struct Bytes {
         std::size_t device, errors;  // errors: of the checkpointed ones, with padding
+        std::size_t messages;        // of a rank to all ranks; as many are those of the replies
     };
-    static Bytes bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale);
+    static Bytes bytes(const ParameterTable& table, int workers, int local_ranks, const OnebitMeanSettings& settings);
 
     // Sets the active elements: one bit per element of the flat array, element i at bit i % 32 of word i / 32. The same
     // on all ranks. Waits.
     void set_active(std::span<const std::uint32_t> active);
     void zero_errors();  // enqueued
+    void admit();        // enqueued: finite() = 1
 
     struct Input {
         std::span<float> values;  // flat: in: this rank's gradient; out: the compensated values (OnebitCompress)
@@ -84,7 +96,7 @@ public:
         device::Array<kernels::OnebitGroup> groups{}, served_groups{};
         // As in kernels/onebit.h. A rank computes its mean from the replies.
         std::span<std::uint32_t> active{}, replies{};
-        // Empty for another local rank's bucket.
+        // Empty for another local rank's bucket; both errors also without error feedback.
         std::span<float> error{}, server_error{}, sums{}, node_sum{};
         std::span<std::uint32_t> messages{}, received{}, reply{}, replies_of_segment{};
     };
@@ -95,11 +107,12 @@ public:
         return ranks_.within ? bucket.node_sum : bucket.flat.of(values);
     }
     // Whether a worker has one scale for the whole bucket, not one per group of a chunk.
-    bool one_scale() const { return scale_ == OnebitScale::bucket; }
+    bool one_scale() const { return settings_.scale == OnebitScale::bucket; }
+    bool has_errors() const { return settings_.errors; }
     void commit();
 
     // The errors, for checkpoints: this rank's errors as a worker, in ascending order, and as the server of a chunk of
-    // every bucket; without padding, which is masked and has no errors.
+    // every bucket; without padding, which is masked and has no errors. Empty without error feedback.
     std::vector<StateTensor::Shard> worker_errors() const;
     std::vector<StateTensor::Shard> server_errors() const;
 
@@ -107,8 +120,11 @@ public:
     std::span<float> error_memory() const;
 
 private:
-    static std::vector<Bucket> divide(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale);
-    static std::size_t lay_out(std::vector<Bucket>& buckets, int local_rank, int local_ranks, std::byte* base);
+    static std::vector<Bucket> divide(const ParameterTable& table, int workers, int local_ranks,
+                                      const OnebitMeanSettings& settings);
+    static std::size_t lay_out(std::vector<Bucket>& buckets, int local_rank, int local_ranks, bool errors,
+                               std::byte* base);
+    float scale_factor() const { return settings_.bits == 4 ? kernels::kScaleOf4Bits : 1.0f; }
     void compress(const Bucket& bucket, const Input& input);
     void serve(const Bucket& bucket);
     std::size_t segments() const { return buckets_.size() / std::size_t(local_ranks_); }
@@ -122,12 +138,12 @@ private:
     Context& context_;
     OnebitRanks ranks_;
     int rank_, local_rank_, local_ranks_;
-    OnebitScale scale_;
+    OnebitMeanSettings settings_;
     std::int64_t elements_;
     std::vector<Bucket> buckets_;
     device::Memory memory_;          // of all buckets
     device::Array<double> partial_;  // sized for the largest bucket
-    device::Array<std::int32_t> finite_;
+    device::Array<std::int32_t> finite_, yes_;
     std::vector<CommEvent> summed_, sent_, answered_, shared_;
     CommEvent last_across_{}, last_within_{};
 };

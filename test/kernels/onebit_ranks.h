@@ -1,5 +1,5 @@
-// onebit_ranks.h - all ranks of the 1-bit mean in one process: runs the kernels in order, with host copies in place of
-// a network
+// onebit_ranks.h - all ranks of the mean at 1 or 4 bits per element in one process: runs the kernels in order, with
+// host copies in place of a network
 #pragma once
 #include <bit>
 #include <cmath>
@@ -34,7 +34,8 @@ struct OnebitRanks {
         device::Array<double> partial, server_partial;
         device::Array<std::int32_t> finite;
     };
-    bool one;
+    bool one, errors = true;  // errors: error feedback; only 4 bits work without it
+    float decay = 1;          // of the errors
     std::vector<std::uint32_t> mask;
     kernels::OnebitPlan plan;
     std::vector<kernels::OnebitPlan> of_chunk;  // onebit_plan_of_chunk of each chunk
@@ -46,14 +47,14 @@ struct OnebitRanks {
     std::vector<Rank> rank;
 
     OnebitRanks(std::int64_t size, int ranks, int alignment, std::vector<bool> kept = {}, std::int64_t group = 0,
-          bool one_scale = true)
+          bool one_scale = true, int bits = 1, const std::vector<std::int64_t>& ends = {})
         : one(one_scale) {
-        const kernels::OnebitLayout layout = kernels::onebit_layout(size, ranks, alignment);
+        const kernels::OnebitLayout layout = kernels::onebit_layout(size, ranks, alignment, bits);
         if (!kept.empty()) {
             kept.resize(std::size_t(layout.padded()), true);
             mask = bits_of(kept);
         }
-        plan = kernels::onebit_plan(layout, group, mask);
+        plan = ends.empty() ? kernels::onebit_plan(layout, group, mask) : kernels::onebit_plan(layout, ends, mask);
         active = {std::span<const std::uint32_t>(mask), nullptr};
         tiles = {std::span<const kernels::OnebitTile>(plan.tiles), nullptr};
         groups = {std::span<const kernels::OnebitGroup>(plan.groups), nullptr};
@@ -87,6 +88,7 @@ struct OnebitRanks {
     // onebit_compress.
     void exchange(const std::vector<Floats>& inputs, const std::vector<kernels::OnebitCompress>& input = {}) {
         const kernels::OnebitLayout& layout = plan.layout;
+        const float factor = layout.bits == 4 ? kernels::kScaleOf4Bits : 1;
         const auto words = std::size_t(layout.message_words());
         const int ranks = layout.ranks;
         for (int r = 0; r < ranks; ++r) {
@@ -102,13 +104,18 @@ struct OnebitRanks {
             compress.layout = layout;
             compress.tiles = tiles.span();
             compress.values = mine.values.span();
-            compress.error = mine.error.span();
+            compress.error = with_errors(mine.error);
+            compress.error_weight = decay;
             compress.messages = mine.messages.span();
             compress.partial = mine.partial.span();
             compress.active = active.span();
             kernels::onebit_compress(compress, nullptr);
             kernels::onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
-                                    .messages = mine.messages.span(), .one = one}, nullptr);
+                                    .messages = mine.messages.span(), .one = one, .factor = factor}, nullptr);
+            if (layout.bits == 4)
+                kernels::onebit_quantize({.layout = layout, .tiles = tiles.span(), .values = mine.values.span(),
+                                          .messages = mine.messages.span(), .active = active.span(), .one = one},
+                                         nullptr);
             device::sync(nullptr);  // the uploaded host arrays end here
         }
         for (int q = 0; q < ranks; ++q) {
@@ -121,12 +128,16 @@ struct OnebitRanks {
             }
             server.received.upload(received, nullptr);
             kernels::onebit_serve({.layout = layout, .tiles = chunk_tiles[std::size_t(q)].span(),
-                                   .sums = server.sums.span(), .error = server.server_error.span(),
+                                   .sums = server.sums.span(), .error = with_errors(server.server_error),
                                    .received = server.received.span(), .reply = server.reply.span(),
                                    .partial = server.server_partial.span(),
-                                   .active = active.span(), .chunk = q, .one = one}, nullptr);
+                                   .active = active.span(), .chunk = q, .one = one, .error_weight = decay}, nullptr);
             kernels::onebit_scales({.layout = layout, .groups = chunk_groups[std::size_t(q)].span(),
-                                    .partial = server.server_partial.span(), .messages = server.reply.span()}, nullptr);
+                                    .partial = server.server_partial.span(), .messages = server.reply.span(),
+                                    .factor = factor}, nullptr);
+            if (layout.bits == 4)
+                kernels::onebit_quantize({.layout = layout.of_chunk(), .tiles = chunk_tiles[std::size_t(q)].span(),
+                                          .values = server.sums.span(), .messages = server.reply.span()}, nullptr);
             device::sync(nullptr);
         }
         std::vector<std::uint32_t> replies;
@@ -140,23 +151,41 @@ struct OnebitRanks {
 
     // Verdict, means and errors.
     std::vector<Floats> take() {
-        const kernels::OnebitLayout& layout = plan.layout;
         std::vector<Floats> means;
-        for (int r = 0; r < layout.ranks; ++r) {
-            Rank& mine = rank[std::size_t(r)];
-            kernels::onebit_check_scales({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
-                                          .finite = mine.finite.span()}, nullptr);
-            unpack(mine);
-            kernels::onebit_commit({.layout = layout, .tiles = chunk_tiles[std::size_t(r)].span(),
-                                    .sums = mine.sums.span(), .error = mine.server_error.span(),
-                                    .reply = mine.reply.span(),
-                                    .finite = mine.finite.span(), .active = active.span(), .chunk = r}, nullptr);
-            device::sync(nullptr);
-            means.push_back(host(mine.mean));
+        for (int r = 0; r < plan.layout.ranks; ++r) {
+            check_scales(r);
+            unpack(rank[std::size_t(r)]);
+            commit(r);
+            means.push_back(host(rank[std::size_t(r)].mean));
         }
         return means;
     }
-    // What 1-bit Adam does within its update: y = b * sign, worker error = z - a * sign(z).
+    void check_scales(int r) {
+        const Rank& mine = rank[std::size_t(r)];
+        kernels::onebit_check_scales({.layout = plan.layout, .groups = groups.span(), .replies = mine.replies.span(),
+                                      .finite = mine.finite.span()}, nullptr);
+    }
+    void commit(int r) {
+        Rank& mine = rank[std::size_t(r)];
+        if (errors)
+            kernels::onebit_commit({.layout = plan.layout, .tiles = chunk_tiles[std::size_t(r)].span(),
+                                    .sums = mine.sums.span(), .error = mine.server_error.span(),
+                                    .reply = mine.reply.span(), .finite = mine.finite.span(),
+                                    .active = active.span(), .chunk = r}, nullptr);
+        device::sync(nullptr);
+    }
+    std::span<float> with_errors(const device::Array<float>& error) const {
+        return errors ? error.span() : std::span<float>();
+    }
+    // What the bits of element i of a chunk stand for.
+    float decoded(const std::uint32_t* words, std::size_t i, float scale) const {
+        if (plan.layout.bits == 4) {
+            const volatile float rounded = scale * float(int(words[i / 8] >> 4 * (i % 8) & 15) - 7);
+            return rounded;
+        }
+        return words[i / 32] >> i % 32 & 1 ? scale : -scale;
+    }
+    // What 1-bit Adam and the outer step do within their update: y, and worker error = z minus what was sent.
     void unpack(Rank& mine) const {
         if (host(mine.finite)[0] == 0) return;
         const auto z = host(mine.values);
@@ -166,12 +195,13 @@ struct OnebitRanks {
             const std::int64_t message = tile.chunk * plan.layout.message_words();
             const float a = std::bit_cast<float>(sent[std::size_t(message + (one ? 0 : tile.group))]);
             const float b = std::bit_cast<float>(got[std::size_t(message + tile.group)]);
-            const std::uint32_t* const signs = &got[std::size_t(message + plan.layout.header_words())];
+            const std::size_t bits = std::size_t(message + plan.layout.header_words());
             for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
                 const auto i = std::size_t(at), in_chunk = std::size_t(at - tile.chunk * plan.layout.chunk);
                 const bool counts = mask.empty() || mask[i / 32] >> i % 32 & 1;
-                error[i] = counts ? z[i] - (z[i] >= 0 ? a : -a) : 0;
-                if (i < mean.size()) mean[i] = !counts ? 0 : signs[in_chunk / 32] >> in_chunk % 32 & 1 ? b : -b;
+                const float own = decoded(&sent[bits], in_chunk, a);
+                error[i] = counts && errors ? z[i] - own : 0;
+                if (i < mean.size()) mean[i] = counts ? decoded(&got[bits], in_chunk, b) : 0;
             }
         }
         mine.error.upload(error, nullptr);

@@ -1,12 +1,12 @@
-// onebit_test.cpp - the mean over ranks at 1 bit per element: test vectors, padding, masks, non-finite values (each
-// kernel: operations/onebit.cpp; that errors lose nothing: llmc/model/onebit_adam_ranks_test.cpp)
+// onebit_test.cpp - the mean over ranks at 1 and 4 bits per element: test vectors, padding, masks, non-finite values,
+// and that errors lose nothing (each kernel: operations/onebit.cpp)
 #include "kernels/onebit.h"
 
 #include <cmath>
 
 #include "kernels/device/memory.h"
 #include "test/kernels/onebit_ranks.h"
-#include "test/support/catch.h"
+#include "test/support/support.h"
 
 using namespace kernels;
 using test::Floats, test::OnebitRanks, test::host, test::kInputs;
@@ -140,8 +140,9 @@ TEST_CASE("a non-finite number on one rank changes nothing on any rank", "[kerne
     const auto bad = GENERATE(NAN, INFINITY, -INFINITY);
     const auto place = GENERATE(0, 9, 15);
     const bool one = GENERATE(true, false);  // false: exactly one of all scales is not finite
-    CAPTURE(bad, place, one);
-    OnebitRanks ranks(16, 2, 8, {}, 0, one);
+    const int bits = GENERATE(1, 4);
+    CAPTURE(bad, place, one, bits);
+    OnebitRanks ranks(16, 2, 8, {}, 0, one, bits);
     const auto means = ranks.average(kInputs[0]);
     std::vector<Floats> before;
     for (const auto& rank : ranks.rank) before.insert(before.end(), {host(rank.error), host(rank.server_error)});
@@ -152,4 +153,85 @@ TEST_CASE("a non-finite number on one rank changes nothing on any rank", "[kerne
     for (const auto& rank : ranks.rank) after.insert(after.end(), {host(rank.error), host(rank.server_error)});
     CHECK(after == before);
     for (const auto& rank : ranks.rank) CHECK(host(rank.finite)[0] == 0);
+}
+
+TEST_CASE("means and pending errors add up to the means of the inputs", "[kernels][onebit]") {
+    const int count = GENERATE(1, 2, 3, 4, 8), bits = GENERATE(1, 4);
+    const bool masked = GENERATE(false, true);
+    CAPTURE(count, bits, masked);
+    constexpr std::size_t kSize = 1000, kCalls = 20;
+    std::vector<bool> kept(masked ? kSize : 0);
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = i % 7 != 3;
+    OnebitRanks ranks(kSize, count, 32, kept, 64, false, bits);
+    std::vector<double> wanted(kSize), got(kSize), scale(kSize);
+    for (unsigned call = 0; call < kCalls; ++call) {
+        std::vector<Floats> inputs;
+        for (int r = 0; r < count; ++r) {
+            inputs.push_back(test::normal<float>(kSize, call * 8 + unsigned(r), 1 << call % 3));
+            for (std::size_t i = 0; i < kSize; ++i) {
+                wanted[i] += double(inputs.back()[i]) / count;
+                scale[i] += std::fabs(double(inputs.back()[i])) / count;
+            }
+        }
+        const Floats mean = ranks.average(inputs).back();
+        for (std::size_t i = 0; i < kSize; ++i) got[i] += double(mean[i]);
+    }
+    const auto chunk = std::size_t(ranks.plan.layout.chunk);
+    for (int r = 0; r < count; ++r) {
+        const OnebitRanks::Rank& mine = ranks.rank[std::size_t(r)];
+        const Floats error = host(mine.error), served = host(mine.server_error);
+        for (std::size_t i = 0; i < kSize; ++i) got[i] += double(error[i]) / count;
+        for (std::size_t i = 0; i < chunk && std::size_t(r) * chunk + i < kSize; ++i)
+            got[std::size_t(r) * chunk + i] += double(served[i]);
+    }
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < kSize; ++i)
+        wrong += masked && !kept[i] ? got[i] != 0 : std::fabs(got[i] - wanted[i]) > 1e-5 * scale[i];
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("with 4 bits zeros stay zeros, opposites stay opposites, and values move by half a level at most",
+          "[kernels][onebit]") {
+    constexpr std::size_t kSize = 3000;
+    const int count = GENERATE(1, 2);
+    const bool masked = GENERATE(false, true);  // padding is then masked
+    std::vector<bool> kept(kSize, true);
+    kept.resize(masked ? kSize + 16 : 0);
+    OnebitRanks ranks(kSize, count, 8, kept, 0, true, 4);
+    ranks.errors = false;
+    const auto chunk = std::size_t(ranks.plan.layout.chunk), words = std::size_t(ranks.plan.layout.message_words()),
+               header = std::size_t(ranks.plan.layout.header_words());
+    std::vector<Floats> inputs, opposites;
+    for (int r = 0; r < count; ++r) {
+        inputs.push_back(test::normal<float>(kSize, unsigned(r)));
+        for (std::size_t i = 0; i < kSize; i += 10) inputs.back()[i] = i % 20 == 0 ? 0.0f : -0.0f;
+        inputs.back()[1] = 100;
+        opposites.push_back(inputs.back());
+        for (float& x : opposites.back()) x = -x;
+    }
+    const Floats mean = ranks.average(inputs)[0];
+    for (int r = 0; r < count; ++r) {
+        double squares = 0;
+        for (const float x : inputs[std::size_t(r)]) squares += double(x) * double(x);
+        const double elements = masked ? kSize : double(chunk * std::size_t(count));
+        const float scale = ranks.worker_scale(r);
+        CHECK(double(scale) == Approx(0.3529 * std::sqrt(squares / elements)));
+        const auto sent = host(ranks.rank[std::size_t(r)].messages);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < kSize; ++i) {
+            const float z = inputs[std::size_t(r)][i];
+            const float q = ranks.decoded(&sent[i / chunk * words + header], i % chunk, scale);
+            if (i == 1) wrong += q != 7 * scale;
+            else wrong += std::fabs(double(z) - double(q)) > 0.500001 * double(scale) || (z == 0 && q != 0);
+        }
+        CHECK(wrong == 0);
+    }
+    std::size_t nonzero = 0;
+    for (std::size_t i = 0; i < kSize; i += 10) nonzero += mean[i] != 0;
+    CHECK(nonzero == 0);
+    Floats negated = ranks.average(opposites)[0];
+    for (float& y : negated) y = -y;
+    CHECK(negated == mean);
+    CHECK(ranks.average(std::vector<Floats>(std::size_t(count), Floats(kSize)))[0] == Floats(kSize));
+    CHECK(ranks.worker_scale(0) == 0.0f);
 }

@@ -16,6 +16,7 @@
 #include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/onebit.h"
+#include "kernels/outer.h"
 #include "kernels/sum_ranks.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
@@ -212,5 +213,11 @@ TEST_CASE("kernels of the optimizers refuse wrong places, sizes and counts", "[k
            {[&] { rank_sums(sums.span(), 0); }, "size of rank_sums is 1"},
            {[] { onebit_layout(1, 0); }, "the number of ranks is 0"},
            {[] { onebit_layout(1, 1, 12); }, "a multiple of 8"},
+           {[] { onebit_layout(1, 1, 8, 2); }, "the bits of an element is 2; expected 1 or 4"},
+           {[&] { onebit_quantize({.layout = plan.layout}, nullptr); }, "the bits of an element is 1; expected 4"},
+           {[&] { onebit_compress({.layout = plan.layout, .values = t.f}, nullptr); }, "size of error is 0"},
+           {[&] { outer_change({f, f, f, tiles.span(), sums.span(), -0.1f}, nullptr); }, "expected 0 or more"},
+           {[&] { outer_apply<float>({.layout = plan.layout}, nullptr); }, "bucket is 100; expected a multiple of 32"},
+           {[&] { outer_apply<float>({.layout = onebit_layout(64, 2)}, nullptr); }, "learning rates is 0; expected "},
            {[&] { onebit_plan(plan.layout, 48, {}); }, "a multiple of 32"}});
 }

@@ -1,4 +1,5 @@
-// onebit.cpp - the mean over ranks at 1 bit per element: a worker's messages, a server's reply, and the errors of both
+// onebit.cpp - the mean over ranks at 1 or 4 bits per element: a worker's messages, a server's reply, and the errors of
+// both
 #include "test/operations/onebit.h"
 
 namespace operations::onebit_operation {
@@ -7,11 +8,16 @@ namespace {
 constexpr int kLargestWorld = 8;
 // Rounding may decide the sign of a sum closer to 0 than this; the test moves such sums away by changing their error.
 constexpr double kNearZero = 1.0 / 64;
+constexpr float kDecay = 0.75f;  // of the errors, with 4 bits
+
+template <class N, class Error> N carried(bool has_error, const Error& error, std::size_t i) {
+    return has_error ? N(kDecay) * N(error[i]) : N(0);
+}
 
 // What workers and servers do with compensated values: store them, send their signs and sum their squares. Masked
-// elements below `left_alone` keep their value.
-template <class V, class Kept, class Bits, class Partial, class Active>
-void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Bits bits, Partial& partial, Active active,
+// elements below `left_alone` keep their value. With 4 bits no bits are written.
+template <int Bits, class V, class Kept, class Words, class Partial, class Active>
+void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Words bits, Partial& partial, Active active,
                std::int64_t left_alone = 0) {
     using N = typename V::Number;
     typename V::Sum sum = 0;
@@ -25,31 +31,34 @@ void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Bits bits, Partial
             signs |= std::uint32_t(is_positive(x)) << k;
             run += x * x;
         }
-        bits[(first - tile.first) / 32] = int(signs);
+        if constexpr (Bits == 1) bits[(first - tile.first) / 32] = int(signs);
         v.add_in_double(sum, run);
     });
-    partial = sum;
+    partial = Bits == 4 ? sum_of_repeated(v, sum) : sum;
 }
 
-// `with`: 0 nothing; 1 the momentum and the gradient's scale; 2 the second moment, too.
-template <class>
-struct Compress : Onebit {
+// `with`: 0 nothing; 1 the momentum and the gradient's scale; 2 the second moment, too. With 4 bits nothing; the last
+// number of a shape is whether there are errors.
+template <int Bits>
+struct CompressTo : Onebit {
     int with;
+    bool has_error;
     Tensor<float> values, error, momentum, second_moment, gradient_scale;
     Tensor<int> messages;
     Tensor<double> partial;
 
-    explicit Compress(const Shape& s)
-        : Onebit(s, false), with(s[5]),
+    explicit CompressTo(const Shape& s)
+        : Onebit(s, false, Bits), with(Bits == 1 ? s[5] : 0), has_error(Bits == 1 || s[5] != 0),
           values(in_out<float>("values", std::size_t(layout.padded()), {.first = {0.0, -0.0}})),
-          error(input<float>("error", std::size_t(layout.padded()), {.deviation = 0.5, .first = {0.0, -0.0}})),
+          error(input<float>("error", std::size_t(has_error ? layout.padded() : 0),
+                             {.deviation = 0.5, .first = {0.0, -0.0}})),
           momentum(input<float>("momentum", std::size_t(with >= 1 ? layout.size : 0))),
           second_moment(input<float>("second moment", std::size_t(with == 2 ? layout.size : 0),
                                      {.deviation = 0.05, .mean = 1})),
           gradient_scale(input<float>("gradient scale", with >= 1, {.deviation = 0, .mean = 0.75})),
           messages(messages_of(Role::in_out, "messages", layout.ranks)),
           partial(output<double>("partial", tiles.size())) {
-        bytes = (12 + 4 * with + (1 + masked) / 8.0) * double(layout.padded());
+        bytes = (8 + 4 * has_error + 4 * with + ((Bits == 1) + masked) / 8.0) * double(layout.padded());
         adjust(values.number, [&](std::size_t i, double g) { return std::int64_t(i) < layout.size ? g : NAN; });
         adjust(error.number, [&](std::size_t i, double e) {
             const auto of = [&](const Tensor<float>& t) { return t.storage().size > i ? t.storage().initial(i) : 0; };
@@ -69,6 +78,7 @@ struct Compress : Onebit {
                                    .messages = words(messages), .partial = partial, .active = mask(),
                                    .momentum = momentum, .second_moment = second_moment,
                                    .gradient_scale = gradient_scale, .eps = kEps};
+        if (Bits == 4) op.error_weight = kDecay;
         if (with >= 1) op.momentum_weight = kMomentumWeight, op.gradient_weight = kGradientWeight;
         kernels::onebit_compress(op, stream);
     }
@@ -83,30 +93,34 @@ struct Compress : Onebit {
             for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
                 const auto i = std::size_t(at);
                 if (at < layout.size && !is_active(mask, at)) continue;
-                if (at >= layout.size) z[i] = e[i];
+                if constexpr (Bits == 4) z[i] = (at < layout.size ? N(z[i]) : N(0)) + carried<N>(has_error, e, i);
+                else if (at >= layout.size) z[i] = e[i];
                 else
                     z[i] = N(e[i]) + averaged<N>(z[i], with >= 1 ? N(m[i]) : N(0), with == 2 ? N(d[i]) : N(1));
             }
-            keep_tile(v, tile, z, &bits[first_word(tile.chunk, tile.first - tile.chunk * layout.chunk)], sums[t],
-                      [&](std::int64_t i) { return is_active(mask, i); }, layout.size);
+            keep_tile<Bits>(v, tile, z, &bits[first_word(tile.chunk, tile.first - tile.chunk * layout.chunk)], sums[t],
+                            [&](std::int64_t i) { return is_active(mask, i); }, layout.size);
         });
     }
 };
 
 // The last rank, whose chunk has the padding. A message has one scale, or one per group.
-template <class>
-struct Serve : Onebit {
-    bool one;
+// With 4 bits there are errors if the message has one scale.
+template <int Bits>
+struct ServeAt : Onebit {
+    bool one, has_error;
     Tensor<float> sums, error;
     Tensor<int> received, reply;
     Tensor<double> partial;
 
-    explicit Serve(const Shape& s)
-        : Onebit(s, true), one(s[5] != 0), sums(output<float>("sums", std::size_t(layout.chunk))),
-          error(input<float>("error", std::size_t(layout.chunk), {.deviation = 0.5})),
+    explicit ServeAt(const Shape& s)
+        : Onebit(s, true, Bits), one(s[5] != 0), has_error(Bits == 1 || one),
+          sums(output<float>("sums", std::size_t(layout.chunk))),
+          error(input<float>("error", std::size_t(has_error ? layout.chunk : 0), {.deviation = 0.5})),
           received(messages_of(Role::input, "received", layout.ranks)),
           reply(messages_of(Role::in_out, "reply", 1)), partial(output<double>("partial", tiles.size())) {
-        bytes = (8 + (layout.ranks + 1 + masked) / 8.0) * double(layout.chunk);
+        bytes = (4 + 4 * has_error + (Bits * layout.ranks + (Bits == 1) + masked) / 8.0) * double(layout.chunk);
+        if (Bits == 4) return;
         std::vector<int> group(std::size_t(layout.chunk), 0);
         for (const OnebitTile& tile : tiles)
             for (std::int32_t k = 0; k < tile.size; ++k) group[std::size_t(tile.first + k)] = tile.group;
@@ -125,7 +139,8 @@ struct Serve : Onebit {
     void run(device::StreamRef stream) override {
         kernels::onebit_serve({.layout = layout, .tiles = device_tiles.span(), .sums = sums, .error = error,
                                .received = words(received), .reply = words(reply), .partial = partial,
-                               .active = mask(), .chunk = layout.ranks - 1, .one = one}, stream);
+                               .active = mask(), .chunk = layout.ranks - 1, .one = one,
+                               .error_weight = Bits == 4 ? kDecay : 1}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -143,27 +158,80 @@ struct Serve : Onebit {
             each_word(tile, [&](std::int64_t first, int count) {
                 N sum[32] = {};
                 for (int rank = 0; rank < layout.ranks; ++rank) {
+                    if constexpr (Bits == 4) {
+                        for (int k = 0; k < count; ++k) sum[k] += a[rank] * N(unit(in, rank, first + k));
+                        continue;
+                    }
                     const std::uint32_t signs = word(in[std::size_t(first_word(rank, first))]);
                     for (int k = 0; k < 32; ++k) sum[k] += signs >> k & 1 ? a[rank] : -a[rank];
                 }
-                for (int k = 0; k < count; ++k) s[std::size_t(first + k)] = sum[k] + N(e[std::size_t(first + k)]);
+                for (int k = 0; k < count; ++k) {
+                    const auto i = std::size_t(first + k);
+                    s[i] = sum[k] + (Bits == 4 ? carried<N>(has_error, e, i) : N(e[i]));
+                }
             });
-            keep_tile(v, tile, s, &bits[first_word(0, tile.first)], squares[t],
-                      [&](std::int64_t i) { return is_active(mask, before + i); });
+            keep_tile<Bits>(v, tile, s, &bits[first_word(0, tile.first)], squares[t],
+                            [&](std::int64_t i) { return is_active(mask, before + i); });
         });
     }
 };
 
+// The levels of a bucket's values, none close to the middle between two levels.
 template <class>
-struct Commit : Onebit {
+struct Quantize : Onebit {
+    bool one;
+    Tensor<float> values;
+    Tensor<int> messages;
+
+    explicit Quantize(const Shape& s)
+        : Onebit(s, false, 4), one(s[5] != 0),
+          values(input<float>("values", std::size_t(masked ? layout.size : layout.padded()))),
+          messages(messages_of(Role::in_out, "messages", layout.ranks)) {
+        bytes = (4 + (4 + masked) / 8.0) * double(layout.size);
+        std::vector<float> scales(std::size_t(layout.padded()));
+        for (const OnebitTile& tile : tiles)
+            std::fill_n(&scales[std::size_t(tile.first)], tile.size,
+                        scale(messages.storage().initial(std::size_t(at_scale(tile)))));
+        adjust(values.number, [&](std::size_t i, double z) {
+            const double level = z / double(scales[i]);
+            return std::fabs(level - std::floor(level) - 0.5) < kNearZero ? z + 2 * kNearZero * double(scales[i]) : z;
+        });
+    }
+    std::int64_t at_scale(const OnebitTile& tile) const {
+        return tile.chunk * layout.message_words() + (one ? 0 : tile.group);
+    }
+    void run(device::StreamRef stream) override {
+        kernels::onebit_quantize({.layout = layout, .tiles = device_tiles.span(), .values = values,
+                                  .messages = words(messages), .active = mask(), .one = one}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        v.each(tiles.size(), [=, this, z = v[values], out = v[messages], mask = v[active]](std::size_t t) {
+            const OnebitTile& tile = tiles[t];
+            const double s = double(scale(out[std::size_t(at_scale(tile))]));
+            for (std::int64_t first = tile.first; first < tile.first + tile.size; first += 8) {
+                std::uint32_t levels = 0;
+                for (int k = 0; k < 8; ++k) {
+                    const auto i = std::size_t(first + k);
+                    const double x = i < values.storage().size && is_active(mask, first + k) ? double(z[i]) / s : 0;
+                    levels |= std::uint32_t(std::clamp(std::nearbyint(x), -7.0, 7.0) + 7) << 4 * k;
+                }
+                const std::int64_t in_chunk = first - tile.chunk * layout.chunk;
+                out[std::size_t(first_word(tile.chunk, 0) + in_chunk / 8)] = int(levels);
+            }
+        });
+    }
+};
+
+template <int Bits>
+struct CommitAt : Onebit {
     Tensor<float> sums, error;
     Tensor<int> reply, go;
 
-    explicit Commit(const Shape& s)
-        : Onebit(s, true), sums(input<float>("sums", std::size_t(layout.chunk), {.first = {0.0, -0.0}})),
+    explicit CommitAt(const Shape& s)
+        : Onebit(s, true, Bits), sums(input<float>("sums", std::size_t(layout.chunk), {.first = {0.0, -0.0}})),
           error(output<float>("error", std::size_t(layout.chunk))), reply(messages_of(Role::input, "reply", 1)),
           go(finite()) {
-        bytes = (8 + masked / 8.0) * double(layout.chunk);
+        bytes = (8 + ((Bits == 4) * 4 + masked) / 8.0) * double(layout.chunk);
     }
     void run(device::StreamRef stream) override {
         kernels::onebit_commit({.layout = layout, .tiles = device_tiles.span(), .sums = sums, .error = error,
@@ -180,11 +248,19 @@ struct Commit : Onebit {
             const float b = scale(scales[std::size_t(tile.group)]);
             for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
                 const auto i = std::size_t(at);
-                e[i] = is_active(mask, before + at) ? N(s[i]) - times_sign<N>(b, is_positive(s[i])) : N(0);
+                const N sent = Bits == 4 ? N(b) * N(unit(scales, 0, at)) : times_sign<N>(b, is_positive(s[i]));
+                e[i] = is_active(mask, before + at) ? N(s[i]) - sent : N(0);
             }
         });
     }
 };
+
+template <class> using Compress = CompressTo<1>;
+template <class> using Compress4 = CompressTo<4>;
+template <class> using Serve = ServeAt<1>;
+template <class> using Serve4 = ServeAt<4>;
+template <class> using Commit = CommitAt<1>;
+template <class> using Commit4 = CommitAt<4>;
 
 // No elements; less than a pack; chunks that end within a word of bits, and begin within a word of the mask; padding
 // over many chunks; groups of words, and a little more than a tile in either geometry; tiles and a remainder.
@@ -196,17 +272,31 @@ const std::vector<Shape> kSmall{{1 << 24, 8, 128, 0, 0}}, kLarge{{124475904, 8, 
 const std::vector<Shape> kSmallWorlds{{1 << 24, 2, 128, 0, 0, 1}, {1 << 24, 8, 128, 0, 0, 1}},
     kLargeWorlds{{124475904, 2, 128, 0, 0, 1}, {124475904, 8, 128, 0, 0, 1}};
 
+const std::vector<std::string> kWithErrors = and_one(kOnebitDimensions, "errors"),
+                               kWithOne = and_one(kOnebitDimensions, "one scale");
 const Registered compress({.name = "onebit compress", .tag = "[onebit]",
                            .dimensions = and_one(kOnebitDimensions, "momentum"),
                            .edges = with_each(kEdges, {0, 1, 2}), .small = with_each(kSmall, {0, 1}),
                            .large = with_each(kLarge, {0, 1}), .make = make<Compress>, .dtypes = {DType::fp32}});
 const Registered serve({.name = "onebit serve", .tag = "[onebit]",
-                        .dimensions = and_one(kOnebitDimensions, "one scale"),
+                        .dimensions = kWithOne,
                         .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
                         .make = make<Serve>, .dtypes = {DType::fp32}});
 const Registered commit({.name = "onebit commit", .tag = "[onebit][one_order]", .dimensions = kOnebitDimensions,
                          .edges = kEdges, .small = {{1 << 24, 2, 128, 0, 0}}, .large = {{124475904, 2, 128, 0, 0}},
                          .make = make<Commit>, .dtypes = {DType::fp32}});
+const Registered compress_4({.name = "onebit compress at 4 bits", .tag = "[onebit]", .dimensions = kWithErrors,
+                             .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {0, 1}),
+                             .large = with_each(kLarge, {0, 1}), .make = make<Compress4>, .dtypes = {DType::fp32}});
+const Registered quantize({.name = "onebit quantize", .tag = "[onebit]", .dimensions = kWithOne,
+                           .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {1}),
+                           .large = with_each(kLarge, {1}), .make = make<Quantize>, .dtypes = {DType::fp32}});
+const Registered serve_4({.name = "onebit serve at 4 bits", .tag = "[onebit]", .dimensions = kWithOne,
+                          .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
+                          .make = make<Serve4>, .dtypes = {DType::fp32}});
+const Registered commit_4({.name = "onebit commit at 4 bits", .tag = "[onebit][one_order]",
+                           .dimensions = kOnebitDimensions, .edges = kEdges, .small = {{1 << 24, 2, 128, 0, 0}},
+                           .large = {{124475904, 2, 128, 0, 0}}, .make = make<Commit4>, .dtypes = {DType::fp32}});
 
 }  // namespace
 }  // namespace operations::onebit_operation

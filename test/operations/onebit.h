@@ -1,4 +1,4 @@
-// onebit.h - shared by the operations on 1-bit buckets: layout, mask and messages
+// onebit.h - shared by the operations on buckets of 1 or 4 bits per element: layout, mask and messages
 #pragma once
 #include "kernels/onebit.h"
 
@@ -28,6 +28,11 @@ constexpr std::uint32_t random_bits(std::size_t i) {
 template <class Number> bool is_positive(const Number& x) { return double(x) >= 0; }
 template <class Number> Number times_sign(float scale, bool positive) { return positive ? scale : -scale; }
 
+// Values that bits stand for repeat, and so do their rounding errors, which add up in a sum instead of averaging out.
+template <class V> typename V::Sum sum_of_repeated(const V& v, const typename V::Sum& sum) {
+    return v.with_error(typename V::Number(sum), 1e-6 * double(sum));
+}
+
 // A shape consists of elements, ranks, alignment, elements per group, and whether there is a mask.
 struct Onebit : Operation {
     OnebitLayout layout;
@@ -37,17 +42,11 @@ struct Onebit : Operation {
     Tensor<int> active;  // empty without a mask
 
     // `of_chunk`: true: the tiles of one server's chunk; false: those of the bucket.
-    Onebit(const Shape& s, bool of_chunk)
+    Onebit(const Shape& s, bool of_chunk, int bits = 1)
         : masked(s[4] != 0) {
-        const auto plan = kernels::onebit_plan(kernels::onebit_layout(s[0], s[1], s[2]), s[3], {});
+        const auto plan = kernels::onebit_plan(kernels::onebit_layout(s[0], s[1], s[2], bits), s[3], {});
         layout = plan.layout;
-        tiles = plan.tiles;
-        if (of_chunk) {
-            OnebitLayout chunk = layout;
-            chunk.size = layout.chunk;
-            chunk.ranks = 1;
-            tiles = kernels::onebit_plan(chunk, s[3], {}).tiles;
-        }
+        tiles = of_chunk ? kernels::onebit_plan(layout.of_chunk(), s[3], {}).tiles : plan.tiles;
         device_tiles = device::Array<OnebitTile>(std::span<const OnebitTile>(tiles), nullptr);
         active = input<int>("active", masked ? std::size_t(layout.padded() + 31) / 32 : 0, kWords);
         adjust(active.number, [](std::size_t i, double) {  // one bit in eight is masked
@@ -59,7 +58,7 @@ struct Onebit : Operation {
         const Tensor<int> all = tensor<int>(role, name, std::size_t(count * layout.message_words()), kWords);
         adjust(all.number, [&](std::size_t i, double scale) {
             const std::int64_t at = std::int64_t(i) % layout.message_words(), bits = at - layout.header_words();
-            if (bits >= 0 && bits < (layout.chunk + 31) / 32) return double(int(random_bits(i)));
+            if (bits >= 0 && bits < (layout.chunk * layout.bits + 31) / 32) return double(int(random_bits(i)));
             return at < layout.scales ? scale : 0.0;
         });
         return all;
@@ -69,6 +68,12 @@ struct Onebit : Operation {
     // Index of the word that holds the bit of element `in_chunk` of a chunk in an array of messages.
     std::int64_t first_word(std::int64_t message, std::int64_t in_chunk) const {
         return message * layout.message_words() + layout.header_words() + in_chunk / 32;
+    }
+    // What the bits of element `in_chunk` stand for, in units of the scale.
+    template <class View> float unit(const View& messages, std::int64_t message, std::int64_t in_chunk) const {
+        const std::int64_t bit = in_chunk * layout.bits;
+        const std::uint32_t bits = word(messages[std::size_t(first_word(message, 0) + bit / 32)]) >> bit % 32;
+        return layout.bits == 4 ? float(int(bits & 15) - 7) : bits & 1 ? 1.0f : -1.0f;
     }
     template <class View> bool is_active(const View& mask, std::int64_t i) const {
         return !masked || (word(mask[std::size_t(i / 32)]) >> i % 32 & 1) != 0;

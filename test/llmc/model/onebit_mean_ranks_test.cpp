@@ -1,0 +1,182 @@
+// onebit_mean_ranks_test.cpp - the mean over ranks alone: the vectors of the specification, conservation at 1 and 4
+// bits, its memory, and the bytes that a rank sends
+#include "llmc/model/onebit_mean.h"
+
+#include "kernels/outer.h"
+#include "test/kernels/onebit_ranks.h"
+#include "test/support/onebit_support.h"
+
+using namespace llmc;
+using test::Floats;
+
+namespace {
+
+// A rank after its calls.
+struct Exchanged {
+    std::vector<Floats> means;
+    Floats worker_errors, server_errors;  // flat; server errors only where the rank is the server
+    std::int64_t bytes_sent = 0, expected_bytes = 0;
+    std::size_t device_bytes = 0;         // of all parts of the buckets
+};
+
+// inputs[call][rank]: flat
+std::vector<Exchanged> exchange(const ParameterTable& table, int ranks, const OnebitMeanSettings& settings,
+                                const std::vector<std::uint32_t>& active,
+                                const std::vector<std::vector<Floats>>& inputs) {
+    return test::on_ranks<Exchanged>(ranks, [&](Context& context) {
+        OnebitMean mean(table, {.across = context.world.get()}, settings, context);
+        mean.set_active(active);
+        mean.zero_errors();
+        const auto size = std::size_t(table.elements());
+        device::Array<float> values(size), master(size), anchor(size);
+        device::Array<double> partial(mean.tiles());
+        const device::Array<kernels::StepScalars> scalars(std::vector<kernels::StepScalars>(1), context.stream);
+        context.stream.sync();
+        Exchanged all;
+        for (const auto& call : inputs) {
+            values.upload(call[std::size_t(context.world->rank())], context.stream);
+            anchor.zero(context.stream);
+            const std::int64_t before = context.world->bytes_sent();
+            mean.admit();
+            mean.exchange({.values = values.span()});
+            all.bytes_sent = context.world->bytes_sent() - before;
+            // The outer step that moves the anchor from 0 to the mean.
+            for (const OnebitMean::Bucket& bucket : mean.buckets())
+                kernels::outer_apply<float>(
+                    {.layout = bucket.layout, .tiles = bucket.tiles.span(), .replies = bucket.replies,
+                     .compensated = mean.has_errors() ? bucket.flat.of(values.span()) : std::span<float>(),
+                     .error = bucket.error,
+                     .messages = mean.has_errors() ? bucket.messages : std::span<std::uint32_t>(),
+                     .active = bucket.active, .one = mean.one_scale(), .parameter = bucket.flat.of(master.span()),
+                     .master = bucket.flat.of(master.span()), .anchor = bucket.flat.of(anchor.span()), .momentum = {},
+                     .partial = partial.span().first(bucket.tiles.size()), .finite = mean.finite(),
+                     .scalars = scalars.span(), .rate_sum = 1, .learning_rate = 1, .mu = 0}, context.stream);
+            mean.commit();
+            all.means.push_back(anchor.download(context.stream));
+        }
+        const auto flat = [&](const std::vector<StateTensor::Shard>& shards) {
+            Floats errors(size);
+            for (const StateTensor::Shard& shard : shards)
+                device::copy_to_host(&errors[std::size_t(shard.first)], shard.values.data(), shard.values.size_bytes(),
+                                     context.stream);
+            context.stream.sync();
+            return errors;
+        };
+        all.worker_errors = flat(mean.worker_errors());
+        all.server_errors = flat(mean.server_errors());
+        const auto add = [&](const auto& span) {
+            all.device_bytes += round_up(span.size_bytes(), std::size_t(kernels::kTensorAlignment));
+        };
+        for (const OnebitMean::Bucket& bucket : mean.buckets()) {
+            add(bucket.error), add(bucket.server_error), add(bucket.sums), add(bucket.messages), add(bucket.received);
+            add(bucket.reply), add(bucket.replies_of_segment), add(bucket.active);
+            all.expected_bytes += 2 * (ranks - 1) * 4 * bucket.layout.message_words();
+        }
+        all.device_bytes = device::allocation_size(all.device_bytes);
+        return all;
+    });
+}
+
+}  // namespace
+
+TEST_CASE("the mean of two ranks matches the specification of 1-bit Adam", "[ranks][onebit]") {
+    const ParameterTable table(test::kTinyModel);
+    std::vector<std::size_t> places;  // of the 16 elements: the first eight of both chunks of a bucket
+    test::on_ranks<int>(2, [&](Context& context) {
+        const OnebitMean mean(table, {.across = context.world.get()}, {}, context);
+        if (context.world->rank() > 0) return 0;
+        const OnebitMean::Bucket& bucket = mean.buckets()[0];
+        for (std::int64_t i = 0; i < 16; ++i)
+            places.push_back(std::size_t(bucket.flat.first + i / 8 * bucket.layout.chunk + i % 8));
+        return 0;
+    });
+    std::vector<bool> kept(std::size_t(table.elements()));
+    std::vector<std::vector<Floats>> inputs(2, std::vector<Floats>(2, Floats(kept.size(), 3.0f)));
+    for (std::size_t i = 0; i < 16; ++i) {
+        kept[places[i]] = true;
+        for (std::size_t call = 0; call < 2; ++call)
+            for (std::size_t rank = 0; rank < 2; ++rank)
+                inputs[call][rank][places[i]] = test::kInputs[call][rank][i];
+    }
+    test::OnebitRanks reference(16, 2, 8);
+    for (const std::size_t calls : {1, 2}) {
+        const auto got = exchange(table, 2, {.scale = OnebitScale::bucket}, test::bits_of(kept),
+                                  {inputs.begin(), inputs.begin() + std::ptrdiff_t(calls)});
+        CAPTURE(calls);
+        const Floats want = reference.average(test::kInputs[calls - 1])[0];  // onebit_test.cpp compares it
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            Floats mean, error, served;
+            for (const std::size_t place : places) {
+                mean.push_back(got[rank].means.back()[place]);
+                error.push_back(got[rank].worker_errors[place]);
+                if (served.size() < 8) served.push_back(got[rank].server_errors[places[8 * rank + served.size()]]);
+            }
+            CHECK(test::same_bits(mean, want));
+            CHECK(test::same_bits(error, test::host(reference.rank[rank].error)));
+            CHECK(test::same_bits(served, test::host(reference.rank[rank].server_error)));
+        }
+    }
+}
+
+TEST_CASE("means at 1 and 4 bits are the same on all ranks and lose nothing; memory and traffic are as planned",
+          "[ranks][onebit]") {
+    const int ranks = GENERATE(1, 2, 3);
+    const auto settings = GENERATE(OnebitMeanSettings{.bits = 1}, OnebitMeanSettings{.bits = 4},
+                                   OnebitMeanSettings{.bits = 4, .errors = false},
+                                   OnebitMeanSettings{.scale = OnebitScale::bucket, .bits = 4},
+                                   OnebitMeanSettings{.scale = OnebitScale::block, .bits = 4, .errors = false});
+    CAPTURE(ranks, int(settings.scale), settings.bits, settings.errors);
+    const ParameterTable table(test::kTinyModel);
+    const auto size = std::size_t(table.elements());
+    std::vector<bool> kept(size);
+    for (std::size_t i = 0; i < size; ++i) kept[i] = i % 5 != 2;
+    std::vector<std::vector<Floats>> inputs(4);
+    std::vector<double> wanted(size), scale(size);
+    for (std::size_t call = 0; call < inputs.size(); ++call)
+        for (int rank = 0; rank < ranks; ++rank) {
+            inputs[call].push_back(test::normal<float>(size, unsigned(8 * call) + unsigned(rank)));
+            for (std::size_t i = 0; i < size; ++i) {
+                wanted[i] += double(inputs[call].back()[i]) / ranks;
+                scale[i] += std::fabs(double(inputs[call].back()[i])) / ranks;
+            }
+        }
+    const auto got = exchange(table, ranks, settings, test::bits_of(kept), inputs);
+    std::vector<double> sum(size);
+    double lost = 0, whole = 0;
+    for (const Exchanged& rank : got) {
+        CHECK(rank.bytes_sent == rank.expected_bytes);
+        CHECK(rank.device_bytes == OnebitMean::bytes(table, ranks, 1, settings).device);
+        CHECK(test::same_bits(rank.means.back(), got[0].means.back()));
+        for (std::size_t i = 0; i < size; ++i)
+            sum[i] += double(rank.worker_errors[i]) / ranks + double(rank.server_errors[i]);
+    }
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+        for (const Floats& mean : got[0].means) sum[i] += double(mean[i]);
+        if (!kept[i]) wrong += sum[i] != 0;
+        else if (settings.errors) wrong += std::fabs(sum[i] - wanted[i]) > 1e-5 * scale[i];
+        else lost += std::pow(sum[i] - wanted[i], 2), whole += wanted[i] * wanted[i];
+    }
+    CHECK(wrong == 0);
+    CHECK(lost <= 0.03 * whole);  // 1.3 % of workers and servers each
+}
+
+TEST_CASE("the plan of a mean at 4 bits, and settings that it refuses", "[onebit]") {
+    const ParameterTable table(ModelConfig{});
+    const auto bytes = [&](const OnebitMeanSettings& settings, int local_ranks = 1) {
+        return OnebitMean::bytes(table, 4, local_ranks, settings);
+    };
+    const double n = double(table.elements());
+    // sums; messages, received ones and replies, and the rank's own reply; masks; errors
+    CHECK(double(bytes({.bits = 4, .errors = false}).device) == Approx(n + 1.5 * n + n / 8 + n / 8).epsilon(1e-2));
+    CHECK(double(bytes({.bits = 4}).device) == Approx(2.75 * n + 5 * n).epsilon(1e-2));
+    CHECK(double(bytes({.bits = 4}).errors) == Approx(5 * n).epsilon(1e-3));
+    CHECK(bytes({.bits = 4, .errors = false}).errors == 0);
+    const auto refusal = [&](const OnebitMeanSettings& settings, int local_ranks = 1) {
+        return test::error_of([&] { bytes(settings, local_ranks); });
+    };
+    CHECK_THAT(refusal({.errors = false}), test::Contains("with 1 bit per element is disabled; expected enabled"));
+    CHECK_THAT(refusal({.bits = 2}), test::Contains("the bits of an element is 2; expected 1 or 4"));
+    CHECK_THAT(refusal({.error_decay = 1.5f}), test::Contains("the decay of errors is 1.5; expected from 0 to 1"));
+    CHECK_THAT(refusal({.bits = 4}, 2), test::Contains("the ranks of a node with 4 bits per element is 2; expected 1"));
+}
