@@ -117,8 +117,8 @@ public:
           second_moment_(gradient_.size()),
           rounded_(gradient_.size()),
           one_(1),
-          mean_(table, {.across = network_.get()}, scale, context),
-          alone_(table, {.across = nowhere_.get()}, scale, context) {
+          mean_(table, {.across = network_.get()}, {.scale = scale}, context),
+          alone_(table, {.across = nowhere_.get()}, {.scale = scale}, context) {
         std::vector<float> normal(std::min(gradient_.size(), kPeriod)), scales(normal.size());
         std::mt19937 engine(unsigned(network_->rank()));
         std::normal_distribution<float> of_gradient(0, 1e-3f);

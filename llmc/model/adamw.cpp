@@ -19,7 +19,7 @@ AdamW::AdamW(const Model& model, GradientExchange& gradients, const OptimizerSet
     second_.zero(context.stream);
 }
 
-void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) {
+void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) {
     const auto update_as = [&]<class T>(T) {
         update_shards<T>(model, gradients_.buckets(), context_,
                          [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
@@ -27,7 +27,7 @@ void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars, float 
             kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.owned.of(first_.span()),
                                .v = shard.owned.of(second_.span()), .grad = gradients_.reduced(shard),
                                .segments = segments_.of(shard), .scalars = scalars, .beta1 = settings_.beta1,
-                               .beta2 = beta2, .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                               .beta2 = rates.beta2, .eps = settings_.eps, .weight_decay = settings_.weight_decay,
                                .rounding = rounding_of(settings_, shard.flat.first)}, context_.stream);
         });
     };

@@ -12,7 +12,7 @@ public:
     // All must outlive it.
     AdamW(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context);
 
-    void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) override;
+    void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) override;
     std::vector<StateFile> state() const override;
 
     // Of the elements that this rank owns (gradient_buckets.h).

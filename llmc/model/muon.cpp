@@ -118,9 +118,9 @@ public:
         squared_norm_ = device::Array<double>(most_matrices);
     }
 
-    void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) override {
+    void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) override {
         for (const MuonBatch& batch : batches_) update_batch(batch, model, scalars);
-        adamw_.update(model, scalars, beta2);  // and the gather of all parameters
+        adamw_.update(model, scalars, rates);  // and the gather of all parameters
     }
 
     std::vector<StateFile> state() const override {

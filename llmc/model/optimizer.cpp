@@ -74,7 +74,8 @@ void OptimizerStep::run(Model& model, const Input& input) {
                            .beta1 = settings_.beta1, .beta2 = settings_.beta2, .second_power = power,
                            .max_loss_z = settings_.max_loss_z, .max_norm_z = settings_.max_norm_z}, stream);
     optimizer_->update(model, scalars_.span(),
-                       power == 1 ? settings_.beta2 : float(std::pow(double(settings_.beta2), power)));
+                       {.learning_rate = input.learning_rate,
+                        .beta2 = power == 1 ? settings_.beta2 : float(std::pow(double(settings_.beta2), power))});
     slot_ ^= 1;
     device::copy_to_host(host_slot(slot_), scalars_.span().data(), sizeof(StepScalars), stream);
     device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), totals_.size() * sizeof(double),

@@ -30,6 +30,11 @@ struct OuterSettings {
     std::int64_t every = 0;                   // steps of a round; 0: no outer steps
     std::int64_t start_step = 0;              // steps before, which all ranks make together
     float learning_rate = 0.7f, momentum = 0.6f;
+    int bits = 32;                            // of an element of what workers exchange: 32, 4 or 1
+    bool errors = false;                      // those of compression are carried over to the next round,
+    float error_decay = 0.9f;                 // decayed by this; always with 1 bit
+    int workers = 1;                          // of the run
+    std::int64_t seq_len = 0;                 // later rows of the position table are not exchanged
     std::optional<std::int64_t> last_step{};  // of the run, which ends its last round
 };
 
@@ -49,7 +54,7 @@ struct OptimizerSettings {
 struct OuterRound {
     std::int64_t steps = 0, round = 0, bytes_sent = 0;  // after so many steps; counted from 1; by this rank
     double change = 0, mean_change = 0;  // |change| of a worker's weights, its mean over workers; |their mean change|
-    double cosine = 0;                   // the mean between the changes of two workers; NaN: one worker
+    double cosine = 0;                   // the mean between the changes of two workers; NaN: unknown
     double loss = 0;                     // of the last step, the mean over workers
     bool skipped = false;                // the mean was not finite: all went back to the anchor
     int skipped_in_a_row = 0;
@@ -67,8 +72,10 @@ public:
 
     // Enqueues the update of all elements that this rank owns, and starts the all-gather of parameters, for which the
     // model's next forward pass waits. A skipped step (`scalars`) changes nothing.
-    // `beta2`: of this step, for second moments.
-    virtual void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) = 0;
+    struct Rates {
+        float learning_rate, beta2;  // of this step; beta2: of second moments
+    };
+    virtual void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) = 0;
     // Called when the step is enqueued.
     virtual void enqueued(const OptimizerStep& /*step*/) {}
 

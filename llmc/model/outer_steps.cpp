@@ -10,12 +10,31 @@
 #include "kernels/outer.h"
 #include "llmc/base/json_text.h"
 #include "llmc/model/context.h"
+#include "llmc/model/onebit_mean.h"
 
 namespace llmc {
 namespace {
 
 constexpr std::size_t kRow = 32;  // doubles of a worker's row: 256 bytes, as an all-gather of equal shards requires
 enum InRow : std::size_t { kChange, kLoss };  // its squared change in the round; the loss of its last step
+
+OnebitMeanSettings mean_of(const OuterSettings& outer) {
+    return {.scale = OnebitScale::tensor, .bits = outer.bits, .errors = outer.errors || outer.bits == 1,
+            .error_decay = outer.error_decay};
+}
+
+// A bit for each element of the flat array: those of rows that the run can change.
+std::vector<std::uint32_t> changing_elements(const ParameterTable& table, std::int64_t seq_len) {
+    std::vector<std::uint32_t> bits(std::size_t(ceil_div(table.elements(), 32)));
+    for (std::size_t i = 0; i < table.tensors().size(); ++i) {
+        const ParameterSpec& spec = table.tensors()[i];
+        const std::int64_t rows = int(i) == table.token_table() ? table.config().vocabulary
+                                  : int(i) == table.position_table() ? std::min(seq_len, spec.rows) : spec.rows;
+        for (std::int64_t at = spec.offset; at < spec.offset + rows * spec.columns; ++at)
+            bits[std::size_t(at / 32)] |= 1u << at % 32;
+    }
+    return bits;
+}
 
 class OuterSteps final : public Optimizer {
 public:
@@ -47,6 +66,16 @@ public:
         partial_ = device::Array<double>(tiles.size());
         momentum_.zero(context.stream);
         rows_.zero(context.stream);
+        if (outer_.bits < 32) {
+            const std::vector<std::uint32_t> changing = changing_elements(model.table(), outer_.seq_len);
+            mean_.emplace(model.table(), OnebitRanks{.across = context.world.get()}, mean_of(outer_), context);
+            mean_->set_active(changing);
+            active_ = {changing, context.stream};
+            of_mean_ = device::Array<double>(mean_->tiles());
+            const std::vector<std::int32_t> of_mean{0, std::int32_t(mean_->tiles())};
+            all_of_mean_ = {of_mean, context.stream};
+            context.stream.sync();
+        }
         context.stream.sync();
         if (outer_.start_step == 0) part(0);
     }
@@ -57,10 +86,11 @@ public:
         }
     }
 
-    void update(Model& model, std::span<kernels::StepScalars> scalars, float beta2) override {
+    void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) override {
         phase_ = together() ? inner_->phase() : "apart";
-        inner_->update(model, scalars, beta2);
+        inner_->update(model, scalars, rates);
         ++steps_;
+        if (!together()) counts_.rate_sum += double(rates.learning_rate);
         if (together()) {
             if (steps_ == outer_.start_step) part(steps_);
         } else if (steps_ - counts_.round_began >= outer_.every || steps_ == outer_.last_step) {
@@ -85,6 +115,13 @@ public:
             files.push_back({.name = "outer", .optional = true,
                              .tensors = {{.name = "outer_momentum", .shards = {{0, momentum_.span()}},
                                           .whole = true}}});
+        if (mean_ && !mean_->worker_errors().empty())
+            files.push_back({.name = "outer_errors", .every_rank = true, .optional = true,
+                             .tensors = {{.name = "worker_error", .shards = mean_->worker_errors(),
+                                          .of_each_rank = true, .ranges_key = "worker_stretches", .whole = true},
+                                         {.name = "server_error", .shards = mean_->server_errors()}},
+                             .marks = {{"layout", "--outer-bits " + std::to_string(outer_.bits),
+                                        StateFile::Otherwise::starts_at_0}}});
         if (!in_round()) return files;
         StateTensor weights{.name = "weights", .shards = {}};
         for (const Piece& piece : pieces_) weights.shards.push_back({piece.flat.first, master(model_, piece)});
@@ -95,7 +132,7 @@ public:
     JsonValue counts() const override {
         return JsonValue({{"apart_after", counts_.apart_after}, {"round_began", counts_.round_began},
                           {"rounds", counts_.rounds}, {"skipped_in_a_row", counts_.skipped_in_a_row},
-                          {"inner", inner_->counts()}});
+                          {"rate_sum", counts_.rate_sum}, {"inner", inner_->counts()}});
     }
     // A checkpoint of steps that all ranks made together has the counters of the inner optimizer only.
     void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped) override {
@@ -127,7 +164,7 @@ public:
             }
             round.mean_change = std::sqrt(squared);
             round.skipped = !std::isfinite(squared);
-            round.cosine = workers > 1 ? (workers * squared / (all / workers) - 1) / (workers - 1) : NAN;
+            round.cosine = workers > 1 && !mean_ ? (workers * squared / (all / workers) - 1) / (workers - 1) : NAN;
             counts_.skipped_in_a_row = round.skipped_in_a_row = round.skipped ? counts_.skipped_in_a_row + 1 : 0;
             return round;
         }
@@ -165,47 +202,106 @@ private:
         }
     }
 
+    std::span<const kernels::NormTile> tiles_of(const Piece& piece) const { return piece.tiles.of(tiles_.span()); }
+    std::span<float> momentum_of(const ElementRange& flat) const {
+        return momentum_.size() > 0 ? flat.of(momentum_.span()) : std::span<float>();
+    }
+    void add_up(std::span<double> to) {
+        kernels::module_sums({.sums = to, .partial = partial_.span(), .module_start = all_tiles_.span()},
+                             context_.stream);
+    }
+
     template <class T> void meet(Model& model, std::span<const kernels::StepScalars> scalars) {
         const device::Range range("outer step");
         const device::StreamRef stream = context_.stream;
         Communicator& all = *context_.world;
-        const std::span<float> sums = gradients_.reduced();  // the update has used the gradient
-        const auto of = [&](const ElementRange& tiles) { return tiles.of(tiles_.span()); };
-        const auto add_up = [&](std::span<double> to) {
-            kernels::module_sums({.sums = to, .partial = partial_.span(), .module_start = all_tiles_.span()}, stream);
-        };
+        const std::span<float> values = gradients_.reduced();  // the update has used the gradient
+        const float rate_sum = mean_ ? float(counts_.rate_sum) : 0;
+        if (mean_ && rate_sum == 0) {  // no step has changed anything
+            counts_.round_began = steps_;
+            return;
+        }
         for (const Piece& piece : pieces_)
-            kernels::outer_change({.values = piece.flat.of(sums), .master = master(model, piece),
-                                   .anchor = piece.flat.of(anchor_.span()), .tiles = of(piece.tiles),
-                                   .partial = piece.tiles.of(partial_.span())}, stream);
+            kernels::outer_change({.values = piece.flat.of(values), .master = master(model, piece),
+                                   .anchor = piece.flat.of(anchor_.span()), .tiles = tiles_of(piece),
+                                   .partial = piece.tiles.of(partial_.span()), .rate_sum = rate_sum,
+                                   .active = mean_ ? ElementRange{piece.flat.first / 32, ceil_div(piece.flat.size, 32)}
+                                                         .of(active_.span()) : std::span<const std::uint32_t>()},
+                                  stream);
         add_up(row().subspan(kChange, 1));
         device::copy_on_device(&row()[kLoss], &scalars[0].loss, sizeof(double), stream);
         const std::int64_t sent = all.bytes_sent();
         all.group_begin(stream);
-        all.all_reduce<float>(sums);
+        if (!mean_) all.all_reduce<float>(values);
         all.all_gather<std::byte>(std::as_writable_bytes(rows_.span()), std::as_bytes(row()));
         all.wait(stream, last_ = all.group_end());
-        for (const Piece& piece : pieces_)
-            kernels::outer_mean({.sums = piece.flat.of(sums), .anchor = piece.flat.of(anchor_.span()),
-                                 .tiles = of(piece.tiles), .partial = piece.tiles.of(partial_.span()),
-                                 .workers = all.size()}, stream);
-        add_up(norm_.span());
-        for (const Piece& piece : pieces_)
-            kernels::outer_update<T>({.parameter = piece.flat.of(model.parameters<T>()), .master = master(model, piece),
-                                      .anchor = piece.flat.of(anchor_.span()),
-                                      .momentum = momentum_.size() > 0 ? piece.flat.of(momentum_.span())
-                                                                       : std::span<float>(),
-                                      .sums = piece.flat.of(sums), .norm = norm_.span(), .scalars = scalars,
-                                      .workers = all.size(), .learning_rate = outer_.learning_rate,
-                                      .mu = outer_.momentum, .rounding = rounding_of(settings_, piece.flat.first)},
-                                     stream);
-        device::fill_zero(sums.data(), sums.size_bytes(), stream);  // gaps between gradients are 0
+        if (mean_) apply_mean<T>(model, values, rate_sum, scalars);
+        else apply_sums<T>(model, values, scalars);
+        device::fill_zero(values.data(), values.size_bytes(), stream);  // gaps between gradients are 0
         counts_.round_began = steps_;
+        counts_.rate_sum = 0;
         Copy& copy = copies_[++counts_.rounds % 2];
         copy.round = {.steps = steps_, .round = counts_.rounds, .bytes_sent = all.bytes_sent() - sent};
         device::copy_to_host(host(copy), rows_.span().data(), rows_.span().size_bytes(), stream);
         device::copy_to_host(host(copy) + rows_.size(), norm_.span().data(), sizeof(double), stream);
         copy.done.record(stream);
+    }
+
+    // The outer step in fp32, from the sums of all workers' weights.
+    template <class T>
+    void apply_sums(Model& model, std::span<const float> sums, std::span<const kernels::StepScalars> scalars) {
+        const device::StreamRef stream = context_.stream;
+        const int workers = context_.world->size();
+        for (const Piece& piece : pieces_)
+            kernels::outer_mean({.sums = piece.flat.of(sums), .anchor = piece.flat.of(anchor_.span()),
+                                 .tiles = tiles_of(piece), .partial = piece.tiles.of(partial_.span()),
+                                 .workers = workers}, stream);
+        add_up(norm_.span());
+        for (const Piece& piece : pieces_)
+            kernels::outer_update<T>({.parameter = piece.flat.of(model.parameters<T>()), .master = master(model, piece),
+                                      .anchor = piece.flat.of(anchor_.span()),
+                                      .momentum = momentum_of(piece.flat), .sums = piece.flat.of(sums),
+                                      .norm = norm_.span(), .scalars = scalars, .workers = workers,
+                                      .learning_rate = outer_.learning_rate,
+                                      .mu = outer_.momentum, .rounding = rounding_of(settings_, piece.flat.first)},
+                                     stream);
+    }
+
+    // The same with a mean of few bits per element, in `values` the change of this worker divided by `rate_sum`. The
+    // anchor moves first, and the weights follow it: in bf16 they may lie in another order.
+    template <class T>
+    void apply_mean(Model& model, std::span<float> values, float rate_sum,
+                    std::span<const kernels::StepScalars> scalars) {
+        const device::StreamRef stream = context_.stream;
+        mean_->admit();
+        mean_->exchange({.values = values});
+        std::int64_t tile = 0;
+        for (const OnebitMean::Bucket& bucket : mean_->buckets()) {
+            const auto in = [&](auto flat) { return bucket.flat.of(flat); };
+            const auto tiles = std::ssize(bucket.tiles.span());
+            const bool errors = !bucket.error.empty();
+            kernels::outer_apply<float>(
+                {.layout = bucket.layout, .tiles = bucket.tiles.span(), .replies = bucket.replies,
+                 .compensated = errors ? in(values) : std::span<float>(), .error = bucket.error,
+                 .messages = errors ? bucket.messages : std::span<std::uint32_t>(), .active = bucket.active,
+                 .one = mean_->one_scale(), .parameter = in(anchor_.span()), .master = in(anchor_.span()),
+                 .anchor = in(anchor_.span()), .momentum = momentum_of(bucket.flat),
+                 .partial = ElementRange{tile, tiles}.of(of_mean_.span()), .finite = mean_->finite(),
+                 .scalars = scalars, .rate_sum = rate_sum, .learning_rate = outer_.learning_rate,
+                 .mu = outer_.momentum}, stream);
+            tile += tiles;
+        }
+        mean_->commit();
+        kernels::module_sums({.sums = norm_.span(), .partial = of_mean_.span(), .module_start = all_of_mean_.span()},
+                             stream);
+        for (const Piece& piece : pieces_) {
+            const std::span<float> weights = master(model, piece), from = piece.flat.of(anchor_.span());
+            device::copy_on_device(weights.data(), from.data(), from.size_bytes(), stream);
+            if constexpr (!std::is_same_v<T, float>)
+                kernels::round_parameters({.parameter = piece.flat.of(model.parameters<T>()), .master = weights,
+                                           .scalars = scalars, .rounding = rounding_of(settings_, piece.flat.first)},
+                                          stream);
+        }
     }
 
     Context& context_;
@@ -219,6 +315,10 @@ private:
     device::Array<kernels::NormTile> tiles_;
     device::Array<std::int32_t> all_tiles_;
     device::Array<double> partial_, rows_, norm_;
+    std::optional<OnebitMean> mean_;          // with fewer bits than 32
+    device::Array<std::uint32_t> active_{};   // the elements of its mean
+    device::Array<double> of_mean_{};         // by tile of all its buckets
+    device::Array<std::int32_t> all_of_mean_{};
     device::PinnedMemory host_;  // two slots: rows of the workers, then the squared norm of the mean change
     Copy copies_[2]{{.slot = 0}, {.slot = 1}};
     OuterCounts counts_{};
@@ -244,16 +344,31 @@ OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std:
         return value.get<std::int64_t>();
     };
     const std::int64_t apart_after = count("apart_after", -1);
+    const nlohmann::json rates = counts->value("rate_sum", nlohmann::json(0.0));
+    require(rates.is_number() && rates >= 0 && std::isfinite(rates.get<double>()), where + ": rate_sum",
+            excerpt(rates), "finite, 0 or more", "restore the file from a copy");
     return {.apart_after = apart_after, .round_began = count("round_began", std::max<std::int64_t>(apart_after, 0)),
-            .rounds = count("rounds", 0), .skipped_in_a_row = int(count("skipped_in_a_row", 0))};
+            .rounds = count("rounds", 0), .skipped_in_a_row = int(count("skipped_in_a_row", 0)),
+            .rate_sum = rates.get<double>()};
+}
+
+double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table) {
+    const double shares = 2 * double(settings.workers - 1) / settings.workers;
+    if (settings.bits == 32) return shares * 4 * double(table.elements());
+    return shares * double(OnebitMean::bytes(table, settings.workers, 1, mean_of(settings)).messages);
 }
 
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table) {
     if (settings.every == 0) return {};
     const std::size_t bytes = std::size_t(table.elements()) * sizeof(float);
     // Within a round a rank copies its weights.
-    return {{"outer steps: anchor, fp32", bytes, bytes},
-            {"outer steps: momentum, fp32", settings.momentum > 0 ? bytes : 0, settings.momentum > 0 ? bytes : 0}};
+    std::vector<OptimizerBytes> all{{"outer steps: anchor, fp32", bytes, bytes}};
+    if (settings.momentum > 0) all.push_back({"outer steps: momentum, fp32", bytes, bytes});
+    if (settings.bits < 32) {
+        const auto mean = OnebitMean::bytes(table, settings.workers, 1, mean_of(settings));
+        all.push_back({"outer steps: exchange", mean.device, mean.errors});
+    }
+    return all;
 }
 
 }  // namespace llmc

@@ -7,6 +7,10 @@
 //             (kernels/outer.h). All workers continue from the new anchor, which is the model that a run evaluates and
 //             saves. If the mean is not finite, they go back to the old anchor.
 //
+// With 4 bits or 1 per element (onebit_mean.h) workers exchange their changes divided by L, the sum of the learning
+// rates of the round: errors that are carried over, always with 1 bit, are then in units of an update, and shrink with
+// the learning rate. A scale per tensor within a chunk; rows that no token or position of the run has are left out.
+//
 // Every worker is one rank, and stores all weights and all moments. State in device memory: the anchor, and unless the
 // momentum is 0, u, both fp32 of all elements; the gradient's memory holds the sums. A checkpoint has u once, the inner
 // optimizer's state of every worker and, within a round, its weights.
@@ -31,6 +35,7 @@ struct OuterCounts {
     std::int64_t round_began = 0;   // after so many steps
     std::int64_t rounds = 0;        // completed
     int skipped_in_a_row = 0;       // of the last outer steps
+    double rate_sum = 0;            // of the learning rates of the round's steps
     bool operator==(const OuterCounts&) const = default;
 };
 // From Optimizer::counts() after `steps` steps, also of a run without outer steps. Throws Error that starts with
@@ -39,5 +44,7 @@ OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std:
 
 // Device bytes in addition to those of the inner optimizer, for the memory plan.
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table);
+// What a rank sends in an outer step, in bytes.
+double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table);
 
 }  // namespace llmc

@@ -24,13 +24,14 @@ Texts outer_flags(const TrainingFolder& folder, const std::string& out, const Te
 
 TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from there", "[run][outer][ranks][mpi]") {
     skip_without_mpi();
-    const Texts more = GENERATE(values<Texts>({{}, {"--optimizer", "muon", "--dtype", "bf16"}}));
+    const Texts more = GENERATE(values<Texts>({{}, {"--optimizer", "muon", "--dtype", "bf16", "--outer-bits", "4"},
+                                               {"--outer-bits", "1"}}));
     CAPTURE(more);
     const TrainingFolder folder;
     const Texts flags = outer_flags(folder, "whole", more + Texts{"-v", "5", "-n", "2"});
     const std::string output = folder.run_ranks(2, flags).exits(0);
     CHECK_THAT(output, Contains("workers: 2 ranks, which train apart from step 4 on, with an outer step after every 4 "
-                                "steps: each sends 0.1"));
+                                "steps: each sends 0."));
     CHECK(steps_with(folder, "whole", "outer") == std::vector<std::int64_t>{7, 11, 13});
     CHECK(steps_with(folder, "whole", "val") == std::vector<std::int64_t>{0, 7, 11, 13});
     CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
@@ -49,7 +50,8 @@ TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from 
         fs::copy(folder.step("whole", 11), folder.step("again", 11));
         return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto", "-x", "20"} + other).exits(0);
     };
-    CHECK_THAT(again(1, {}), Contains("1 rank instead of 2: each starts with the mean of first_moments and second_mo"));
+    CHECK_THAT(again(1, {"--outer-bits", "32"}),
+               Contains("1 rank instead of 2: each starts with the mean of first_moments and second_moments"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});
@@ -128,6 +130,10 @@ TEST_CASE("options that outer steps cannot have are refused in one line", "[run]
              {{"--outer-steps", "-1"}, "--outer-steps is \"-1\"; expected"},
              {{"--outer-steps", "0", "--outer-start-step", "0", "--outer-lr", "0.5"}, "set without --outer-steps"},
              {{"--outer-start-step", "13"}, "--outer-start-step is 13; expected less than --max-steps = 13"},
+             {{"--outer-bits", "8"}, "--outer-bits is 8; expected 32, 4 or 1"},
+             {{"--outer-bits", "4"}, "--outer-bits is 4; expected 32 with one rank"},
+             {{"--outer-bits", "1", "--outer-errors"}, "--outer-errors is set with --outer-bits 1; expected"},
+             {{"--outer-error-decay", "1.5"}, "--outer-error-decay is \"1.5\"; expected"},
              {{"-z", "1"}, "--zero-stage is 1; expected 0 with --outer-steps"},
              {{"--noise-scale", "rank"}, "--noise-scale is rank with --outer-steps"},
              {{"--optimizer", "onebit-adam"}, "set with --optimizer onebit-adam; expected adamw or muon"},

@@ -33,11 +33,13 @@ void replace_other_units(Options& o, const Set& set) {
                 *replaced = 0;
             }
         }
-    const Options defaults;
     if (o.outer_steps == 0) {  // a run that ends them
-        if (!set.contains("outer-start-step")) o.outer_start_step = defaults.outer_start_step;
-        if (!set.contains("outer-lr")) o.outer_lr = defaults.outer_lr;
-        if (!set.contains("outer-momentum")) o.outer_momentum = defaults.outer_momentum;
+        Options defaults;
+        const std::vector<Option> options = option_table(o), of_defaults = option_table(defaults);
+        for (std::size_t i = 0; i < options.size(); ++i)
+            if (const std::string name = long_name(options[i].flag).substr(2);
+                name.starts_with("outer-") && !set.contains(name))
+                set_values(options[i], "the default", values_of(of_defaults[i]));
     }
     if (!o.batch_schedule.empty() && set.contains("batch-schedule")) {
         require(o.total_batch_tokens == 0 || !set.contains("total-batch-tokens"), "--total-batch-tokens",

@@ -40,16 +40,20 @@ void check_optimizer(const Options& o) {
 
 void check_outer_steps(const Options& o) {
     if (o.outer_steps == 0) {
-        const Options defaults;
-        for (const auto& [flag, is_set] :
-             {std::pair("--outer-lr", o.outer_lr != defaults.outer_lr),
-              {"--outer-momentum", o.outer_momentum != defaults.outer_momentum},
-              {"--outer-start-step", o.outer_start_step != 0}})
-            require(!is_set, flag, "set without --outer-steps", "the steps of a round", "add --outer-steps 10");
+        Options given = o, defaults;
+        const std::vector<Option> is = option_table(given), of = option_table(defaults);
+        for (std::size_t k = 0; k < is.size(); ++k)
+            require(!long_name(is[k].flag).starts_with("--outer-") || values_of(is[k]) == values_of(of[k]),
+                    long_name(is[k].flag), "set without --outer-steps", "the steps of a round",
+                    "add --outer-steps 10");
         return;
     }
+    require(o.outer_bits == 32 || o.outer_bits == 4 || o.outer_bits == 1, "--outer-bits", o.outer_bits, "32, 4 or 1");
     require(!o.optimizer->local_gradients, "--outer-steps",
             "set with --optimizer " + name_of(o.optimizer, kOptimizers), "adamw or muon");
+    require(!o.outer_errors || o.outer_bits == 4, "--outer-errors",
+            "set with --outer-bits " + std::to_string(o.outer_bits),
+            "--outer-bits 4: 32 bits lose nothing, and 1 bit always carries errors over", "remove it");
     require(o.zero_stage == 0, "--zero-stage", o.zero_stage,
             "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard");
     require(o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",

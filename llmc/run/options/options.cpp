@@ -199,6 +199,12 @@ std::vector<Option> option_table(Options& o) {
           "0: they sum their gradients in every step", Whole{0, kMany});
     entry("outer-lr", o.outer_lr, "learning rate of outer steps", Real{1e-6, 2});
     entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps", Real{0, 0.9999999});
+    entry("outer-bits", o.outer_bits,
+          "bits per element of what ranks send in an outer step: 32; 4, 15 levels of the changes; 1, their signs, for "
+          "--outer-steps 1 --outer-lr 1 --outer-momentum 0", Whole{1, 32});
+    entry("outer-errors", o.outer_errors,
+          "carry what 4 bits lose over to the next outer step, which takes 4 bytes per parameter; 1 bit always does");
+    entry("outer-error-decay", o.outer_error_decay, "factor on what is carried over, per outer step", Real{0, 1});
     entry("outer-start-step", o.outer_start_step,
           "in this many steps first, all ranks sum their gradients; a resumed run whose ranks train apart already "
           "stays so",

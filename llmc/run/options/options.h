@@ -75,6 +75,9 @@ struct Options {
     // Outer steps
     std::int64_t outer_steps = 0, outer_start_step = 0;  // 0: no outer steps; apart from the start
     double outer_lr = 0.7, outer_momentum = 0.6;
+    std::int64_t outer_bits = 32;           // 32, 4 or 1
+    bool outer_errors = false;
+    double outer_error_decay = 0.9;
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: off
     bool val_spread = true;

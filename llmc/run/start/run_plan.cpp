@@ -152,7 +152,11 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         plan.world->whole_matrices = o.optimizer->whole_matrices;
         plan.optimizer.outer = {.every = o.outer_steps, .start_step = o.outer_start_step,
                                 .learning_rate = float(o.outer_lr), .momentum = float(o.outer_momentum),
-                                .last_step = plan.steps.total};
+                                .bits = int(o.outer_bits), .errors = o.outer_errors,
+                                .error_decay = float(o.outer_error_decay), .workers = plan.world->ranks,
+                                .seq_len = o.seq_len, .last_step = plan.steps.total};
+        require(o.outer_bits == 32 || plan.world->ranks > 1, "--outer-bits", o.outer_bits,
+                "32 with one rank, which sends nothing", "remove it, or start more ranks");
         require(!plan.steps.total || o.outer_start_step < *plan.steps.total, "--outer-start-step", o.outer_start_step,
                 "less than the " + counted(*plan.steps.total, "step") + " of the run");
     }

@@ -156,13 +156,15 @@ StartupItem training_item(const RunPlan& plan) {
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
     if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
-        const double ranks = plan.world->ranks, sent = 2 * (ranks - 1) / ranks * 4e-6 * double(plan.table.elements());
+        const int ranks = plan.world->ranks;
+        const double full = 2 * double(ranks - 1) / ranks * (plan.reduce_in_bf16 ? 2e-6 : 4e-6) *
+                            double(plan.table.elements());
         lines += "workers: " + counted(plan.world->ranks, "rank") + ", which train apart from step " +
                  with_commas(outer.start_step + 1) + " on, with an outer step after every " +
                  counted(outer.every, "step") +
                  (ranks == 1 ? ", though one rank sends nothing\n"
-                             : format(": each sends %.4g MB per round, instead of %.4g per step\n", sent,
-                                      plan.reduce_in_bf16 ? sent / 2 : sent));
+                             : format(": each sends %.4g MB per round, instead of %.4g per step\n",
+                                      outer_bytes_sent(outer, plan.table) / 1e6, full));
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";

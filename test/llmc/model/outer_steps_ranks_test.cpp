@@ -17,7 +17,7 @@ namespace {
 class Sgd final : public Optimizer {
 public:
     explicit Sgd(GradientExchange& gradients) : gradients_(gradients) {}
-    void update(Model& model, std::span<kernels::StepScalars> scalars, float) override {
+    void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates&) override {
         if (scalars[0].skip != kernels::kNoSkip) return;
         const std::span<float> weights = model.master_weights(), gradient = gradients_.reduced();
         for (std::size_t i = 0; i < weights.size(); ++i)
@@ -51,12 +51,26 @@ ModelSetup setup_of(int ranks, DType dtype = DType::fp32) {
     return setup;
 }
 
+// How workers exchange their changes.
+struct Exchange {
+    int bits;
+    bool errors;
+    OuterSettings of(OuterSettings outer, int workers) const {
+        outer.bits = bits;
+        outer.errors = errors;
+        outer.workers = workers;
+        outer.seq_len = 8;
+        return outer;
+    }
+};
+const std::vector<Exchange> kExchanges{{32, false}, {4, false}, {4, true}, {1, true}};
+
 // Weights after each step, and what the outer steps reported.
 struct Course {
     std::vector<std::vector<float>> weights{};
     std::vector<kernels::StepScalars> scalars{};
     std::vector<std::optional<OuterRound>> rounds{};
-    std::vector<float> momentum{};
+    std::vector<float> momentum{}, errors{};
     OptimizerCounts counts{};
 };
 using Batches = std::vector<GlobalBatch>;
@@ -68,6 +82,7 @@ void make_steps(Trainer& trainer, const Batches& batches, std::size_t from, std:
         course.rounds.push_back(trainer.optimizer().round_after(std::int64_t(t) + 1));
     }
     course.momentum = trainer.read_state(trainer.state_file("outer"));
+    course.errors = trainer.read_state(trainer.state_file("outer_errors"));
     course.counts = trainer.optimizer().counts();
 }
 
@@ -186,8 +201,10 @@ TEST_CASE("workers with the same rows are one worker", "[outer][ranks]") {
 
 TEST_CASE("workers agree after an outer step, and what it reports is so", "[outer][ranks]") {
     const Inner inner = GENERATE(from_range(kInner));
-    const auto courses = run(3, settings_of(*inner.kind, {.every = 2, .last_step = 5}), batches_of(5), inner.dtype);
-    CAPTURE(inner.kind->title, int(inner.dtype));
+    const Exchange exchange = GENERATE(from_range(kExchanges));
+    const OuterSettings outer = exchange.of({.every = 2, .last_step = 5}, 3);
+    const auto courses = run(3, settings_of(*inner.kind, outer), batches_of(5), inner.dtype);
+    CAPTURE(inner.kind->title, int(inner.dtype), exchange.bits, exchange.errors);
     for (const std::size_t t : {1, 3, 4}) {  // after 2, 4 and 5 steps
         for (const Course& worker : courses) CHECK(worker.weights[t] == courses[0].weights[t]);
         REQUIRE(courses[1].rounds[t]);
@@ -202,35 +219,42 @@ TEST_CASE("workers agree after an outer step, and what it reports is so", "[oute
     double loss = 0;
     for (const Course& worker : courses) loss += worker.scalars[1].loss / 3;
     CHECK(round.loss == Approx(loss));
+    // Shards of equal length or nearly so, and the rows of three workers.
+    CHECK(double(round.bytes_sent) == Approx(outer_bytes_sent(outer, ParameterTable(kTinyModel)) + 2 * 256)
+                                          .epsilon(0.01));
+    if (exchange.bits < 32) return;
+    CHECK(double(round.bytes_sent) ==
+          Approx(2 * 2.0 / 3 * 4 * double(ParameterTable(kTinyModel).elements()) + 2 * 256).epsilon(0.01));
     // Gradients of random tokens have nothing in common.
     CHECK(std::fabs(round.cosine) < 0.05);
     CHECK(round.mean_change == Approx(round.change / std::sqrt(3.0)).epsilon(0.03));
-    const ParameterTable table(kTinyModel);
-    // An all-reduce of fp32 and the rows of three workers, shards of equal length or nearly so.
-    CHECK(double(round.bytes_sent) == Approx(2 * 2.0 / 3 * 4 * double(table.elements()) + 2 * 256).epsilon(0.01));
 }
 
 TEST_CASE("a worker that is not finite sends all back to the anchor", "[outer][ranks]") {
     if (!device::memory_is_host_memory()) return;
     const Batches batches = batches_of(6);
+    const Exchange exchange = GENERATE(from_range(kExchanges));
+    CAPTURE(exchange.bits, exchange.errors);
     struct Result {
-        std::vector<float> anchor, after, momentum_before, momentum_after;
+        std::vector<float> anchor, after, momentum_before, momentum_after, errors_before, errors_after;
         std::optional<OuterRound> round, next;
     };
     const auto results = on_ranks<Result>(2, [&](Context& context) {
         context.worker = alone();
-        Trainer trainer(context, setup_of(2), settings_of(kAdamW, {.every = 2}));
+        Trainer trainer(context, setup_of(2), settings_of(kAdamW, exchange.of({.every = 2}, 2)));
         Result result;
         for (const std::size_t t : {0, 1}) trainer.step(batches[t], 1, 1e-2f);
         trainer.optimizer().round_after(2);
         result.anchor = trainer.master_weights();
         result.momentum_before = trainer.read_state(trainer.state_file("outer"));
+        result.errors_before = trainer.read_state(trainer.state_file("outer_errors"));
         trainer.step(batches[2], 1, 1e-2f);
         if (context.world->rank() == 1) trainer.model().master_weights()[5] = NAN;
         trainer.step(batches[3], 1, 1e-2f);
         result.round = trainer.optimizer().round_after(4);
         result.after = trainer.master_weights();
         result.momentum_after = trainer.read_state(trainer.state_file("outer"));
+        result.errors_after = trainer.read_state(trainer.state_file("outer_errors"));
         for (const std::size_t t : {4, 5}) trainer.step(batches[t], 1, 1e-2f);
         result.next = trainer.optimizer().round_after(6);
         return result;
@@ -239,6 +263,8 @@ TEST_CASE("a worker that is not finite sends all back to the anchor", "[outer][r
         CHECK((of.round && of.round->skipped && of.round->skipped_in_a_row == 1));
         CHECK(of.after == of.anchor);
         CHECK(of.momentum_after == of.momentum_before);
+        CHECK(of.errors_after == of.errors_before);
+        CHECK(of.errors_after.empty() != exchange.errors);
         CHECK((of.next && !of.next->skipped && of.next->skipped_in_a_row == 0));
     }
 }
@@ -293,9 +319,10 @@ TEST_CASE("workers resume with the same bits, in a round and between two", "[out
     if (!device::memory_is_host_memory()) return;
     const Inner inner = GENERATE(from_range(kInner));
     const std::size_t at = GENERATE(1, 3, 5, 6);  // together; between two rounds; in a round
-    const OuterSettings outer{.every = 2, .start_step = 3, .last_step = 9};
+    const Exchange exchange = GENERATE(from_range(kExchanges));
+    const OuterSettings outer = exchange.of({.every = 2, .start_step = 3, .last_step = 9}, 3);
     const Batches batches = batches_of(9);
-    CAPTURE(inner.kind->title, int(inner.dtype), at);
+    CAPTURE(inner.kind->title, int(inner.dtype), at, exchange.bits, exchange.errors);
     const ScratchFolder folder;
     Saved saved;
     std::vector<OptimizerCounts> counts(3);
@@ -318,6 +345,7 @@ TEST_CASE("workers resume with the same bits, in a round and between two", "[out
         CHECK(whole.weights == other.weights);
         CHECK(same_bits(whole.scalars, other.scalars));
         CHECK(whole.momentum == other.momentum);
+        CHECK(whole.errors == other.errors);
         CHECK(whole.counts == other.counts);
     }
 }
