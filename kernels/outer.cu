@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kThreads) outer_update_kernel(OuterUpdate<T> o
     }
 }
 
-template <class T, bool Stochastic, int Bits>
-__global__ void __launch_bounds__(kThreads) outer_apply_kernel(OuterApply<T> op, Nesterov step) {
+template <int Bits>
+__global__ void __launch_bounds__(kThreads) outer_apply_kernel(OuterApply op, Nesterov step) {
     const OnebitTile tile = op.tiles[blockIdx.x];
     const std::int64_t first_word = (tile.first - tile.chunk * op.layout.chunk) * Bits / 32, size = op.layout.size;
     const bool finite = op.finite[0] != 0, has_momentum = !op.momentum.empty(), has_error = !op.error.empty();
@@ -112,32 +112,26 @@ __global__ void __launch_bounds__(kThreads) outer_apply_kernel(OuterApply<T> op,
     const float b = scale_in(op.replies, op.layout, tile.chunk, tile.group);
     const float a = has_error ? scale_in(op.messages, op.layout, tile.chunk, op.one ? 0 : tile.group) : 0.0f;
     const RoundedProduct product;
-    Rounder<T, Stochastic> rounder(op.rounding, op.scalars[0].adam_step);
     double sum[kSize] = {};
-    for (int in_tile = first_of(0); in_tile < tile.size; in_tile += kThreads * kSize) {
+    for (int in_tile = first_of(0); finite && in_tile < tile.size; in_tile += kThreads * kSize) {
         const std::int64_t i = tile.first + in_tile;
         if (i >= size) break;  // padding, whose error is 0 and stays 0
-        Values anchor = read(op.anchor, i);
-        if (finite) {
-            const std::uint32_t active = active_at(op.active, i);
-            const Values mean = decoded<Bits>(got, in_tile, b, product);
-            Values u = has_momentum ? read(op.momentum, i) : Values{};
-            UNROLLED for (int k = 0; k < kSize; ++k) {
-                const float y = active >> k & 1 ? product(op.rate_sum, mean[k]) : 0.0f;
-                anchor[k] = step.move(anchor[k] + y, y, u[k], product);
-                sum[k] += double(y) * double(y);
-            }
-            if (has_error) {
-                const Values own = decoded<Bits>(sent, in_tile, a, product);
-                Values z = read(op.compensated, i);
-                UNROLLED for (int k = 0; k < kSize; ++k) z[k] = active >> k & 1 ? z[k] - own[k] : 0.0f;
-                write(op.error, i, z);
-            }
-            if (has_momentum) write(op.momentum, i, u);
-            write(op.anchor, i, anchor);
+        const std::uint32_t active = active_at(op.active, i);
+        const Values mean = decoded<Bits>(got, in_tile, b, product);
+        Values anchor = read(op.anchor, i), u = has_momentum ? read(op.momentum, i) : Values{};
+        UNROLLED for (int k = 0; k < kSize; ++k) {
+            const float y = active >> k & 1 ? product(op.rate_sum, mean[k]) : 0.0f;
+            anchor[k] = step.move(anchor[k] + y, y, u[k], product);
+            sum[k] += double(y) * double(y);
         }
-        write(op.master, i, anchor);
-        if constexpr (sizeof(T) != sizeof(float)) write_rounded<T, Stochastic>(op.parameter, i, anchor, rounder);
+        if (has_error) {
+            const Values own = decoded<Bits>(sent, in_tile, a, product);
+            Values z = read(op.compensated, i);
+            UNROLLED for (int k = 0; k < kSize; ++k) z[k] = active >> k & 1 ? z[k] - own[k] : 0.0f;
+            write(op.error, i, z);
+        }
+        if (has_momentum) write(op.momentum, i, u);
+        write(op.anchor, i, anchor);
     }
     UNROLLED for (int k = 1; k < kSize; ++k) sum[0] += sum[k];
     const double total = block_sum<kThreads>(sum[0]);
@@ -194,13 +188,11 @@ void outer_update(const OuterUpdate<T>& op, StreamRef stream) {
     });
 }
 
-template <class T>
-void outer_apply(const OuterApply<T>& op, StreamRef stream) {
+void outer_apply(const OuterApply& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
     const std::int64_t words = layout.ranks * layout.message_words();
-    require(layout.size % 32 == 0 && layout.chunk % 32 == 0 && op.rounding.first_element % 32 == 0,
-            "the elements of a bucket", layout.size,
-            "a multiple of 32, and so its first element and the length of its chunks");
+    require(layout.size % 32 == 0 && layout.chunk % 32 == 0, "the elements of a bucket", layout.size,
+            "a multiple of 32, and so the length of its chunks");
     require(op.rate_sum > 0, "the sum of learning rates", op.rate_sum, "above 0");
     if (!op.error.empty() || !op.compensated.empty() || !op.messages.empty()) {
         require_size("error", op.error, layout.padded());
@@ -210,26 +202,17 @@ void outer_apply(const OuterApply<T>& op, StreamRef stream) {
     if (!op.active.empty()) require_size("active", op.active, ceil_div(layout.padded(), 32));
     if (!op.momentum.empty() || op.mu != 0) require_size("momentum", op.momentum, layout.size);
     require_size("replies", op.replies, words);
-    require_size("parameter", op.parameter, layout.size);
-    require_size("master", op.master, layout.size);
     require_size("anchor", op.anchor, layout.size);
     require_size("partial", op.partial, op.tiles.size());
     require_size("finite", op.finite, 1);
-    require_size("scalars", op.scalars, 1);
-    check_rounding(op.rounding, op.parameter, op.master);
     if (op.tiles.empty()) return;
-    with_rounding<T>(op.rounding, [&]<bool Stochastic>() {
-        with_bits(layout, [&]<int Bits>() {
-            simt::launch<outer_apply_kernel<T, Stochastic, Bits>>(
-                {.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op,
-                Nesterov(op.learning_rate, op.mu));
-        });
+    with_bits(layout, [&]<int Bits>() {
+        simt::launch<outer_apply_kernel<Bits>>({.grid = unsigned(op.tiles.size()), .block = kThreads,
+                                                .stream = stream}, op, Nesterov(op.learning_rate, op.mu));
     });
 }
 
 template void outer_update(const OuterUpdate<float>&, StreamRef);
 template void outer_update(const OuterUpdate<bf16>&, StreamRef);
-template void outer_apply(const OuterApply<float>&, StreamRef);
-template void outer_apply(const OuterApply<bf16>&, StreamRef);
 
 }  // namespace kernels

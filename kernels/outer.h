@@ -15,14 +15,15 @@
 //   outer_change: values = (master - anchor) / L, the x of onebit_compress, masked elements 0; the squared norm
 //   outer_apply:  y = L * mean, p = anchor + y, and then as outer_update; the squared norm of y; with error feedback
 //                 error = z - c, c: what the worker's own messages stand for
-// If a scale of any worker is not finite, outer_apply returns the worker to the anchor and changes no error.
+// outer_apply moves the anchor, which the caller copies to the weights; if a scale of any worker is not finite, it
+// changes nothing.
 //
 // Shapes    arrays: (elements), any number; partial: (tiles) doubles. lr and mu have no unit, the rest that of weights.
 // Numerics  float, one rounding per operation as written, without fused multiply-adds: an update is bit-identical on
 //           every device. Squares and their sums in double, in an order that depends only on the tiles, so that the
 //           norm of finite differences is finite. Rounding to T is to nearest, or stochastic if requested.
 // Traffic   bytes per element: 12 (change), 8 (mean), 24 (update in fp32), 26 (in bf16); an update without u 16, 18.
-//           apply: 4 less than update, plus 1/8 for every bit; with error feedback 8 more.
+//           apply: 16 plus 1/8 for every bit, without u 8 less, with error feedback 8 more.
 // Source    Douillard et al. 2023, arXiv 2311.08105 (DiLoCo); Nesterov's momentum as in PyTorch.
 #pragma once
 #include "kernels/adamw.h"
@@ -58,9 +59,8 @@ struct OuterUpdate {
     Rounding rounding{};                    // of bf16
 };
 
-template <class T>
 struct OuterApply {
-    OnebitLayout layout;                      // of a bucket; n, chunk and rounding.first_element multiples of 32
+    OnebitLayout layout;                      // of a bucket; n and chunk multiples of 32
     std::span<const OnebitTile> tiles;
     std::span<const std::uint32_t> replies;   // (ranks, message_words): received
     // The next three are empty without error feedback.
@@ -69,15 +69,12 @@ struct OuterApply {
     std::span<const std::uint32_t> messages;  // (ranks, message_words): sent
     std::span<const std::uint32_t> active;    // of the bucket, or empty; y and the error of masked elements are 0
     bool one = false;                         // the value of OnebitScales::one for the workers' scales
-    std::span<T> parameter;                   // (n); the same memory as master where T is float
-    std::span<float> master, anchor;          // (n)
+    std::span<float> anchor;                  // (n)
     std::span<float> momentum;                // (n): u; may be empty if mu is 0
     std::span<double> partial;                // (tiles): out, the sum of y^2 over a tile, NaN if not `finite`
     std::span<const std::int32_t> finite;     // (1): the verdict of onebit_check_scales
-    std::span<const StepScalars> scalars;     // as in OuterUpdate
     float rate_sum;                           // L > 0
     float learning_rate, mu;
-    Rounding rounding{};
 };
 
 // All enqueue on `stream`. They throw Error if lengths of arrays differ or are shorter than the layout needs, `partial`
@@ -87,7 +84,6 @@ void outer_change(const OuterChange& op, StreamRef stream);
 void outer_mean(const OuterMean& op, StreamRef stream);
 template <class T>
 void outer_update(const OuterUpdate<T>& op, StreamRef stream);
-template <class T>
-void outer_apply(const OuterApply<T>& op, StreamRef stream);
+void outer_apply(const OuterApply& op, StreamRef stream);
 
 }  // namespace kernels

@@ -280,14 +280,14 @@ private:
             const auto in = [&](auto flat) { return bucket.flat.of(flat); };
             const auto tiles = std::ssize(bucket.tiles.span());
             const bool errors = !bucket.error.empty();
-            kernels::outer_apply<float>(
+            kernels::outer_apply(
                 {.layout = bucket.layout, .tiles = bucket.tiles.span(), .replies = bucket.replies,
                  .compensated = errors ? in(values) : std::span<float>(), .error = bucket.error,
                  .messages = errors ? bucket.messages : std::span<std::uint32_t>(), .active = bucket.active,
-                 .one = mean_->one_scale(), .parameter = in(anchor_.span()), .master = in(anchor_.span()),
+                 .one = mean_->one_scale(),
                  .anchor = in(anchor_.span()), .momentum = momentum_of(bucket.flat),
                  .partial = ElementRange{tile, tiles}.of(of_mean_.span()), .finite = mean_->finite(),
-                 .scalars = scalars, .rate_sum = rate_sum, .learning_rate = outer_.learning_rate,
+                 .rate_sum = rate_sum, .learning_rate = outer_.learning_rate,
                  .mu = outer_.momentum}, stream);
             tile += tiles;
         }

@@ -217,7 +217,7 @@ TEST_CASE("kernels of the optimizers refuse wrong places, sizes and counts", "[k
            {[&] { onebit_quantize({.layout = plan.layout}, nullptr); }, "the bits of an element is 1; expected 4"},
            {[&] { onebit_compress({.layout = plan.layout, .values = t.f}, nullptr); }, "size of error is 0"},
            {[&] { outer_change({f, f, f, tiles.span(), sums.span(), -0.1f}, nullptr); }, "expected 0 or more"},
-           {[&] { outer_apply<float>({.layout = plan.layout}, nullptr); }, "bucket is 100; expected a multiple of 32"},
-           {[&] { outer_apply<float>({.layout = onebit_layout(64, 2)}, nullptr); }, "learning rates is 0; expected "},
+           {[&] { outer_apply({.layout = plan.layout}, nullptr); }, "bucket is 100; expected a multiple of 32"},
+           {[&] { outer_apply({.layout = onebit_layout(64, 2)}, nullptr); }, "learning rates is 0; expected "},
            {[&] { onebit_plan(plan.layout, 48, {}); }, "a multiple of 32"}});
 }

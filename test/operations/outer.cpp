@@ -97,44 +97,35 @@ struct OuterUpdate : Operation {
 };
 
 // The last number of a shape: the bits of an element; the one before it: whether there are errors.
-template <class T>
+template <class T>  // of no effect: all is fp32
 struct OuterApply : Onebit {
     bool one, has_error;
-    Tensor<float> compensated, error, master, anchor, momentum;
+    Tensor<float> compensated, error, anchor, momentum;
     Tensor<int> messages, replies, go;
     Tensor<double> partial;
-    Tensor<T> parameter;  // in fp32 the master weight
-    device::Array<kernels::StepScalars> device_step;
 
     explicit OuterApply(const Shape& s)
         : Onebit(s, false, s[6]), one(s[3] == 0), has_error(s[5] != 0),
           compensated(input<float>("compensated", std::size_t(has_error ? layout.size : 0))),
           error(in_out<float>("error", std::size_t(has_error ? layout.padded() : 0))),
-          master(output<float>("master", std::size_t(layout.size))),
           anchor(in_out<float>("anchor", std::size_t(layout.size), {.deviation = 0.02})),
           momentum(in_out<float>("momentum", std::size_t(layout.size), {.deviation = 0.02})),
           messages(messages_of(Role::input, "messages", has_error ? layout.ranks : 0)),
           replies(messages_of(Role::input, "replies", layout.ranks)), go(finite()),
-          partial(output<double>("partial", tiles.size())),
-          device_step(std::vector<kernels::StepScalars>(1), nullptr) {
-        if constexpr (sizeof(T) == 2) parameter = output<T>("parameter", std::size_t(layout.size));
-        else parameter = master;
-        bytes = (20 + (sizeof(T) == 2 ? 2 : 0) + has_error * (8 + layout.bits / 8.0) + (layout.bits + masked) / 8.0) *
-                double(layout.size);
+          partial(output<double>("partial", tiles.size())) {
+        bytes = (16 + has_error * (8 + layout.bits / 8.0) + (layout.bits + masked) / 8.0) * double(layout.size);
     }
     void run(device::StreamRef stream) override {
-        kernels::outer_apply<T>({.layout = layout, .tiles = device_tiles.span(), .replies = words(replies),
+        kernels::outer_apply({.layout = layout, .tiles = device_tiles.span(), .replies = words(replies),
                                  .compensated = compensated, .error = error, .messages = words(messages),
-                                 .active = mask(), .one = one, .parameter = parameter, .master = master,
-                                 .anchor = anchor, .momentum = momentum, .partial = partial, .finite = go,
-                                 .scalars = device_step.span(), .rate_sum = kRateSum,
+                                 .active = mask(), .one = one, .anchor = anchor, .momentum = momentum,
+                                 .partial = partial, .finite = go, .rate_sum = kRateSum,
                                  .learning_rate = kLearningRate, .mu = kMu}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(tiles.size(), [=, this, &v, z = v[compensated], e = v[error], a = v[anchor], u = v[momentum],
-                              weight = v[master], out = v[parameter], sent = v[messages], got = v[replies],
-                              sum = v[partial], mask = v[active]](std::size_t t) {
+                              sent = v[messages], got = v[replies], sum = v[partial], mask = v[active]](std::size_t t) {
             const OnebitTile& tile = tiles[t];
             const std::int64_t header = tile.chunk * layout.message_words();
             const auto decoded = [&](const auto& all, std::int64_t at, int group) {
@@ -150,7 +141,6 @@ struct OuterApply : Onebit {
                 if (has_error) e[i] = counts ? N(z[i]) - decoded(sent, at, one ? 0 : tile.group) : N(0);
                 u[i] = N(kMu) * N(u[i]) + y;
                 a[i] = p + (N(kLearningRate - 1) * y + N(kLearningRate * kMu) * N(u[i]));
-                out[i] = weight[i] = N(a[i]);
             }
             sum[t] = sum_of_repeated(v, total);
         });
@@ -181,7 +171,7 @@ const Registered outer_apply({.name = "outer apply", .tag = "[outer]",
                               .dimensions = and_one(and_one(kOnebitDimensions, "errors"), "bits"), .edges = kBuckets,
                               .small = {{1 << 24, 4, 128, 0, 0, 0, 4}, {1 << 24, 4, 128, 0, 0, 1, 1}},
                               .large = {{124475904, 4, 128, 0, 0, 0, 4}, {124475904, 4, 128, 0, 0, 1, 1}},
-                              .make = make<OuterApply>});
+                              .make = make<OuterApply>, .dtypes = {DType::fp32}});
 
 }  // namespace
 }  // namespace operations::outer_operation

@@ -28,9 +28,8 @@ std::vector<Exchanged> exchange(const ParameterTable& table, int ranks, const On
         mean.set_active(active);
         mean.zero_errors();
         const auto size = std::size_t(table.elements());
-        device::Array<float> values(size), master(size), anchor(size);
+        device::Array<float> values(size), anchor(size);
         device::Array<double> partial(mean.tiles());
-        const device::Array<kernels::StepScalars> scalars(std::vector<kernels::StepScalars>(1), context.stream);
         context.stream.sync();
         Exchanged all;
         for (const auto& call : inputs) {
@@ -42,15 +41,14 @@ std::vector<Exchanged> exchange(const ParameterTable& table, int ranks, const On
             all.bytes_sent = context.world->bytes_sent() - before;
             // The outer step that moves the anchor from 0 to the mean.
             for (const OnebitMean::Bucket& bucket : mean.buckets())
-                kernels::outer_apply<float>(
+                kernels::outer_apply(
                     {.layout = bucket.layout, .tiles = bucket.tiles.span(), .replies = bucket.replies,
                      .compensated = mean.has_errors() ? bucket.flat.of(values.span()) : std::span<float>(),
                      .error = bucket.error,
                      .messages = mean.has_errors() ? bucket.messages : std::span<std::uint32_t>(),
-                     .active = bucket.active, .one = mean.one_scale(), .parameter = bucket.flat.of(master.span()),
-                     .master = bucket.flat.of(master.span()), .anchor = bucket.flat.of(anchor.span()), .momentum = {},
-                     .partial = partial.span().first(bucket.tiles.size()), .finite = mean.finite(),
-                     .scalars = scalars.span(), .rate_sum = 1, .learning_rate = 1, .mu = 0}, context.stream);
+                     .active = bucket.active, .one = mean.one_scale(), .anchor = bucket.flat.of(anchor.span()),
+                     .momentum = {}, .partial = partial.span().first(bucket.tiles.size()), .finite = mean.finite(),
+                     .rate_sum = 1, .learning_rate = 1, .mu = 0}, context.stream);
             mean.commit();
             all.means.push_back(anchor.download(context.stream));
         }
