@@ -5,8 +5,8 @@
 
 Gradients g of groups of rows give the mean G and the variance of every element, both without bias:
   euclidean   sum of variances / |G|^2, what train_gpt2 logs
-  adamw       the same with both sums weighted by 1 / (v + eps^2), v the checkpoint's bias-corrected second moment (beta2
-              0.95); elements with v = 0 are left out; null: the checkpoint has no such v for all parameters (Muon)
+  adamw       the same with both sums weighted by 1 / (v + eps^2), v the checkpoint's bias-corrected second moment
+              (beta2 0.95), without elements of v = 0; null: the checkpoint (of Muon) has no v for all parameters
   nuclear     (mean |g - G|_* / |G|_*)^2 times the tokens of a group, over the blocks' matrices (arXiv 2602.03001)
 """
 import argparse
