@@ -42,7 +42,7 @@ public:
 
     // From the next step on only the ranks of a worker sum their gradients.
     void leave_world();
-    // How many workers make each step apart from the others: 1 until then.
+    // How many workers make local steps: 1 until then.
     int workers() const { return summing_->workers; }
 
     // Call it before each micro-batch; the first one starts a step.

@@ -25,10 +25,10 @@ inline constexpr Named<const OptimizerKind*> kOptimizers[] = {{"adamw", &kAdamW}
                                                               {"onebit-adam", &kOnebitAdam},
                                                               {"muon", &kMuon}};
 
-// Workers train alone and meet (outer_steps.h).
+// Of outer steps (outer_steps.h).
 struct OuterSettings {
     std::int64_t every = 0;                   // steps of a round; 0: no outer steps
-    std::int64_t start_step = 0;              // steps before, which all ranks make together
+    std::int64_t start_step = 0;              // data-parallel steps before the first round
     float learning_rate = 0.7f, momentum = 0.6f;
     int bits = 32;                            // of an element of what workers exchange: 32, 4 or 1
     bool errors = false;                      // those of compression are carried over to the next round,
@@ -52,11 +52,13 @@ struct OptimizerSettings {
 
 // What an outer step did, for the log.
 struct OuterRound {
-    std::int64_t steps = 0, round = 0, bytes_sent = 0;  // after so many steps; counted from 1; by this rank
+    std::int64_t steps = 0;       // the number of steps before it
+    std::int64_t round = 0;       // counted from 1
+    std::int64_t bytes_sent = 0;  // by this rank
     double change = 0, mean_change = 0;  // |change| of a worker's weights, its mean over workers; |their mean change|
     double cosine = 0;                   // the mean between the changes of two workers; NaN: unknown
     double loss = 0;                     // of the last step, the mean over workers
-    bool skipped = false;                // the mean was not finite: all went back to the anchor
+    bool skipped = false;                // the mean was not finite: all returned to the anchor
     int skipped_in_a_row = 0;
 };
 
@@ -70,11 +72,11 @@ public:
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
 
+    struct Rates {
+        float learning_rate, beta2;  // of a step; beta2: of second moments
+    };
     // Enqueues the update of all elements that this rank owns, and starts the all-gather of parameters, for which the
     // model's next forward pass waits. A skipped step (`scalars`) changes nothing.
-    struct Rates {
-        float learning_rate, beta2;  // of this step; beta2: of second moments
-    };
     virtual void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) = 0;
     // Called when the step is enqueued.
     virtual void enqueued(const OptimizerStep& /*step*/) {}
@@ -90,13 +92,13 @@ public:
     // The phase of the last step, `stage` in the log, such as "warm-up"; empty: the optimizer has no phases.
     virtual const char* phase() const { return ""; }
 
-    // ---- of workers that train alone (outer_steps.h)
-    // Every rank has weights and moments of its own.
-    virtual bool is_apart() const { return false; }
-    // Steps have been made since workers met: what their weights are now is neither evaluated nor a model to save.
-    virtual bool in_round() const { return false; }
-    // In flat order, what a checkpoint has as the model; empty: the master weights.
+    // ---- for local steps (outer_steps.h)
+    // Every rank has moments, and within a round weights, of its own.
+    virtual bool is_local() const { return false; }
+    // Within a round, in flat order, what a checkpoint has as the model; empty: the master weights.
     virtual std::span<const float> weights_to_save() const { return {}; }
+    // Local steps have been made since the last outer step: the weights are neither evaluated nor the model.
+    bool in_round() const { return !weights_to_save().empty(); }
     // The outer step that followed `steps` steps, once; empty: none did. Waits for it.
     virtual std::optional<OuterRound> round_after(std::int64_t /*steps*/) { return {}; }
 

@@ -1,4 +1,4 @@
-// outer_steps.cpp - rounds of steps that workers make alone, and the outer step between them
+// outer_steps.cpp - rounds of local steps, and the outer step that ends each
 #include "llmc/model/outer_steps.h"
 
 #include <algorithm>
@@ -23,6 +23,23 @@ OnebitMeanSettings mean_of(const OuterSettings& outer) {
             .error_decay = outer.error_decay};
 }
 
+// Partial sums, one per tile, and their total.
+struct PartialSums {
+    PartialSums() = default;
+    PartialSums(std::size_t tiles, device::StreamRef stream) : partial(tiles) {  // waits
+        const std::vector<std::int32_t> all{0, std::int32_t(tiles)};
+        const device::SyncIfThrown guard(stream);
+        start = {all, stream};
+        device::sync(stream);
+    }
+    std::span<double> of(const ElementRange& tiles) const { return tiles.of(partial.span()); }
+    void add_up(std::span<double> to, device::StreamRef stream) const {
+        kernels::module_sums({.sums = to, .partial = partial.span(), .module_start = start.span()}, stream);
+    }
+    device::Array<double> partial{};
+    device::Array<std::int32_t> start{};
+};
+
 // A bit for each element of the flat array: those of rows that the run can change.
 std::vector<std::uint32_t> changing_elements(const ParameterTable& table, std::int64_t seq_len) {
     std::vector<std::uint32_t> bits(std::size_t(ceil_div(table.elements(), 32)));
@@ -43,7 +60,6 @@ public:
         : context_(context),
           gradients_(gradients),
           settings_(settings),
-          outer_(settings.outer),
           inner_(std::move(inner)),
           model_(model),
           anchor_(std::size_t(model.table().elements())),
@@ -57,27 +73,23 @@ public:
         for (const OwnedShard& shard : gradients.buckets().owned()) {
             const std::int64_t first = std::ssize(tiles);
             kernels::append_tiles(tiles, 0, shard.flat.size);
-            pieces_.push_back({shard.flat, shard.owned, {first, std::ssize(tiles) - first}});
+            shards_.push_back({shard.flat, shard.owned, {first, std::ssize(tiles) - first}});
         }
-        const std::vector<std::int32_t> all{0, std::int32_t(tiles.size())};
+        std::vector<std::uint32_t> changing;
         const device::SyncIfThrown guard(context.stream);
         tiles_ = {tiles, context.stream};
-        all_tiles_ = {all, context.stream};
-        partial_ = device::Array<double>(tiles.size());
+        of_shards_ = {tiles.size(), context.stream};
         momentum_.zero(context.stream);
         rows_.zero(context.stream);
         if (outer_.bits < 32) {
-            const std::vector<std::uint32_t> changing = changing_elements(model.table(), outer_.seq_len);
+            changing = changing_elements(model.table(), outer_.seq_len);
+            active_ = {changing, context.stream};
             mean_.emplace(model.table(), OnebitRanks{.across = context.world.get()}, mean_of(outer_), context);
             mean_->set_active(changing);
-            active_ = {changing, context.stream};
-            of_mean_ = device::Array<double>(mean_->tiles());
-            const std::vector<std::int32_t> of_mean{0, std::int32_t(mean_->tiles())};
-            all_of_mean_ = {of_mean, context.stream};
-            context.stream.sync();
+            of_mean_ = {mean_->tiles(), context.stream};
         }
         context.stream.sync();
-        if (outer_.start_step == 0) part(0);
+        if (outer_.start_step == 0) begin_local(0);
     }
     ~OuterSteps() override {
         try {
@@ -87,29 +99,29 @@ public:
     }
 
     void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates& rates) override {
-        phase_ = together() ? inner_->phase() : "apart";
+        phase_ = is_local() ? "local" : inner_->phase();
         inner_->update(model, scalars, rates);
         ++steps_;
-        if (!together()) counts_.rate_sum += double(rates.learning_rate);
-        if (together()) {
-            if (steps_ == outer_.start_step) part(steps_);
-        } else if (steps_ - counts_.round_began >= outer_.every || steps_ == outer_.last_step) {
-            if (model.dtype() == kernels::DType::bf16) meet<kernels::bf16>(model, scalars);
-            else meet<float>(model, scalars);
+        if (!is_local()) {
+            if (steps_ == outer_.start_step) begin_local(steps_);
+            return;
         }
+        counts_.rate_sum += double(rates.learning_rate);
+        if (steps_ - counts_.round_began < outer_.every && steps_ != outer_.last_step) return;
+        if (model.dtype() == kernels::DType::bf16) outer_step<kernels::bf16>(model, scalars);
+        else outer_step<float>(model, scalars);
     }
     void enqueued(const OptimizerStep& step) override { inner_->enqueued(step); }
     void restored() override { inner_->restored(); }
     const char* phase() const override { return phase_; }
-    bool is_apart() const override { return !together(); }
-    bool in_round() const override { return !together() && steps_ != counts_.round_began; }
+    bool is_local() const override { return counts_.local_after >= 0; }
     std::span<const float> weights_to_save() const override {
-        return in_round() ? anchor_.span() : std::span<const float>();
+        return is_local() && steps_ != counts_.round_began ? anchor_.span() : std::span<const float>();
     }
 
     std::vector<StateFile> state() const override {
         std::vector<StateFile> files = inner_->state();
-        if (together()) return files;
+        if (!is_local()) return files;
         for (StateFile& file : files) file.every_rank = file.each_rank = true;
         if (momentum_.size() > 0)
             files.push_back({.name = "outer", .optional = true,
@@ -124,27 +136,27 @@ public:
                                         StateFile::Otherwise::starts_at_0}}});
         if (!in_round()) return files;
         StateTensor weights{.name = "weights", .shards = {}};
-        for (const Piece& piece : pieces_) weights.shards.push_back({piece.flat.first, master(model_, piece)});
+        for (const Shard& shard : shards_) weights.shards.push_back({shard.flat.first, master(model_, shard)});
         files.push_back({.name = kOuterWorker, .every_rank = true, .each_rank = true, .tensors = {weights}});
         return files;
     }
 
     JsonValue counts() const override {
-        return JsonValue({{"apart_after", counts_.apart_after}, {"round_began", counts_.round_began},
+        return JsonValue({{"local_after", counts_.local_after}, {"round_began", counts_.round_began},
                           {"rounds", counts_.rounds}, {"skipped_in_a_row", counts_.skipped_in_a_row},
                           {"rate_sum", counts_.rate_sum}, {"inner", inner_->counts()}});
     }
-    // A checkpoint of steps that all ranks made together has the counters of the inner optimizer only.
+    // A checkpoint of a run without outer steps has the counters of the inner optimizer only.
     void restore(const JsonValue& counts, std::int64_t updates, std::int64_t skipped) override {
         steps_ = updates + skipped;
         const bool of_outer = counts->is_object() && counts->contains("inner");
         inner_->restore(of_outer ? JsonValue(counts->at("inner")) : counts, updates, skipped);
         const OuterCounts before = outer_counts(counts, steps_, "outer steps");
-        if (before.apart_after >= 0) {
-            part(before.apart_after);
+        if (before.local_after >= 0) {
+            begin_local(before.local_after);
             counts_ = before;
         } else if (steps_ >= outer_.start_step) {
-            part(steps_);
+            begin_local(steps_);
         }
     }
 
@@ -172,7 +184,7 @@ public:
     }
 
 private:
-    struct Piece {
+    struct Shard {
         ElementRange flat, owned, tiles;  // in the flat array; in the master weights, unless they are flat; of tiles_
     };
     // Of the results of an outer step, read by round_after().
@@ -182,53 +194,49 @@ private:
         device::Event done{};
     };
 
-    bool together() const { return counts_.apart_after < 0; }
-    std::span<float> master(const Model& model, const Piece& piece) const {
-        return (model.master_weights_are_flat() ? piece.flat : piece.owned).of(model.master_weights());
+    std::span<float> master(const Model& model, const Shard& shard) const {
+        return (model.master_weights_are_flat() ? shard.flat : shard.owned).of(model.master_weights());
     }
     double* host(const Copy& copy) const {
         return reinterpret_cast<double*>(host_.data()) + copy.slot * (rows_.size() + 1);
     }
     std::span<double> row() const { return rows_.span().subspan(kRow * std::size_t(context_.world->rank()), kRow); }
 
-    // Workers train alone from here: the weights are the anchor.
-    void part(std::int64_t steps) {
+    // From the next step on workers make local steps; the weights are the first anchor.
+    void begin_local(std::int64_t steps) {
         gradients_.leave_world();
-        counts_ = {.apart_after = steps, .round_began = steps};
-        for (const Piece& piece : pieces_) {
-            const std::span<float> from = master(model_, piece);
-            device::copy_on_device(piece.flat.of(anchor_.span()).data(), from.data(), from.size_bytes(),
+        counts_ = {.local_after = steps, .round_began = steps};
+        for (const Shard& shard : shards_) {
+            const std::span<float> from = master(model_, shard);
+            device::copy_on_device(shard.flat.of(anchor_.span()).data(), from.data(), from.size_bytes(),
                                    context_.stream);
         }
     }
 
-    std::span<const kernels::NormTile> tiles_of(const Piece& piece) const { return piece.tiles.of(tiles_.span()); }
+    std::span<const kernels::NormTile> tiles_of(const Shard& shard) const { return shard.tiles.of(tiles_.span()); }
     std::span<float> momentum_of(const ElementRange& flat) const {
         return momentum_.size() > 0 ? flat.of(momentum_.span()) : std::span<float>();
     }
-    void add_up(std::span<double> to) {
-        kernels::module_sums({.sums = to, .partial = partial_.span(), .module_start = all_tiles_.span()},
-                             context_.stream);
-    }
 
-    template <class T> void meet(Model& model, std::span<const kernels::StepScalars> scalars) {
+    template <class T> void outer_step(Model& model, std::span<const kernels::StepScalars> scalars) {
         const device::Range range("outer step");
         const device::StreamRef stream = context_.stream;
         Communicator& all = *context_.world;
-        const std::span<float> values = gradients_.reduced();  // the update has used the gradient
+        // The update has used the gradients. Gaps between tensors stay 0; the next backward pass overwrites the rest.
+        const std::span<float> values = gradients_.reduced();
         const float rate_sum = mean_ ? float(counts_.rate_sum) : 0;
         if (mean_ && rate_sum == 0) {  // no step has changed anything
             counts_.round_began = steps_;
             return;
         }
-        for (const Piece& piece : pieces_)
-            kernels::outer_change({.values = piece.flat.of(values), .master = master(model, piece),
-                                   .anchor = piece.flat.of(anchor_.span()), .tiles = tiles_of(piece),
-                                   .partial = piece.tiles.of(partial_.span()), .rate_sum = rate_sum,
-                                   .active = mean_ ? ElementRange{piece.flat.first / 32, ceil_div(piece.flat.size, 32)}
+        for (const Shard& shard : shards_)
+            kernels::outer_change({.values = shard.flat.of(values), .master = master(model, shard),
+                                   .anchor = shard.flat.of(anchor_.span()), .tiles = tiles_of(shard),
+                                   .partial = of_shards_.of(shard.tiles), .rate_sum = rate_sum,
+                                   .active = mean_ ? ElementRange{shard.flat.first / 32, ceil_div(shard.flat.size, 32)}
                                                          .of(active_.span()) : std::span<const std::uint32_t>()},
                                   stream);
-        add_up(row().subspan(kChange, 1));
+        of_shards_.add_up(row().subspan(kChange, 1), stream);
         device::copy_on_device(&row()[kLoss], &scalars[0].loss, sizeof(double), stream);
         const std::int64_t sent = all.bytes_sent();
         all.group_begin(stream);
@@ -237,7 +245,6 @@ private:
         all.wait(stream, last_ = all.group_end());
         if (mean_) apply_mean<T>(model, values, rate_sum, scalars);
         else apply_sums<T>(model, values, scalars);
-        device::fill_zero(values.data(), values.size_bytes(), stream);  // gaps between gradients are 0
         counts_.round_began = steps_;
         counts_.rate_sum = 0;
         Copy& copy = copies_[++counts_.rounds % 2];
@@ -252,18 +259,18 @@ private:
     void apply_sums(Model& model, std::span<const float> sums, std::span<const kernels::StepScalars> scalars) {
         const device::StreamRef stream = context_.stream;
         const int workers = context_.world->size();
-        for (const Piece& piece : pieces_)
-            kernels::outer_mean({.sums = piece.flat.of(sums), .anchor = piece.flat.of(anchor_.span()),
-                                 .tiles = tiles_of(piece), .partial = piece.tiles.of(partial_.span()),
+        for (const Shard& shard : shards_)
+            kernels::outer_mean({.sums = shard.flat.of(sums), .anchor = shard.flat.of(anchor_.span()),
+                                 .tiles = tiles_of(shard), .partial = of_shards_.of(shard.tiles),
                                  .workers = workers}, stream);
-        add_up(norm_.span());
-        for (const Piece& piece : pieces_)
-            kernels::outer_update<T>({.parameter = piece.flat.of(model.parameters<T>()), .master = master(model, piece),
-                                      .anchor = piece.flat.of(anchor_.span()),
-                                      .momentum = momentum_of(piece.flat), .sums = piece.flat.of(sums),
+        of_shards_.add_up(norm_.span(), stream);
+        for (const Shard& shard : shards_)
+            kernels::outer_update<T>({.parameter = shard.flat.of(model.parameters<T>()),
+                                      .master = master(model, shard), .anchor = shard.flat.of(anchor_.span()),
+                                      .momentum = momentum_of(shard.flat), .sums = shard.flat.of(sums),
                                       .norm = norm_.span(), .scalars = scalars, .workers = workers,
                                       .learning_rate = outer_.learning_rate,
-                                      .mu = outer_.momentum, .rounding = rounding_of(settings_, piece.flat.first)},
+                                      .mu = outer_.momentum, .rounding = rounding_of(settings_, shard.flat.first)},
                                      stream);
     }
 
@@ -286,20 +293,19 @@ private:
                  .messages = errors ? bucket.messages : std::span<std::uint32_t>(), .active = bucket.active,
                  .one = mean_->one_scale(),
                  .anchor = in(anchor_.span()), .momentum = momentum_of(bucket.flat),
-                 .partial = ElementRange{tile, tiles}.of(of_mean_.span()), .finite = mean_->finite(),
+                 .partial = of_mean_.of({tile, tiles}), .finite = mean_->finite(),
                  .rate_sum = rate_sum, .learning_rate = outer_.learning_rate,
                  .mu = outer_.momentum}, stream);
             tile += tiles;
         }
         mean_->commit();
-        kernels::module_sums({.sums = norm_.span(), .partial = of_mean_.span(), .module_start = all_of_mean_.span()},
-                             stream);
-        for (const Piece& piece : pieces_) {
-            const std::span<float> weights = master(model, piece), from = piece.flat.of(anchor_.span());
+        of_mean_.add_up(norm_.span(), stream);
+        for (const Shard& shard : shards_) {
+            const std::span<float> weights = master(model, shard), from = shard.flat.of(anchor_.span());
             device::copy_on_device(weights.data(), from.data(), from.size_bytes(), stream);
             if constexpr (!std::is_same_v<T, float>)
-                kernels::round_parameters({.parameter = piece.flat.of(model.parameters<T>()), .master = weights,
-                                           .scalars = scalars, .rounding = rounding_of(settings_, piece.flat.first)},
+                kernels::round_parameters({.parameter = shard.flat.of(model.parameters<T>()), .master = weights,
+                                           .scalars = scalars, .rounding = rounding_of(settings_, shard.flat.first)},
                                           stream);
         }
     }
@@ -307,18 +313,16 @@ private:
     Context& context_;
     GradientExchange& gradients_;
     const OptimizerSettings settings_;
-    const OuterSettings outer_;
+    const OuterSettings& outer_ = settings_.outer;
     const std::unique_ptr<Optimizer> inner_;
     const Model& model_;
-    std::vector<Piece> pieces_;
+    std::vector<Shard> shards_;
     device::Array<float> anchor_, momentum_;
     device::Array<kernels::NormTile> tiles_;
-    device::Array<std::int32_t> all_tiles_;
-    device::Array<double> partial_, rows_, norm_;
-    std::optional<OnebitMean> mean_;          // with fewer bits than 32
-    device::Array<std::uint32_t> active_{};   // the elements of its mean
-    device::Array<double> of_mean_{};         // by tile of all its buckets
-    device::Array<std::int32_t> all_of_mean_{};
+    device::Array<double> rows_, norm_;
+    std::optional<OnebitMean> mean_;         // with fewer bits than 32
+    device::Array<std::uint32_t> active_{};  // the elements that it averages
+    PartialSums of_shards_{}, of_mean_{};    // by tiles_, and by the tiles of the mean's buckets
     device::PinnedMemory host_;  // two slots: rows of the workers, then the squared norm of the mean change
     Copy copies_[2]{{.slot = 0}, {.slot = 1}};
     OuterCounts counts_{};
@@ -336,18 +340,18 @@ std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, co
 }
 
 OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std::string& where) {
-    if (!counts->is_object() || !counts->contains("apart_after")) return {};
+    if (!counts->is_object() || !counts->contains("local_after")) return {};
     const auto count = [&](const char* name, std::int64_t least) {
         const nlohmann::json value = counts->value(name, nlohmann::json());
         require(value.is_number_integer() && value >= least && value <= steps, where + ": " + name, excerpt(value),
                 std::to_string(least) + " to " + std::to_string(steps), "restore the file from a copy");
         return value.get<std::int64_t>();
     };
-    const std::int64_t apart_after = count("apart_after", -1);
+    const std::int64_t local_after = count("local_after", -1);
     const nlohmann::json rates = counts->value("rate_sum", nlohmann::json(0.0));
     require(rates.is_number() && rates >= 0 && std::isfinite(rates.get<double>()), where + ": rate_sum",
             excerpt(rates), "finite, 0 or more", "restore the file from a copy");
-    return {.apart_after = apart_after, .round_began = count("round_began", std::max<std::int64_t>(apart_after, 0)),
+    return {.local_after = local_after, .round_began = count("round_began", std::max<std::int64_t>(local_after, 0)),
             .rounds = count("rounds", 0), .skipped_in_a_row = int(count("skipped_in_a_row", 0)),
             .rate_sum = rates.get<double>()};
 }

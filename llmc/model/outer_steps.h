@@ -1,11 +1,11 @@
-// outer_steps.h - outer steps (DiLoCo): an optimizer whose workers train alone, and meet after every round of steps
+// outer_steps.h - outer steps (DiLoCo): workers make local steps with an optimizer, and synchronize after every round
 //
-// Together    the first `start_step` steps: all ranks sum their gradients, and every worker makes the same update.
-// Apart       a worker makes steps of its own, with its share of the batch, its own moments and its own decisions to
-//             clip and skip. After every `every`-th of these steps, and after the last step of the run, the outer step:
-//             the mean p of all workers' weights, then SGD with Nesterov's momentum on the change p - anchor
-//             (kernels/outer.h). All workers continue from the new anchor, which is the model that a run evaluates and
-//             saves. If the mean is not finite, they go back to the old anchor.
+// Data-parallel   the first `start_step` steps: all ranks sum their gradients, and every worker makes the same update.
+// Local           a worker makes steps with its share of the batch, its own moments and its own decisions to clip and
+//                 skip. After every `every`-th of these steps, and after the last step of the run, the outer step: the
+//                 mean p of all workers' weights, then SGD with Nesterov's momentum on the change p - anchor
+//                 (kernels/outer.h). All workers continue from the new anchor, which is the model that a run evaluates
+//                 and saves. If the mean is not finite, they return to the old anchor.
 //
 // With 4 bits or 1 per element (onebit_mean.h) workers exchange their changes divided by L, the sum of the learning
 // rates of the round: errors that are carried over, always with 1 bit, are then in units of an update, and shrink with
@@ -31,8 +31,8 @@ std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, co
 
 // Which part of the run it is in; the same on all workers.
 struct OuterCounts {
-    std::int64_t apart_after = -1;  // steps made together; -1: ranks still train together
-    std::int64_t round_began = 0;   // after so many steps
+    std::int64_t local_after = -1;  // the number of data-parallel steps; -1: no local step yet
+    std::int64_t round_began = 0;   // the number of steps before the round
     std::int64_t rounds = 0;        // completed
     int skipped_in_a_row = 0;       // of the last outer steps
     double rate_sum = 0;            // of the learning rates of the round's steps

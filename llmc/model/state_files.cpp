@@ -165,9 +165,9 @@ std::string read_state(const StateFile& file, const StateSource& source,
     std::string averaged;
     const bool each_rank = files[0].metadata().contains(kEachRank);
     for (const StateTensor& tensor : file.tensors) {
-        const bool apart = tensor.of_each_rank || each_rank,
-                   averages = apart && (!same_ranks || each_rank != file.each_rank);
-        const auto from = apart && !averages ? std::span(files).subspan(std::size_t(source.rank), 1) : std::span(files);
+        const bool own = tensor.of_each_rank || each_rank,
+                   averages = own && (!same_ranks || each_rank != file.each_rank);
+        const auto from = own && !averages ? std::span(files).subspan(std::size_t(source.rank), 1) : std::span(files);
         const TensorFiles values(tensor, averages, from, kind, source.elements);
         std::vector<float> part;
         for (const StateTensor::Shard& shard : tensor.shards)

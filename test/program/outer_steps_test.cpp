@@ -1,4 +1,4 @@
-// outer_steps_test.cpp - --outer-steps: what is due between two steps waits for workers to meet, resumes, refusals
+// outer_steps_test.cpp - --outer-steps: what is due between two steps waits for the outer step, resumes, refusals
 #include <chrono>
 #include <cstdint>
 
@@ -22,7 +22,7 @@ Texts outer_flags(const TrainingFolder& folder, const std::string& out, const Te
 
 }  // namespace
 
-TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from there", "[run][outer][ranks][mpi]") {
+TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from there", "[run][outer][ranks][mpi]") {
     skip_without_mpi();
     const Texts more = GENERATE(values<Texts>({{}, {"--optimizer", "muon", "--dtype", "bf16", "--outer-bits", "4"},
                                                {"--outer-bits", "1"}}));
@@ -30,8 +30,8 @@ TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from 
     const TrainingFolder folder;
     const Texts flags = outer_flags(folder, "whole", more + Texts{"-v", "5", "-n", "2"});
     const std::string output = folder.run_ranks(2, flags).exits(0);
-    CHECK_THAT(output, Contains("workers: 2 ranks, which train apart from step 4 on, with an outer step after every 4 "
-                                "steps: each sends 0."));
+    CHECK_THAT(output, Contains("workers: 2 ranks, local steps from step 4 on, with an outer step after every 4 steps: "
+                                "each sends 0."));
     CHECK(steps_with(folder, "whole", "outer") == std::vector<std::int64_t>{7, 11, 13});
     CHECK(steps_with(folder, "whole", "val") == std::vector<std::int64_t>{0, 7, 11, 13});
     CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
@@ -55,7 +55,7 @@ TEST_CASE("tasks and checkpoints wait for workers to meet, and runs resume from 
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});
-    CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("2 ranks, which train apart from step 4 on"));
+    CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, local steps from step 4 on"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     CHECK_THAT(again(2, {"--outer-steps", "0"}), Contains("optimizer state outer: not loaded") &&
                                                      Contains("ranks train together again: each starts with the mean"));
@@ -92,7 +92,7 @@ TEST_CASE("a checkpoint within a round has the anchor as its model, and continue
     using Json = nlohmann::json;
     CHECK_THAT(forged([](Json& workers, Json&) { workers[1]["updates"] = 1; }), Contains("workers: skipped_steps"));
     CHECK_THAT(forged([](Json& workers, Json&) { workers.erase(1); }), Contains("number of workers is 1; expected 2"));
-    CHECK_THAT(forged([](Json& workers, Json&) { workers[1]["own"]["apart_after"] = 2; }),
+    CHECK_THAT(forged([](Json& workers, Json&) { workers[1]["own"]["local_after"] = 2; }),
                Contains("workers is in different rounds; expected the same round"));
     CHECK_THAT(forged([&](Json&, Json& own) { own["round_began"] = last + 1; }), Contains("round_began is"));
     CHECK_THAT(forged([&](Json& workers, Json& own) {
@@ -128,8 +128,9 @@ TEST_CASE("options that outer steps cannot have are refused in one line", "[run]
              {{"--outer-lr", "2.5"}, "--outer-lr is \"2.5\"; expected"},
              {{"--outer-momentum", "1"}, "--outer-momentum is \"1\"; expected"},
              {{"--outer-steps", "-1"}, "--outer-steps is \"-1\"; expected"},
-             {{"--outer-steps", "0", "--outer-start-step", "0", "--outer-lr", "0.5"}, "set without --outer-steps"},
-             {{"--outer-start-step", "13"}, "--outer-start-step is 13; expected less than --max-steps = 13"},
+             {{"--outer-steps", "0", "--outer-start-step", "0", "--outer-lr", "0.5"},
+              "--outer-lr is set with --outer-steps 0; expected --outer-steps above 0; set that, or --outer-lr=0.7"},
+             {{"--outer-start-step", "13"}, "--outer-start-step is 13; expected less than the 13 steps of the run"},
              {{"--outer-bits", "8"}, "--outer-bits is 8; expected 32, 4 or 1"},
              {{"--outer-bits", "4"}, "--outer-bits is 4; expected 32 with one rank"},
              {{"--outer-bits", "1", "--outer-errors"}, "--outer-errors is set with --outer-bits 1; expected"},

@@ -85,7 +85,7 @@ void CheckpointWriter::begin(TrainerState state) {
     state.run = settings_.run;
     state.optimizer = optimizer_.counts();
     state.workers.clear();
-    if (optimizer_.optimizer().is_apart())
+    if (optimizer_.optimizer().is_local())
         for (const std::string& counts : context_.world->host_gather(counts_text(state.optimizer)))
             state.workers.push_back(counts_in(counts));
     std::int64_t state_elements = 0;  // of this rank, then of all

@@ -159,31 +159,22 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
                 "restore the file from a copy");
     };
     require_within("step", state.step, 0, kMostSteps);
-    require_within("updates", state.optimizer.updates, 0, state.step);
-    require_within("skipped_steps", state.optimizer.skipped_steps, state.step - state.optimizer.updates,
-                   state.step - state.optimizer.updates);
+    const auto check = [&](const std::string& of, const OptimizerCounts& counts) {
+        require_within((of + "updates").c_str(), counts.updates, 0, state.step);
+        require_within((of + "skipped_steps").c_str(), counts.skipped_steps, state.step - counts.updates,
+                       state.step - counts.updates);
+        const std::size_t held = counts.losses.size();
+        require(held <= kernels::OutlierWindow::kSize, file.string() + ": " + of + "the number of losses", held,
+                "at most 128", "restore the file from a copy");
+        require(counts.norms.size() == held, file.string() + ": " + of + "the number of norms", counts.norms.size(),
+                std::to_string(held) + ", the number of losses", "restore the file from a copy");
+    };
+    check("", state.optimizer);
+    for (const OptimizerCounts& worker : state.workers) check("workers: ", worker);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
     require_within("data: epoch", state.data.epoch, 0, kMostSteps);
     require_within("data: row", state.data.row, 0, kMostSteps);
     require_within("without_update", state.without_update, state.failed_in_a_row, state.step);
-    const nlohmann::json& own = *state.optimizer.own;
-    const bool apart = own.is_object() && own.value("apart_after", nlohmann::json(-1)) >= 0;
-    require(std::ssize(state.workers) == (apart ? state.run.ranks : 0), file.string() + ": the number of workers",
-            state.workers.size(), std::to_string(apart ? state.run.ranks : 0), "restore the file from a copy");
-    for (const OptimizerCounts& worker : state.workers) {
-        require_within("workers: updates", worker.updates, 0, state.step);
-        require_within("workers: skipped_steps", worker.skipped_steps, state.step - worker.updates,
-                       state.step - worker.updates);
-        require(worker.losses.size() <= kernels::OutlierWindow::kSize && worker.norms.size() == worker.losses.size(),
-                file.string() + ": workers: the number of norms", worker.norms.size(),
-                "the number of losses, at most 128", "restore the file from a copy");
-    }
-    const std::size_t held = state.optimizer.losses.size();
-    require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",
-            "restore the file from a copy");
-    require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
-            state.optimizer.norms.size(), std::to_string(held) + ", the number of losses",
-            "restore the file from a copy");
     const auto require_seconds = [&](double seconds) {
         require(seconds >= 0, file.string() + ": seconds", seconds, "at least 0", "restore the file from a copy");
     };

@@ -70,7 +70,7 @@ inline constexpr const char *kValidationTask = "validation", *kHellaSwagTask = "
 struct TrainerState {
     std::int64_t step = 0;              // steps made, including those whose update was skipped
     OptimizerCounts optimizer{};
-    std::vector<OptimizerCounts> workers{};  // of every rank, if they train apart; otherwise empty
+    std::vector<OptimizerCounts> workers{};  // of every rank in local steps; otherwise empty
     int failed_in_a_row = 0;            // consecutive last steps with a loss or norm that was not finite
     int without_update = 0;             // the same, or outliers
     LoaderPosition data{};              // the next row

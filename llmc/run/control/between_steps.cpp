@@ -40,7 +40,7 @@ std::exception_ptr BetweenSteps::failure() const {
 // Whether a rank's health has failed: known to all, because they have seen the same results, or ask each other.
 bool BetweenSteps::agree_on_health() {
     const bool failed = loop_.health.failure() != nullptr;
-    return loop_.optimizer.is_apart() ? loop_.health.agree(loop_.ranks) : failed;
+    return loop_.optimizer.is_local() ? loop_.health.agree(loop_.ranks) : failed;
 }
 
 RankRequests BetweenSteps::requests() const {

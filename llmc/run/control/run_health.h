@@ -11,7 +11,7 @@
 
 namespace llmc {
 
-// Sees the same losses on every rank, and so decides the same; or after agree(), if ranks train apart.
+// Sees the same losses on every rank, and so decides the same; or after agree(), if ranks make local steps.
 class RunHealth {
 public:
     struct Settings {
@@ -25,7 +25,7 @@ public:
     // Of a resumed run. The failed steps in a row count from 0 unless `counts_failed`.
     void restore(const TrainerState& state, bool counts_failed);
 
-    // For workers that train apart: the most failed steps in a row of all ranks. Returns whether one of them has a
+    // For local steps: the most failed steps in a row of all ranks. Returns whether one of them has a
     // failure(). Collective.
     bool agree(Communicator& ranks);
     // The last outer steps in a row were skipped: from kMostSkippedRounds on the run has diverged.

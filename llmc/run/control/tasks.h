@@ -35,7 +35,7 @@ public:
     void restore(const TrainerState& state);
 
     // `step` steps have been made, after control.reach(). A second call with the same step changes nothing.
-    // `waits`: workers are apart, and what is due waits until they have met; a requested checkpoint does not.
+    // `waits`: within a round of local steps; what is due waits for its end, but a requested checkpoint does not.
     void reach(std::int64_t step, bool last, bool waits = false);
     // Runs the first task that is due. False: none is.
     bool run_next();

@@ -246,7 +246,7 @@ void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_
 
 void Report::outer(const OuterRound& r) {
     if (r.skipped)
-        print(at(r.steps) + " | outer step skipped: the mean of the workers' weights is not finite; all go back to " +
+        print(at(r.steps) + " | outer step skipped: the mean of the workers' weights is not finite; all return to " +
               "those of the last one");
     write({{"event", r.skipped ? "outer_skip" : "outer"}, {"step", r.steps}, {"round", r.round},
            {"bytes_sent", r.bytes_sent}, {"loss", r.loss}, {"change", r.change}, {"mean_change", r.mean_change},

@@ -82,7 +82,7 @@ public:
         std::int64_t step = 0;           // from 0; reported as one more
         std::int64_t epoch = 0, positions = 0;
         std::int64_t tokens_so_far = 0;  // positions trained on, including this step
-        int workers = 1;                 // that made it apart from each other: the results are this rank's worker's
+        int workers = 1;                 // more: a local step, with the results of this rank's worker
         kernels::StepScalars scalars{};
         const char* phase = "";          // of the optimizer; "": it has only one
         Throughput::Reading speed;

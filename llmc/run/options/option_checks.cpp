@@ -14,20 +14,22 @@
 namespace llmc {
 namespace {
 
-// Throws if an option differs from its default though it has no effect without `needed`, such as --lr-schedule wsd.
-// `name`: of the flag that has the value `chosen` instead.
-template <class Value, std::size_t N>
-void require_defaults(const Options& o, std::string_view prefix, const std::string& name, Value chosen, Value needed,
-                      const Named<Value> (&table)[N]) {
-    if (chosen == needed) return;
+// Throws if an option differs from its default though it has no effect with the flag `chosen`, but only with `needed`.
+void require_defaults(const Options& o, std::string_view prefix, const std::string& chosen, const std::string& needed) {
     Options given = o, defaults;
     const std::vector<Option> is = option_table(given), of = option_table(defaults);
     for (std::size_t i = 0; i < is.size(); ++i) {
         const std::string flag = long_name(is[i].flag);
         if (flag.starts_with(prefix) && values_of(is[i]) != values_of(of[i]))
-            fail(flag, "set with " + name + ' ' + name_of(chosen, table), name + ' ' + name_of(needed, table),
-                 "set that, or " + flag + '=' + values_of(of[i]).front());
+            fail(flag, "set with " + chosen, needed, "set that, or " + flag + '=' + values_of(of[i]).front());
     }
+}
+// `name`: of the flag whose value is `chosen`, such as --lr-schedule.
+template <class Value, std::size_t N>
+void require_defaults(const Options& o, std::string_view prefix, const std::string& name, Value chosen, Value needed,
+                      const Named<Value> (&table)[N]) {
+    if (chosen != needed)
+        require_defaults(o, prefix, name + ' ' + name_of(chosen, table), name + ' ' + name_of(needed, table));
 }
 
 // An optimizer's own flags begin with the first word of its name.
@@ -39,15 +41,7 @@ void check_optimizer(const Options& o) {
 }
 
 void check_outer_steps(const Options& o) {
-    if (o.outer_steps == 0) {
-        Options given = o, defaults;
-        const std::vector<Option> is = option_table(given), of = option_table(defaults);
-        for (std::size_t k = 0; k < is.size(); ++k)
-            require(!long_name(is[k].flag).starts_with("--outer-") || values_of(is[k]) == values_of(of[k]),
-                    long_name(is[k].flag), "set without --outer-steps", "the steps of a round",
-                    "add --outer-steps 10");
-        return;
-    }
+    if (o.outer_steps == 0) return require_defaults(o, "--outer-", "--outer-steps 0", "--outer-steps above 0");
     require(o.outer_bits == 32 || o.outer_bits == 4 || o.outer_bits == 1, "--outer-bits", o.outer_bits, "32, 4 or 1");
     require(!o.optimizer->local_gradients, "--outer-steps",
             "set with --optimizer " + name_of(o.optimizer, kOptimizers), "adamw or muon");
@@ -57,13 +51,11 @@ void check_outer_steps(const Options& o) {
     require(o.zero_stage == 0, "--zero-stage", o.zero_stage,
             "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard");
     require(o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
-            "auto, micro or off: ranks that train apart have no gradient in common", "use micro");
+            "auto, micro or off: the ranks of local steps have no gradient in common", "use micro");
     require(!o.is_timed(), "--max-minutes", "the length of a run with --outer-steps",
             "a number of steps or tokens, which says where the last round ends", "add --max-steps");
     require(!o.stochastic_rounding, "--stochastic-rounding", "set with --outer-steps",
             "rounding to nearest: workers would round with the same random bits", "remove it");
-    require(o.max_steps == 0 || o.outer_start_step < o.max_steps, "--outer-start-step", o.outer_start_step,
-            "less than --max-steps = " + std::to_string(o.max_steps));
 }
 
 }  // namespace

@@ -195,8 +195,8 @@ std::vector<Option> option_table(Options& o) {
     entry("reduce-dtype", o.reduce_dtype, "data type of gradients in the all-reduce or reduce-scatter", kDTypes);
     entry("comm", o.comm, "collectives backend; auto: nccl if every rank has its own GPU, else mpi", kTransports);
     entry("outer-steps", o.outer_steps,
-          "ranks train apart for this many steps, and then meet: an outer step on the mean of their weights (DiLoCo); "
-          "0: they sum their gradients in every step", Whole{0, kMany});
+          "each rank makes this many local steps, then an outer step synchronizes their weights (DiLoCo); 0: ranks sum "
+          "their gradients in every step", Whole{0, kMany});
     entry("outer-lr", o.outer_lr, "learning rate of outer steps", Real{1e-6, 2});
     entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps", Real{0, 0.9999999});
     entry("outer-bits", o.outer_bits,
@@ -206,8 +206,7 @@ std::vector<Option> option_table(Options& o) {
           "carry what 4 bits lose over to the next outer step, which takes 4 bytes per parameter; 1 bit always does");
     entry("outer-error-decay", o.outer_error_decay, "factor on what is carried over, per outer step", Real{0, 1});
     entry("outer-start-step", o.outer_start_step,
-          "in this many steps first, all ranks sum their gradients; a resumed run whose ranks train apart already "
-          "stays so",
+          "number of data-parallel steps before the first local one; without effect in a run that has made local steps",
           Whole{0, kMany});
     group("Noise scale");
     entry("noise-scale", o.noise_scale,

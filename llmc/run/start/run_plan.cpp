@@ -169,20 +169,29 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         .stop_after = o.stop_after, .keep_best = o.keep_best};
 }
 
-void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {
-    const Options& o = plan.options;
+// Of a checkpoint. Throws Error if its workers are not in the same round, or its files are those of another.
+OuterCounts outer_of(const Resumption& resumption) {
     const TrainerState& state = resumption.state;
     const std::string file = (resumption.folder / kStateName).string();
     const OuterCounts outer = outer_counts(state.optimizer.own, state.step, file);
+    const bool is_local = outer.local_after >= 0, in_round = is_local && outer.round_began < state.step;
+    const std::int64_t workers = is_local ? state.run.ranks : 0;
+    require(std::ssize(state.workers) == workers, file + ": the number of workers", state.workers.size(),
+            std::to_string(workers), "restore the file from a copy");
     for (const OptimizerCounts& worker : state.workers)
         require(outer_counts(worker.own, state.step, file) == outer, file + ": workers", "in different rounds",
                 "the same round", "restore the file from a copy");
-    const bool in_round = outer.round_began < state.step && outer.apart_after >= 0;
     require(in_round == state.state_files.contains(kOuterWorker), file + ": round_began", outer.round_began,
             in_round ? "that of a checkpoint between two rounds, as there are no weights of workers"
                      : "less than the step, as there are weights of workers", "restore the file from a copy");
+    return outer;
+}
+
+void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {
+    const Options& o = plan.options;
+    const std::int64_t local_after = outer_of(resumption).local_after;
     std::int64_t& start_step = plan.optimizer.outer.start_step;
-    start_step = outer.apart_after >= 0 ? outer.apart_after : std::max(start_step, state.step);
+    start_step = local_after >= 0 ? local_after : std::max(start_step, resumption.state.step);
     const ModelConfig& config = plan.setup.config;
     if (is_model_name(o.init)) {
         ModelConfig named = model_by_name(o.init, vocabulary.size).config;
@@ -244,12 +253,12 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
 Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Resumption& resumption) {
     const Options& options = plan.options;
     const bool of_worker = resumption.state.state_files.contains(kOuterWorker);
-    const char* const unmet = " was saved before the workers of a round had met";
+    const char* const within = " was saved within a round";
     require(plan.world || !of_worker, "--outer-steps", 0,
-            "that of the run, because " + resumption.folder.string() + unmet,
+            "that of the run, because " + resumption.folder.string() + within,
             "resume from an older checkpoint, or keep it");
     require(!of_worker || !plan.is_complete(), "the number of steps", plan.first_step,
-            "more, because " + resumption.folder.string() + unmet, "increase --max-steps");
+            "more, because " + resumption.folder.string() + within, "increase --max-steps");
     Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
     const nlohmann::json &before = *resumption.state.run.options, &now = *plan.identity.options;
     const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };

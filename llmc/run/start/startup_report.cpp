@@ -159,7 +159,7 @@ StartupItem training_item(const RunPlan& plan) {
         const int ranks = plan.world->ranks;
         const double full = 2 * double(ranks - 1) / ranks * (plan.reduce_in_bf16 ? 2e-6 : 4e-6) *
                             double(plan.table.elements());
-        lines += "workers: " + counted(plan.world->ranks, "rank") + ", which train apart from step " +
+        lines += "workers: " + counted(plan.world->ranks, "rank") + ", local steps from step " +
                  with_commas(outer.start_step + 1) + " on, with an outer step after every " +
                  counted(outer.every, "step") +
                  (ranks == 1 ? ", though one rank sends nothing\n"

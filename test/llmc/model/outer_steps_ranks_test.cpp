@@ -1,5 +1,5 @@
-// outer_steps_ranks_test.cpp - workers that train apart: their steps, the outer step, and their state in a checkpoint,
-// with ranks as threads
+// outer_steps_ranks_test.cpp - local steps of workers, the outer step, and their state in a checkpoint, with ranks as
+// threads
 #include <cmath>
 
 #include "llmc/model/muon.h"
@@ -143,7 +143,7 @@ TEST_CASE("before --outer-start-step ranks train together, with the same bits", 
     const Inner inner = GENERATE(from_range(kInner));
     const Batches batches = batches_of(6);
     OptimizerSettings together = settings_of(*inner.kind, {}),
-                      apart = settings_of(*inner.kind, {.every = 2, .start_step = 4});
+                      local = settings_of(*inner.kind, {.every = 2, .start_step = 4});
     CAPTURE(inner.kind->title, int(inner.dtype));
     const auto parameters = [&](const OptimizerSettings& settings) {
         return on_ranks<std::vector<std::vector<float>>>(3, [&](Context& context) {
@@ -161,12 +161,12 @@ TEST_CASE("before --outer-start-step ranks train together, with the same bits", 
             return all;
         });
     };
-    const auto of_workers = parameters(apart), of_ranks = parameters(together);
+    const auto of_workers = parameters(local), of_ranks = parameters(together);
     for (std::size_t rank = 0; rank < 3; ++rank) {
         CHECK(std::ranges::equal(std::span(of_workers[rank]).first(4), std::span(of_ranks[rank]).first(4)));
         CHECK(of_workers[rank][4] != of_ranks[rank][4]);
     }
-    CHECK(of_workers[0][4] != of_workers[1][4]);  // apart
+    CHECK(of_workers[0][4] != of_workers[1][4]);  // local steps
     CHECK(std::ranges::equal(std::span(of_workers[0][5]).first(100), std::span(of_workers[1][5]).first(100)));
 }
 
@@ -273,17 +273,16 @@ namespace {
 
 // Saves as a checkpoint does, and loads in new trainers of `to` workers.
 struct Saved {
-    std::string counts[4];
     std::vector<float> weights;
     std::map<std::string, int> files;
 };
 
-void save(const Trainer& trainer, const ScratchFolder& folder, Communicator& ranks, Saved& saved,
+void save(Trainer& trainer, const ScratchFolder& folder, Communicator& ranks, Saved& saved,
           std::vector<OptimizerCounts>& counts) {
     const Optimizer& optimizer = trainer.optimizer().optimizer();
     const auto anchor = optimizer.weights_to_save();
     std::vector<float> flat(ranks.rank() == 0 ? std::size_t(trainer.table().elements()) : 0);
-    if (anchor.empty()) const_cast<Trainer&>(trainer).model().copy_master_weights_to_host(flat);
+    if (anchor.empty()) trainer.model().copy_master_weights_to_host(flat);
     else if (ranks.rank() == 0) flat.assign(anchor.begin(), anchor.end());
     for (const StateFile& file : optimizer.state()) {
         const int files = file.every_rank ? ranks.size() : 1;
@@ -354,7 +353,7 @@ TEST_CASE("other numbers of workers continue from the mean of what they had", "[
     if (!device::memory_is_host_memory()) return;
     const Inner inner = GENERATE(Inner{&kAdamW, DType::fp32}, Inner{&kMuon, DType::fp32});
     const std::size_t at = GENERATE(4, 5);  // between two rounds, and in one
-    const OptimizerSettings apart = settings_of(*inner.kind, {.every = 2}), together = settings_of(*inner.kind, {});
+    const OptimizerSettings local = settings_of(*inner.kind, {.every = 2}), together = settings_of(*inner.kind, {});
     const Batches batches = batches_of(8);
     const ScratchFolder folder;
     Saved saved;
@@ -372,7 +371,7 @@ TEST_CASE("other numbers of workers continue from the mean of what they had", "[
     };
     const auto three = on_ranks<State>(3, [&](Context& context) {
         context.worker = alone();
-        Trainer trainer(context, setup_of(3), apart);
+        Trainer trainer(context, setup_of(3), local);
         Course course;
         make_steps(trainer, batches, 0, at, course);
         save(trainer, folder, *context.world, saved, counts);
@@ -398,7 +397,7 @@ TEST_CASE("other numbers of workers continue from the mean of what they had", "[
         return !mean.empty();
     };
     CAPTURE(inner.kind->title, at);
-    const auto two = loaded(2, apart);
+    const auto two = loaded(2, local);
     for (const State& worker : two) {
         CHECK(is_mean(worker.weights, &State::weights));
         CHECK(is_mean(worker.moments, &State::moments));
