@@ -383,7 +383,7 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
     const bool outer = ranks > 1 && GENERATE(false, true);
     if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
-    const char* const more = std::getenv("KILLS");  // about so many
+    const char* const more = std::getenv("KILLS");  // their approximate number
     const int kills = more ? std::atoi(more) : 10, steps = (outer ? 40 : 3) * kills;
     Texts flags{"-x", std::to_string(steps), "-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints",
                 "1"};
