@@ -384,7 +384,7 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
     if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const char* const more = std::getenv("KILLS");  // their approximate number
-    const int kills = more ? std::atoi(more) : 10, steps = (outer ? 40 : 3) * kills;
+    const int kills = more ? std::atoi(more) : 10, steps = (outer ? 9 : 3) * kills;
     Texts flags{"-x", std::to_string(steps), "-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints",
                 "1"};
     if (outer) flags = flags + Texts{"-d", "960", "--outer-steps", "2", "--outer-start-step", std::to_string(kills)};
@@ -397,16 +397,25 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
         const auto names = fs::exists(out) ? names_in(out) : std::set<std::string>();
         return std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".partial"); });
     };
+    // The newest checkpoint: its name ends with the step.
+    const auto newest = [&] {
+        std::string newest;
+        for (const std::string& name : fs::exists(out) ? names_in(out) : std::set<std::string>())
+            if (name.starts_with("step_") && name > newest) newest = name;
+        return newest;
+    };
     std::mt19937 engine(3);
     int killed = 0, exit_code = -1;
+    unsigned longer = 1;  // grows if a start has saved nothing
     for (int start = 0; start < 10 * kills && exit_code != 0; ++start) {
+        const std::string before = newest();
         Process process(command, folder.path("killed" + std::to_string(start) + ".txt"));
         std::vector<pid_t> victims{process.id()};
         if (ranks > 1) {  // mpirun may hang if they are killed while MPI starts
             process.prints("communication: ");
             victims = processes_with({out}, "OMPI_COMM_WORLD_RANK=");
         }
-        usleep(20000 + engine() % 60000 * (1 + start / 4));
+        usleep(20000 + engine() % 60000 * longer);
         for (unsigned left = start % 2 ? 1 + engine() % 3 : 0; left > 0 && !process.ended(); --left) {
             while (writes() && !process.ended()) {}
             while (!writes() && !process.ended()) {}
@@ -417,6 +426,7 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
         REQUIRE((exit_code == 0 || exit_code == -SIGKILL || ranks > 1));
         REQUIRE(process.output().find("error: ") == std::string::npos);
         killed += exit_code != 0;
+        longer += newest() == before;
         if (fs::is_symlink(folder.path("killed/best"))) REQUIRE(fs::exists(folder.path("killed/best/manifest.json")));
     }
     CAPTURE(ranks, outer, killed);
