@@ -384,7 +384,7 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
     if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const char* const more = std::getenv("KILLS");  // their approximate number
-    const int kills = more ? std::atoi(more) : 10, steps = (outer ? 9 : 3) * kills;
+    const int kills = more ? std::atoi(more) : 10, steps = (outer ? 9 : 6) * kills;
     Texts flags{"-x", std::to_string(steps), "-n", "1", "-v", "2", "--shuffle", "--keep-best", "--keep-checkpoints",
                 "1"};
     if (outer) flags = flags + Texts{"-d", "960", "--outer-steps", "2", "--outer-start-step", std::to_string(kills)};
