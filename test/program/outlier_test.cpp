@@ -26,9 +26,9 @@ void write_shard(const TrainingFolder& folder, const std::string& name, int step
 
 std::string train_on(const TrainingFolder& folder, int ranks, const std::string& data, const std::string& out,
                   const Texts& more) {
-    return folder.run_on(ranks, Texts{"-i", folder.path(data), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "2", "-t", "16",
-                                      "-d", "64", "--lr", "3e-3", "-k", "constant", "--threads", "1", "--tune=off",
-                                      "-o", folder.path(out)} + more).exits(0);
+    return folder.run_on(ranks, folder.flags(Texts{"-i", folder.path(data), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "2",
+                                                   "-d", "64", "--lr", "3e-3", "-k", "constant", "-v", "0",
+                                                   "--tune=off", "-o", folder.path(out)} + more)).exits(0);
 }
 
 // The log's steps after step `first`.

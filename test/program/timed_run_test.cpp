@@ -10,6 +10,8 @@ using namespace test;
 
 namespace {
 
+constexpr const char* kLateClock = "a clock that is set by reports, which are a step late on a GPU";
+
 // A step takes 1/8 s. After the first $FAST steps it takes 1 s; after step $STOP the program gets a SIGTERM. A
 // validation takes 1/2 s. These times and their sums are exact in binary.
 constexpr const char* kClock = R"(
@@ -64,7 +66,7 @@ std::map<int, nlohmann::json> numbers_of_steps(const TrainingFolder& folder, con
 
 TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the machine becomes slower",
           "[run][timed]") {
-    if (device::is_gpu()) skip("a clock that is set by reports, which are a step late on a GPU");
+    if (device::is_gpu()) skip(kLateClock);
     const TimedRun timed;
     const TrainingFolder& folder = timed.folder;
     const std::string output = timed.run({"FAST=20"}, {"--max-minutes", "0.2", "-v", "10", "-q", "0.25", "-s", "1000",
@@ -155,6 +157,7 @@ TEST_CASE("a run of --max-minutes does not count the time in which one of its ra
 
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",
           "[run][resume][timed]") {
+    if (device::is_gpu()) skip(kLateClock);
     const TimedRun timed;
     const TrainingFolder& folder = timed.folder;
     const auto run = [&](const Texts& environment, const char* out) {

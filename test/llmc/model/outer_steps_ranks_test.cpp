@@ -162,8 +162,13 @@ TEST_CASE("before --outer-start-step ranks train together, with the same bits", 
         });
     };
     const auto of_workers = parameters(local), of_ranks = parameters(together);
+    // Muon's ranks multiply all matrices at a time instead of a third, which a GPU's library may do by another kernel.
+    const double tolerance = device::is_gpu() && inner.kind == &kMuon ? 1e-4 : 0;
     for (std::size_t rank = 0; rank < 3; ++rank) {
-        CHECK(std::ranges::equal(std::span(of_workers[rank]).first(4), std::span(of_ranks[rank]).first(4)));
+        for (std::size_t step = 0; step < 4; ++step) {
+            const auto& want = of_ranks[rank][step];
+            CHECK(largest_error(of_workers[rank][step], std::vector<double>(want.begin(), want.end())) <= tolerance);
+        }
         CHECK(of_workers[rank][4] != of_ranks[rank][4]);
     }
     CHECK(of_workers[0][4] != of_workers[1][4]);  // local steps
