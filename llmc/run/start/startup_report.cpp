@@ -155,16 +155,24 @@ StartupItem training_item(const RunPlan& plan) {
                  std::to_string(later.micro_batches) +
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
+    std::string details;
     if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
         const int ranks = plan.world->ranks;
-        const double full = 2 * double(ranks - 1) / ranks * (plan.reduce_in_bf16 ? 2e-6 : 4e-6) *
+        const double round = outer_bytes_sent(outer, plan.table) / 1e6,
+                     full = 2 * double(ranks - 1) / ranks * (plan.reduce_in_bf16 ? 2e-6 : 4e-6) *
                             double(plan.table.elements());
-        lines += "workers: " + counted(plan.world->ranks, "rank") + ", local steps from step " +
+        lines += "workers: " + counted(ranks, "rank") + ", local steps from step " +
                  with_commas(outer.start_step + 1) + " on, with an outer step after every " +
                  counted(outer.every, "step") +
                  (ranks == 1 ? ", though one rank sends nothing\n"
-                             : format(": each sends %.4g MB per round, instead of %.4g per step\n",
-                                      outer_bytes_sent(outer, plan.table) / 1e6, full));
+                             : format(": each sends %.4g MB per round, instead of %.4g per step\n", round, full));
+        for (const double gigabits : {0.1, 1.0, 10.0}) {
+            if (ranks == 1) break;
+            const double seconds = 8e-3 / gigabits;  // of a MB
+            details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those of %d "
+                              "data-parallel steps\n",
+                              gigabits, round * seconds, outer.every * full * seconds, int(outer.every));
+        }
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
@@ -172,7 +180,7 @@ StartupItem training_item(const RunPlan& plan) {
                    {"batch_sizes", sizes},
                    {"noise_scale", plan.measures_noise() ? Json(noise) : Json()}};
     if (timed) fields.erase("total_steps");
-    return {lines, fields, plan.noise.note.empty() ? "" : plan.noise.note + '\n'};
+    return {lines, fields, plan.noise.note.empty() ? details : details + plan.noise.note + '\n'};
 }
 
 // ---- suggestions of --dry-run
