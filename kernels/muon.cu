@@ -70,7 +70,10 @@ __global__ void __launch_bounds__(kOptimizerThreads) muon_update_kernel(MuonUpda
         const std::int64_t at = tile.flat + i, at_master = op.packed_master ? tile.first + i : at;
         const MuonPack<T> direction = load<kOptimizerSize * sizeof(T)>(&op.direction[tile.first + i]);
         OptimizerFloats master = load<kOptimizerBytes>(&op.master[at_master]);
-        for (int k = 0; k < kOptimizerSize; ++k) master[k] = kept * master[k] - factor * to_float(direction[k]);
+        for (int k = 0; k < kOptimizerSize; ++k) {
+            const float o = to_float(direction[k]);
+            master[k] = (op.cautious && o * master[k] < 0 ? 1.0f : kept) * master[k] - factor * o;
+        }
         store(&op.master[at_master], master);
         if constexpr (sizeof(T) != sizeof(float)) store(&op.parameter[at], rounder.round(master.element, at));
     });

@@ -3,7 +3,7 @@
 //
 //   g = grad * grad_scale;  M = mu M + (1 - mu) g;  U = (1 - mu) g + mu M (Nesterov, with the new M)
 //   U /= max(|U|, 1e-7), the Frobenius norm of each matrix
-//   W = (1 - lr decay) W - lr scale O
+//   W = (1 - lr decay) W - lr scale O; cautious: without decay where O W < 0, because there it opposes the update
 //
 // A skipped step (StepScalars) changes nothing but the directions. The matrices need not be neighbours in the flat
 // array of parameters; their momentum and direction are in arrays of their own, one matrix after the other.
@@ -13,7 +13,8 @@
 // Numerics  in float; squares and their sums in double, so that no size of U overflows; U is rounded to T before and
 //           after the normalization.
 // Traffic   momentum 12 + sizeof(T) bytes an element, normalization 2 sizeof(T), update 8 + sizeof(T), in bf16 2 more.
-// Source    Jordan et al. 2024, kellerjordan.github.io/posts/muon; scale: Liu et al. 2025, arXiv 2502.16982.
+// Source    Jordan et al. 2024, kellerjordan.github.io/posts/muon; scale: Liu et al. 2025, arXiv 2502.16982; cautious
+//           decay: Chen et al. 2025, arXiv 2510.12402.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -67,6 +68,7 @@ struct MuonUpdate {
     float weight_decay = 0;
     Rounding rounding{};              // first_element: 0, because tiles have their places in the flat array
     bool packed_master = false;       // not in fp32
+    bool cautious = false;            // cautious decay
 };
 template <class T> void muon_update(const MuonUpdate<T>& op, StreamRef stream);
 

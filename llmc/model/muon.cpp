@@ -164,7 +164,7 @@ private:
                                  .tiles = tiles, .scalars = scalars,
                                  .learning_rate_factor = float(muon_.learning_rate_factor),
                                  .weight_decay = settings_.weight_decay, .rounding = rounding_of(settings_, 0),
-                                 .packed_master = packed_master}, stream);
+                                 .packed_master = packed_master, .cautious = muon_.cautious_decay}, stream);
     }
 
     Context& context_;
@@ -213,6 +213,8 @@ void muon_flags(OptionList& list, std::any& own) {
     list.entry("muon-momentum", muon.momentum, "Muon's momentum of the matrices", Real{0, 0.9999999});
     list.entry("muon-lr-scale", muon.learning_rate_factor,
                "factor on --lr for Muon's matrices, in their weight decay, too", Real{0, 1e3});
+    list.entry("muon-cautious-decay", muon.cautious_decay,
+               "no weight decay for elements of Muon's matrices that the update moves away from 0");
 }
 
 }  // namespace

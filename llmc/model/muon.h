@@ -21,6 +21,7 @@ namespace llmc {
 struct MuonSettings {
     double momentum = 0.95;
     double learning_rate_factor = 1;  // the matrices' learning rate over that of the rest
+    bool cautious_decay = false;      // of the matrices, only where it does not oppose the update
 };
 
 // The multiplications of orthogonalizing in a step on the busiest rank, divided by those of that rank's forward and

@@ -117,12 +117,13 @@ struct MuonNormalize : Operation {
 template <class T>
 struct MuonUpdate : Operation {
     Matrices of;
+    bool cautious;
     Tensor<float> master;
     Tensor<T> direction;
     Tensor<T> parameter;  // in fp32 the master weight
 
     explicit MuonUpdate(const Shape& s)
-        : of(s), master(in_out<float>("master", of.flat(), {.deviation = 0.02})),
+        : of(s), cautious(s[3]), master(in_out<float>("master", of.flat(), {.deviation = 0.02})),
           direction(input<T>("direction", of.elements(), {.deviation = 0.05})) {
         if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", of.flat());
         else parameter = master;
@@ -130,7 +131,7 @@ struct MuonUpdate : Operation {
     }
     void run(device::StreamRef stream) override {
         kernels::muon_update<T>({parameter, master, direction, kScale, of.device_tiles.span(), of.device_step.span(),
-                                 kLearningRateFactor, kWeightDecay, {}, of.packed && sizeof(T) == 2}, stream);
+                                 kLearningRateFactor, kWeightDecay, {}, of.packed && sizeof(T) == 2, cautious}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -142,7 +143,8 @@ struct MuonUpdate : Operation {
                                   first = matrix * std::size_t(of.size) + std::size_t(i),
                                   at = of.packed && sizeof(T) == 2 ? first : flat;
                 const N direction = o[first];
-                w[at] = (N(1) - lr * N(kWeightDecay)) * N(w[at]) - lr * N(kScale) * direction;
+                const bool decays = !cautious || double(direction) * double(N(w[at])) >= 0;
+                w[at] = (decays ? N(1) - lr * N(kWeightDecay) : N(1)) * N(w[at]) - lr * N(kScale) * direction;
                 if constexpr (sizeof(T) == 2) v[parameter][flat] = w[at];
             }
         });
@@ -209,8 +211,9 @@ const Registered normalize({.name = "muon normalize", .tag = "[muon][one_order]"
                             .dimensions = {"elements of a matrix"}, .edges = {{16}, {1040}, {16384}, {40000}},
                             .small = {{1 << 22}}, .large = {{28311552}}, .make = make<MuonNormalize>});
 const Registered update({.name = "muon update", .tag = "[muon][one_order]",
-                         .dimensions = {"elements of a matrix", "skipped", "packed"}, .edges = kSizes,
-                         .small = {{1 << 22, 0, 0}}, .large = {{28311552, 0, 0}}, .make = make<MuonUpdate>});
+                         .dimensions = {"elements of a matrix", "skipped", "packed", "cautious"},
+                         .edges = with_each(kSizes, {0, 1}), .small = {{1 << 22, 0, 0, 0}},
+                         .large = {{28311552, 0, 0, 0}}, .make = make<MuonUpdate>});
 
 // Transposed factors, additions out of place and in place, a batch; in bf16 also by widening.
 std::vector<Shape> products() {

@@ -387,8 +387,10 @@ void ReferenceMuon::update(const ParameterTable& table, std::span<double> parame
             }
             const auto o = orthogonalized(u, rows, columns);
             for (std::size_t i = 0; i < u.size(); ++i)
-                parameters[first + i] = (1 - rate * adamw.weight_decay) * before[first + i] -
-                                        rate * 0.2 * std::sqrt(std::max(rows, columns)) * o[i];
+                parameters[first + i] =
+                    (cautious_decay && o[i] * before[first + i] < 0 ? 1 : 1 - rate * adamw.weight_decay) *
+                        before[first + i] -
+                    rate * 0.2 * std::sqrt(std::max(rows, columns)) * o[i];
         }
     }
 }

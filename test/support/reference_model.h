@@ -54,6 +54,7 @@ struct ReferenceAdamW {
 struct ReferenceMuon {
     ReferenceAdamW adamw{};
     double momentum = 0.95, learning_rate_factor = 1;
+    bool cautious_decay = false;
     std::vector<double> m{};         // created by the first update; only the matrices' elements are used
 
     void update(const llmc::ParameterTable& table, std::span<double> parameters, std::span<const double> gradient,

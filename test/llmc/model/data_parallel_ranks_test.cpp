@@ -15,7 +15,7 @@ std::vector<GlobalBatch> batches_with_gaps(int count) {
     return batches;
 }
 
-const MuonSettings kOfMuon{.momentum = 0.9f, .learning_rate_factor = 2};
+const MuonSettings kOfMuon{.momentum = 0.9f, .learning_rate_factor = 2, .cautious_decay = true};
 const OptimizerSettings kAdam{}, kWithMuon{.kind = &kMuon, .own = kOfMuon};
 
 RankRun run_at(Partition partition, int stage, kernels::DType dtype = kernels::DType::fp32,
@@ -64,7 +64,8 @@ void check_five_steps(Partition partition, const OptimizerSettings& optimizer, c
         if (kThreadSanitizer && max_norm == 0) break;
         std::vector<double> parameters = widen(initial_weights(ParameterTable(kTinyModel), 1));
         ReferenceMuon muon{.adamw = {.eps = 1e-4, .max_norm = max_norm}, .momentum = kOfMuon.momentum,
-                           .learning_rate_factor = kOfMuon.learning_rate_factor};
+                           .learning_rate_factor = kOfMuon.learning_rate_factor,
+                           .cautious_decay = kOfMuon.cautious_decay};
         ReferenceAdamW adamw = muon.adamw;
         for (const GlobalBatch& batch : batches) {
             const auto gradient = reference_gradient(table, parameters, batch.reference()).gradient;
