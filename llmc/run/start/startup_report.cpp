@@ -169,8 +169,8 @@ StartupItem training_item(const RunPlan& plan) {
         for (const double gigabits : {0.1, 1.0, 10.0}) {
             if (ranks == 1) break;
             const double seconds = 8e-3 / gigabits;  // of a MB
-            details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those of %d "
-                              "data-parallel steps\n",
+            details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those of "
+                              "%d data-parallel steps\n",
                               gigabits, round * seconds, outer.every * full * seconds, int(outer.every));
         }
     }
