@@ -49,9 +49,11 @@ TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its s
     CHECK_THAT(output, Contains("step 4/24  | the second moment is frozen; from now on ranks exchange"));
     const auto start = folder.log("onebit", "start")[0];
     const double milliseconds = start["compression_ms"];
-    if (milliseconds > 0 || !device::is_gpu())  // on a GPU it may cost less than the times scatter
-        CHECK(start["compression_pays_below_gbit_s"].get<double>() ==
-              Approx(2 * share * elements * 31 / milliseconds / 1e6).epsilon(1e-6));
+    const auto& gigabits = start["compression_pays_below_gbit_s"];
+    if (device::is_gpu() && milliseconds == 0)  // the times scatter by more than the small model's compression takes
+        CHECK(gigabits.is_null());
+    else
+        CHECK((milliseconds > 0 && gigabits == Approx(2 * share * elements * 31 / milliseconds / 1e6).epsilon(1e-6)));
     CHECK_THAT(output, Contains("1-bit exchange: on this machine compression adds "));
     CHECK_THAT(output, Contains("1-bit exchange: after 4 updates a rank sends ") &&
                        Contains(" of momentum per step; AdamW's gradients would be "));
@@ -89,9 +91,10 @@ TEST_CASE("1-bit Adam resumes with other ranks, and reports what happens to the 
     run_onebit(folder, 2, "constant", {"-k", "constant"}).exits(0);
     const auto got = folder.losses("parts"), want = folder.losses("constant");
     REQUIRE(got.size() == 12);
+    const double drift = device::is_gpu() ? 0.3 : 0.15;  // of the loss of one step, after errors are lost
     for (std::size_t i = 0; i < got.size(); ++i) {
         CAPTURE(i, got[i], want[i]);
-        CHECK(std::fabs(got[i] - want[i]) < (i < 7 ? 1e-6 : 0.3));
+        CHECK(std::fabs(got[i] - want[i]) < (i < 7 ? 1e-6 : drift));
     }
 }
 

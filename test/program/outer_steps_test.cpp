@@ -55,7 +55,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});
-    CHECK_THAT(again(2, {"--outer-bits", "32", "--dry-run"}), 
+    CHECK_THAT(again(2, {"--outer-bits", "32", "--dry-run"}),
                Contains("each sends 0.17 MB per round, instead of 0.17 per step\n") &&
                    Contains("a link of 0.1 Gbit/s needs 0.0136 s for the bytes of an outer step, 0.0544 s for those of "
                             "4 data-parallel steps\n"));

@@ -386,11 +386,11 @@ void ReferenceMuon::update(const ParameterTable& table, std::span<double> parame
                 u[i] = (1 - momentum) * g + momentum * m[first + i];
             }
             const auto o = orthogonalized(u, rows, columns);
-            for (std::size_t i = 0; i < u.size(); ++i)
+            for (std::size_t i = 0; i < u.size(); ++i) {
+                const double w = before[first + i], decay = cautious_decay && o[i] * w < 0 ? 0 : adamw.weight_decay;
                 parameters[first + i] =
-                    (cautious_decay && o[i] * before[first + i] < 0 ? 1 : 1 - rate * adamw.weight_decay) *
-                        before[first + i] -
-                    rate * 0.2 * std::sqrt(std::max(rows, columns)) * o[i];
+                    (1 - rate * decay) * w - rate * 0.2 * std::sqrt(std::max(rows, columns)) * o[i];
+            }
         }
     }
 }

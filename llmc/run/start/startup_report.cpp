@@ -166,13 +166,12 @@ StartupItem training_item(const RunPlan& plan) {
                  counted(outer.every, "step") +
                  (ranks == 1 ? ", though one rank sends nothing\n"
                              : format(": each sends %.4g MB per round, instead of %.4g per step\n", round, full));
-        for (const double gigabits : {0.1, 1.0, 10.0}) {
-            if (ranks == 1) break;
-            const double seconds = 8e-3 / gigabits;  // of a MB
-            details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those of "
-                              "%d data-parallel steps\n",
-                              gigabits, round * seconds, outer.every * full * seconds, int(outer.every));
-        }
+        if (ranks > 1)
+            for (const double gigabits : {0.1, 1.0, 10.0})
+                details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
+                                  "of %d data-parallel steps\n",
+                                  gigabits, 8e-3 * round / gigabits, 8e-3 * outer.every * full / gigabits,
+                                  int(outer.every));
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
