@@ -210,6 +210,13 @@ __global__ void __launch_bounds__(kThreads) onebit_check_scales_kernel(OnebitSca
     if (threadIdx.x == 0 && bad > 0) op.finite[0] = 0;
 }
 
+__global__ void __launch_bounds__(kThreads) onebit_agree_kernel(OnebitAgree op) {
+    double bad = 0;
+    for (std::size_t i = threadIdx.x; i < op.verdicts.size(); i += kThreads) bad += op.verdicts[i] == 0;
+    bad = block_sum<kThreads>(bad);
+    if (threadIdx.x == 0 && bad > 0) op.finite[0] = 0;
+}
+
 template <int Bits>
 __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op) {
     if (op.finite[0] == 0) return;
@@ -395,6 +402,11 @@ void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream) {
     require_size("replies", op.replies, op.layout.ranks * op.layout.message_words());
     if (op.groups.empty()) return;
     simt::launch<onebit_check_scales_kernel>({.grid = 1, .block = kThreads, .stream = stream}, op);
+}
+
+void onebit_agree(const OnebitAgree& op, StreamRef stream) {
+    require_size("finite", op.finite, 1);
+    simt::launch<onebit_agree_kernel>({.grid = 1, .block = kThreads, .stream = stream}, op);
 }
 
 void onebit_commit(const OnebitCommit& op, StreamRef stream) {

@@ -158,6 +158,13 @@ struct OnebitScalesCheck {
 };
 void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream);
 
+// The logical AND of verdicts over buckets that other ranks see.
+struct OnebitAgree {
+    std::span<const std::int32_t> verdicts;    // any number, 1 or 0
+    std::span<std::int32_t> finite;            // (1): ANDed with its old value
+};
+void onebit_agree(const OnebitAgree& op, StreamRef stream);
+
 struct OnebitCommit {
     OnebitLayout layout;
     std::span<const OnebitTile> tiles;         // as in OnebitServe

@@ -40,7 +40,7 @@ std::vector<StateFile> AdamW::state() const {
                                                     {.name = "second_moments", .shards = {}, .non_negative = true}}};
     std::vector<OwnedShard> owned = gradients_.buckets().owned();
     std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
-    file.every_rank = gradients_.buckets().sharding().shards_state();
+    if (gradients_.buckets().sharding().shards_state()) file.by = StateFile::By::first_worker;
     for (const OwnedShard& shard : owned) {
         if (shard.matrix) continue;
         file.tensors[0].shards.push_back({shard.flat.first, shard.owned.of(first_.span())});

@@ -17,8 +17,9 @@ struct Context {
     device::Stream stream;
     kernels::Matmul matmul;
     kernels::Attention attention{};
-    // All ranks of the run, for what they report, agree on and save; and those that make a training step together.
-    std::shared_ptr<Communicator> world = alone(), worker = world;
+    // All ranks of the run, for what they report, agree on and save; those that make a training step together; and
+    // those with the same place in their workers, which make outer steps together.
+    std::shared_ptr<Communicator> world = alone(), worker = world, across = world;
     std::unique_ptr<kernels::TunedAlgorithms> tuned{};  // of matmul and attention; null: the defaults
 };
 

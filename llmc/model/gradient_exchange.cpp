@@ -17,10 +17,12 @@ GradientExchange::GradientExchange(const ParameterTable& table, const Settings& 
       table_(table),
       settings_(settings),
       buckets_(table, settings.sharding),
+      in_world_(settings.world.has_value()),
       written_(std::size_t(written_elements)),
       rounded_(settings.reduce_in_bf16 ? written_.size() : 0) {
-    require(!settings.world || (settings.sharding.ranks == 1 && !settings.may_stay_local),
-            "the ranks of a worker that leaves others", settings.sharding.ranks, "1, with gradients that are summed");
+    require(!settings.world || (!settings.sharding.shards_gradients() && !settings.may_stay_local),
+            "the ZeRO stage of a worker that leaves others", settings.sharding.stage,
+            "0 or 1, with gradients that are summed");
     written_.zero(context.stream);  // the gaps between tensors stay 0
     summing_.emplace(table, settings.world.value_or(settings.sharding), settings.small_batches, 1,
                      settings.world ? *context.world : *context.worker, context);
@@ -29,8 +31,9 @@ GradientExchange::GradientExchange(const ParameterTable& table, const Settings& 
 void GradientExchange::leave_world() {
     ranks().sync(last_);
     context_.stream.sync();  // before the old sums are freed
-    summing_.emplace(table_, settings_.sharding, settings_.small_batches, context_.world->size(), *context_.worker,
-                     context_);
+    summing_.emplace(table_, settings_.sharding, settings_.small_batches,
+                     context_.world->size() / context_.worker->size(), *context_.worker, context_);
+    in_world_ = false;
     last_ = {};
 }
 
@@ -67,11 +70,10 @@ void GradientExchange::widen(const ElementRange& range) {
 CommEvent GradientExchange::reduce_to_owners(int bucket) {
     Communicator& communicator = ranks();
     const GradientBuckets& divided = summing_->buckets;
-    // Every worker updates all elements, though all ranks together have one owner for each matrix.
-    const bool all_own = !buckets_.sharding().shards_state(), all_matrices = settings_.world.has_value();
+    const bool all_own = in_world_ || !buckets_.sharding().shards_state();
     const auto enqueue = [&]<class T>(std::span<T> values) {
         for (const BucketPart& part : divided[bucket].parts)
-            if (part.matrix && !all_matrices) communicator.reduce<T>(part.whole.of(values), divided.owner(part));
+            if (part.matrix && !in_world_) communicator.reduce<T>(part.whole.of(values), divided.owner(part));
             else if (all_own) communicator.all_reduce<T>(part.whole.of(values));
             else communicator.reduce_scatter<T>(part.shard.of(values), part.whole.of(values));
     };

@@ -30,7 +30,7 @@ class GradientExchange {
 public:
     struct Settings {
         Sharding sharding{};           // among the ranks of a worker
-        // Until leave_world() all ranks sum their gradients, with this sharding. Only for workers of one rank each.
+        // Until leave_world() every rank gets the sums over all ranks, whose norms have this sharding. Not at stage 2.
         std::optional<Sharding> world{};
         SmallBatches small_batches = SmallBatches::none;
         bool reduce_in_bf16 = false;  // the type of the reduction; everything else is fp32
@@ -84,7 +84,12 @@ protected:
     std::span<float> written(int bucket) const { return bucket_of(written_.span(), bucket); }
     std::span<kernels::bf16> rounded() const { return rounded_.span(); }
     std::span<kernels::bf16> rounded(int bucket) const { return bucket_of(rounded_.span(), bucket); }
-    bool reduces_in_bf16() const { return rounded_.size() > 0 && workers() == 1; }
+    bool reduces_in_bf16() const { return rounded_.size() > 0 && (workers() == 1 || ranks().size() > 1); }
+    // The elements of a bucket's part whose sums this rank gets, in the bucket.
+    const ElementRange& summed(const BucketPart& part) const {
+        const bool all = in_world_ || (!part.matrix && !buckets_.sharding().shards_state());
+        return all ? part.whole : part.shard;
+    }
     // Enqueue copies between the written memory and its bf16 copy, if there is one.
     void round(const ElementRange& range);
     void widen(const ElementRange& range);
@@ -134,6 +139,7 @@ private:
     const ParameterTable& table_;
     Settings settings_;
     GradientBuckets buckets_;
+    bool in_world_;
     std::optional<Summing> summing_;
     device::Array<float> written_;
     device::Array<kernels::bf16> rounded_;  // the bf16 copy of written_, if reduced in bf16

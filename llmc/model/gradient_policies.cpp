@@ -40,11 +40,8 @@ private:
     void reduce(int bucket) final { groups_[std::size_t(bucket)] = reduce_to_owners(bucket); }
     void finish_bucket(int bucket) final {
         ranks().wait(context_.stream, groups_[std::size_t(bucket)]);
-        const bool all_own = !buckets().sharding().shards_state();
-        for (const BucketPart& part : buckets()[bucket].parts) {
-            const ElementRange& owned = all_own && !part.matrix ? part.whole : part.shard;
-            widen({offset(bucket) + owned.first, owned.size});
-        }
+        for (const BucketPart& part : buckets()[bucket].parts)
+            widen({offset(bucket) + summed(part).first, summed(part).size});
     }
 
     std::vector<CommEvent> groups_;  // one per bucket

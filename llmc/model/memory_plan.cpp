@@ -29,7 +29,7 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
         for (const OptimizerBytes& array :
              uses.optimizer.kind->bytes(uses.optimizer, table, setup.sharding, setup.dtype))
             lines.push_back({array.what, array.bytes});
-    for (const OptimizerBytes& array : outer_bytes(uses.optimizer.outer, table))
+    for (const OptimizerBytes& array : outer_bytes(uses.optimizer.outer, table, setup.sharding))
         lines.push_back({array.what, array.bytes});
     lines.insert(lines.end(),
                  {{"master weights gathered to save", setup.training ? model.gathered : 0},

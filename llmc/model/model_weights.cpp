@@ -55,17 +55,20 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     require(std::int64_t(flat.size()) == (receives ? table_.elements() : 0), "the memory for master weights",
             flat.size(), receives ? std::to_string(table_.elements()) : "none: only rank 0 receives them");
     wait_for_parameters();  // in fp32 they are the master weights
-    if (master_weights_are_flat()) {
-        device::copy_to_host(flat.data(), master_weights_.span().data(), flat.size_bytes(), context_.stream);
-        context_.stream.sync();
-        return;
-    }
+    copy_to_host(master_weights_.span(), master_weights_are_flat(), flat);
+}
+
+void ModelWeights::copy_to_host(std::span<const float> values, bool are_flat, std::span<float> flat) const {
+    const bool receives = !flat.empty();
     Communicator& communicator = *context_.worker;
-    if (communicator.size() == 1) {
-        for (const OwnedShard& shard : receives ? buckets_.owned() : std::vector<OwnedShard>()) {
-            const std::span<float> to = shard.flat.of(flat), from = shard.owned.of(master_weights_.span());
-            device::copy_to_host(to.data(), from.data(), from.size_bytes(), context_.stream);
-        }
+    if (are_flat || communicator.size() == 1) {
+        const auto copy = [&](const ElementRange& to, const ElementRange& from) {
+            device::copy_to_host(to.of(flat).data(), from.of(values).data(), std::size_t(to.size) * sizeof(float),
+                                 context_.stream);
+        };
+        if (receives && are_flat) copy({0, std::ssize(flat)}, {0, std::ssize(flat)});
+        else if (receives)
+            for (const OwnedShard& shard : buckets_.owned()) copy(shard.flat, shard.owned);
         context_.stream.sync();
         return;
     }
@@ -76,7 +79,7 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
         for (const OwnedShard& shard : buckets_.owned())
             if (shard.bucket == i)
                 device::copy_on_device(whole.subspan(std::size_t(shard.flat.first - bucket.flat.first)).data(),
-                                       shard.owned.of(master_weights_.span()).data(),
+                                       shard.owned.of(values).data(),
                                        std::size_t(shard.flat.size) * sizeof(float), context_.stream);
         communicator.group_begin(context_.stream);
         buckets_.gather<float>(communicator, i, whole);

@@ -44,6 +44,8 @@ public:
     // Copies the master weights of all ranks to host memory of rank 0, table().elements() floats. Every rank calls it,
     // the others with an empty span. Waits.
     void copy_master_weights_to_host(std::span<float> flat) const;
+    // The same of other values: all, flat, or those of what this rank owns, in that order.
+    void copy_to_host(std::span<const float> values, bool are_flat, std::span<float> flat) const;
 
     // The group up to `event` gathers the working parameters of a bucket; wait_for_parameters() waits for it.
     void parameters_arrive(int bucket, CommEvent event) { arriving_[std::size_t(bucket)] = event; }

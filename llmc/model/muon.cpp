@@ -125,7 +125,7 @@ public:
 
     std::vector<StateFile> state() const override {
         std::vector<StateFile> files = adamw_.state();
-        StateFile& file = files.emplace_back(StateFile{.name = "muon", .every_rank = context_.worker->size() > 1,
+        StateFile& file = files.emplace_back(StateFile{.name = "muon", .by = StateFile::By::first_worker,
                                                        .tensors = {{.name = "momentum", .shards = {}}}});
         for (const MuonBatch& batch : batches_)
             for (int matrix = 0; matrix < batch.count(); ++matrix)

@@ -156,7 +156,7 @@ public:
             file.tensors = {{.name = "shadow_moment", .shards = {{0, shadow()}}, .non_negative = true, .whole = true}};
             files.push_back(file);
         } else if (is_frozen() && mean_) {
-            file.every_rank = true;
+            file.by = StateFile::By::all;
             file.tensors = {{.name = "worker_error", .shards = mean_->worker_errors(),
                              .of_each_rank = true, .ranges_key = "worker_stretches", .whole = nodes_.empty()},
                             {.name = "server_error", .shards = mean_->server_errors()}};

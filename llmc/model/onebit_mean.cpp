@@ -40,13 +40,18 @@ OnebitPlan plan_of(const OnebitLayout& layout, std::span<const std::int64_t> end
 
 // The buckets of a segment have the same padded size and message size, so that their replies are equal shards.
 std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, int workers, int local_ranks,
-                                                   const OnebitMeanSettings& settings) {
+                                                   const OnebitMeanSettings& settings, const Sharding& of) {
     require(settings.bits != 1 || settings.errors, "error feedback with 1 bit per element", "disabled", "enabled");
     require(settings.error_decay >= 0 && settings.error_decay <= 1, "the decay of errors", settings.error_decay,
             "from 0 to 1");
     require(settings.bits == 1 || local_ranks == 1, "the ranks of a node with 4 bits per element", local_ranks, "1");
     const OnebitScale scale = settings.scale;
-    const GradientBuckets whole(table, {});
+    const GradientBuckets owners(table, of);
+    std::vector<ElementRange> ranges;
+    if (of.ranks == 1)
+        for (const GradientBucket& bucket : owners.all()) ranges.push_back(bucket.flat);
+    else
+        for (const OwnedShard& shard : owners.owned()) ranges.push_back(shard.flat);
     std::vector<Bucket> buckets;
     const auto add = [&](std::int64_t first, std::int64_t size) {
         const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers, 128,
@@ -68,12 +73,12 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
         }
         for (Bucket& bucket : std::span(buckets).last(std::size_t(local_ranks))) bucket.layout.scales = scales;
     };
-    for (const GradientBucket& bucket : whole.all()) {
-        const std::int64_t parts = ceil_div(bucket.flat.size, kMaxBucketElements);
-        const std::int64_t units = bucket.flat.size / kTensorMultiple;
+    for (const ElementRange& range : ranges) {
+        const std::int64_t parts = ceil_div(range.size, kMaxBucketElements);
+        const std::int64_t unit = of.ranks == 1 ? kTensorMultiple : kShardMultiple, units = range.size / unit;
         for (std::int64_t part = 0; part < parts; ++part) {
             const std::int64_t first = units * part / parts, end = units * (part + 1) / parts;
-            add(bucket.flat.first + first * kTensorMultiple, (end - first) * kTensorMultiple);
+            add(range.first + first * unit, (end - first) * unit);
         }
     }
     return buckets;
@@ -105,8 +110,8 @@ std::size_t OnebitMean::lay_out(std::vector<Bucket>& buckets, int local_rank, in
 }
 
 OnebitMean::Bytes OnebitMean::bytes(const ParameterTable& table, int workers, int local_ranks,
-                                    const OnebitMeanSettings& settings) {
-    std::vector<Bucket> buckets = divide(table, workers, local_ranks, settings);
+                                    const OnebitMeanSettings& settings, const Sharding& of) {
+    std::vector<Bucket> buckets = divide(table, workers, local_ranks, settings, of);
     Bytes bytes{.device = device::allocation_size(lay_out(buckets, 0, local_ranks, settings.errors, nullptr)),
                 .errors = 0, .messages = 0};
     for (std::size_t i = 0; i < buckets.size(); i += std::size_t(local_ranks))
@@ -117,7 +122,7 @@ OnebitMean::Bytes OnebitMean::bytes(const ParameterTable& table, int workers, in
 }
 
 OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, const OnebitMeanSettings& settings,
-                       Context& context)
+                       Context& context, const Sharding& of)
     : context_(context),
       ranks_(ranks),
       rank_(ranks.across->rank()),
@@ -125,7 +130,7 @@ OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, co
       local_ranks_(ranks.within ? ranks.within->size() : 1),
       settings_(settings),
       elements_(table.elements()),
-      buckets_(divide(table, ranks.across->size(), local_ranks_, settings)),
+      buckets_(divide(table, ranks.across->size(), local_ranks_, settings, of)),
       memory_(lay_out(buckets_, local_rank_, local_ranks_, settings.errors, nullptr)),
       finite_(1),
       yes_(1),

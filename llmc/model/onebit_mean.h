@@ -54,9 +54,10 @@ struct OnebitMeanSettings {
 class OnebitMean {
 public:
     // Context and communicators must outlive it. Errors are 0 and no element is active until set_active(). Throws Error
-    // if settings are not as described, or if there are 4 bits and nodes.
+    // if settings are not as described, or if there are 4 bits and nodes. `of`: the mean is of what a rank owns, which
+    // has the same ranges on all ranks; with one rank, of all elements.
     OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, const OnebitMeanSettings& settings,
-               Context& context);
+               Context& context, const Sharding& of = {});
     ~OnebitMean();  // waits for groups in progress
     OnebitMean(const OnebitMean&) = delete;
     OnebitMean& operator=(const OnebitMean&) = delete;
@@ -66,7 +67,8 @@ public:
         std::size_t device, errors;  // errors: of the checkpointed ones, with padding
         std::size_t messages;        // of a rank to all ranks; as many are those of the replies
     };
-    static Bytes bytes(const ParameterTable& table, int workers, int local_ranks, const OnebitMeanSettings& settings);
+    static Bytes bytes(const ParameterTable& table, int workers, int local_ranks, const OnebitMeanSettings& settings,
+                       const Sharding& of = {});
 
     // Sets the active elements: one bit per element of the flat array, element i at bit i % 32 of word i / 32. The same
     // on all ranks. Waits.
@@ -121,7 +123,7 @@ public:
 
 private:
     static std::vector<Bucket> divide(const ParameterTable& table, int workers, int local_ranks,
-                                      const OnebitMeanSettings& settings);
+                                      const OnebitMeanSettings& settings, const Sharding& of);
     static std::size_t lay_out(std::vector<Bucket>& buckets, int local_rank, int local_ranks, bool errors,
                                std::byte* base);
     float scale_factor() const { return settings_.bits == 4 ? kernels::kScaleOf4Bits : 1.0f; }

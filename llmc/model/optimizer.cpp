@@ -88,7 +88,11 @@ void OptimizerStep::run(Model& model, const Input& input) {
 }
 
 void OptimizerStep::round_parameters(Model& model) {
-    if (model.dtype() != kernels::DType::bf16) return;
+    if (model.dtype() != kernels::DType::bf16) {
+        // Within a round each rank of a worker has read what it owns.
+        if (optimizer_->in_round()) update_shards<float>(model, gradients_.buckets(), context_, [](auto&&...) {});
+        return;
+    }
     update_shards<kernels::bf16>(
         model, gradients_.buckets(), context_,
         [&](const OwnedShard& shard, std::span<kernels::bf16> parameter, std::span<float> master) {

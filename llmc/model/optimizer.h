@@ -231,7 +231,7 @@ public:
     void run(Model& model, const Input& input);
 
     // Computes the bf16 parameters from the master weights, with the same rounding as in the last update. Call it after
-    // the model and this state are loaded. Enqueued; no-op in fp32.
+    // the model and this state are loaded. Enqueued. In fp32 it gathers weights that a checkpoint within a round has.
     void round_parameters(Model& model);
 
     OptimizerCounts counts() const;  // synchronizes with the stream

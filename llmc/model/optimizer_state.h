@@ -39,8 +39,11 @@ struct StateTensor {
 // The tensors that a rank writes to one file of a checkpoint: NAME-00000-of-00004.safetensors.
 struct StateFile {
     std::string name;
-    bool every_rank = false;    // false: all ranks hold the same, and rank 0 writes it
-    bool each_rank = false;     // all tensors are of_each_rank: every rank has values of its own, for the same elements
+    // Which ranks write it: rank 0; those of the first worker, which has what all workers have; all.
+    enum class By { rank_0, first_worker, all } by = By::rank_0;
+    // Above 0: so many workers have values of their own, for the same elements; worker w is the ranks from w * ranks /
+    // workers on. The same ranks of as many workers read their own values, others the mean over workers.
+    int workers = 0;
     bool optional = false;      // true: a checkpoint may lack it, and the values stay as they are
     std::vector<StateTensor> tensors{};
     // More of the metadata, unless empty, and what happens if a checkpoint has another value: an Error; the values stay
@@ -52,6 +55,10 @@ struct StateFile {
     };
     std::vector<Mark> marks{};
 
+    // The number of files, which as many of the first ranks write.
+    int files(int ranks, int ranks_of_worker) const {
+        return by == By::all ? ranks : by == By::first_worker ? ranks_of_worker : 1;
+    }
     std::int64_t elements() const {  // of all tensors
         std::int64_t sum = 0;
         for (const StateTensor& tensor : tensors) sum += tensor.elements();

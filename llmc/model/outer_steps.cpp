@@ -15,8 +15,10 @@
 namespace llmc {
 namespace {
 
-constexpr std::size_t kRow = 32;  // doubles of a worker's row: 256 bytes, as an all-gather of equal shards requires
-enum InRow : std::size_t { kChange, kLoss };  // its squared change in the round; the loss of its last step
+constexpr std::size_t kRow = 32;  // doubles of a rank's row: 256 bytes, as an all-gather of equal shards requires
+// The squared change of what it owns in the round; the loss of its worker's last step; the mean's squared change.
+enum InRow : std::size_t { kChange, kLoss, kMean };
+constexpr std::size_t kVerdict = 64;  // ints, likewise
 
 OnebitMeanSettings mean_of(const OuterSettings& outer) {
     return {.scale = OnebitScale::tensor, .bits = outer.bits, .errors = outer.errors || outer.bits == 1,
@@ -62,20 +64,23 @@ public:
           settings_(settings),
           inner_(std::move(inner)),
           model_(model),
-          anchor_(std::size_t(model.table().elements())),
+          anchor_(std::size_t(gradients.buckets().owned_elements())),
           momentum_(outer_.momentum > 0 ? anchor_.size() : 0),
           rows_(kRow * std::size_t(context.world->size())),
           norm_(1),
           host_(2 * (rows_.size() + 1) * sizeof(double)) {
-        require(gradients.buckets().sharding().ranks == 1, "the number of ranks of a worker",
-                gradients.buckets().sharding().ranks, "1");
+        const Sharding& sharding = gradients.buckets().sharding();
+        require(sharding.stage == (sharding.ranks > 1 ? 1 : 0), "--zero-stage", sharding.stage,
+                "1 with workers of several ranks, otherwise 0");
         std::vector<kernels::NormTile> tiles;
         for (const OwnedShard& shard : gradients.buckets().owned()) {
             const std::int64_t first = std::ssize(tiles);
             kernels::append_tiles(tiles, 0, shard.flat.size);
-            shards_.push_back({shard.flat, shard.owned, {first, std::ssize(tiles) - first}});
+            shards_.push_back({shard.flat, shard.owned, sharding.ranks == 1 ? shard.flat : shard.owned,
+                               {first, std::ssize(tiles) - first}});
         }
         std::vector<std::uint32_t> changing;
+        std::vector<std::int32_t> verdicts;
         const device::SyncIfThrown guard(context.stream);
         tiles_ = {tiles, context.stream};
         of_shards_ = {tiles.size(), context.stream};
@@ -84,15 +89,24 @@ public:
         if (outer_.bits < 32) {
             changing = changing_elements(model.table(), outer_.seq_len);
             active_ = {changing, context.stream};
-            mean_.emplace(model.table(), OnebitRanks{.across = context.world.get()}, mean_of(outer_), context);
+            mean_.emplace(model.table(), OnebitRanks{.across = context.across.get()}, mean_of(outer_), context,
+                          sharding);
             mean_->set_active(changing);
             of_mean_ = {mean_->tiles(), context.stream};
+        }
+        if (sharding.ranks > 1) {
+            of_worker_ = {kRow * std::size_t(sharding.ranks), context.stream};
+            verdicts.assign(kVerdict * std::size_t(sharding.ranks), 1);
+            verdicts_ = {verdicts, context.stream};
+            of_worker_.partial.zero(context.stream);
         }
         context.stream.sync();
         if (outer_.start_step == 0) begin_local(0);
     }
     ~OuterSteps() override {
         try {
+            context_.across->sync(last_across_);
+            context_.worker->sync(last_within_);
             context_.world->sync(last_);
         } catch (...) {  // the next use of the communicator throws it again
         }
@@ -122,22 +136,34 @@ public:
     std::vector<StateFile> state() const override {
         std::vector<StateFile> files = inner_->state();
         if (!is_local()) return files;
-        for (StateFile& file : files) file.every_rank = file.each_rank = true;
-        if (momentum_.size() > 0)
-            files.push_back({.name = "outer", .optional = true,
-                             .tensors = {{.name = "outer_momentum", .shards = {{0, momentum_.span()}},
-                                          .whole = true}}});
+        for (StateFile& file : files) {
+            file.by = StateFile::By::all;
+            file.workers = workers();
+        }
+        const bool divided = context_.worker->size() > 1;
+        if (momentum_.size() > 0) {
+            StateTensor momentum{.name = "outer_momentum", .shards = {}, .whole = !divided};
+            if (divided)
+                for (const Shard& shard : shards_)
+                    momentum.shards.push_back({shard.flat.first, shard.stored.of(momentum_.span())});
+            else momentum.shards = {{0, momentum_.span()}};
+            files.push_back({.name = "outer", .by = StateFile::By::first_worker, .optional = true,
+                             .tensors = {momentum}});
+        }
         if (mean_ && !mean_->worker_errors().empty())
-            files.push_back({.name = "outer_errors", .every_rank = true, .optional = true,
+            files.push_back({.name = "outer_errors", .by = StateFile::By::all, .optional = true,
                              .tensors = {{.name = "worker_error", .shards = mean_->worker_errors(),
-                                          .of_each_rank = true, .ranges_key = "worker_stretches", .whole = true},
+                                          .of_each_rank = true, .ranges_key = "worker_stretches",
+                                          .whole = !divided},
                                          {.name = "server_error", .shards = mean_->server_errors()}},
                              .marks = {{"layout", "--outer-bits " + std::to_string(outer_.bits),
-                                        StateFile::Otherwise::starts_at_0}}});
+                                        StateFile::Otherwise::starts_at_0},
+                                       {"divided", divided ? std::to_string(workers()) : "",
+                                        StateFile::Otherwise::resharded}}});
         if (!in_round()) return files;
         StateTensor weights{.name = "weights", .shards = {}};
         for (const Shard& shard : shards_) weights.shards.push_back({shard.flat.first, master(model_, shard)});
-        files.push_back({.name = kOuterWorker, .every_rank = true, .each_rank = true, .tensors = {weights}});
+        files.push_back({.name = kOuterWorker, .by = StateFile::By::all, .workers = workers(), .tensors = {weights}});
         return files;
     }
 
@@ -167,12 +193,15 @@ public:
             OuterRound round = copy.round;
             copy.round.steps = -1;
             const double* const values = host(copy);
-            const double workers = double(context_.world->size()), squared = values[rows_.size()];
+            const double workers = this->workers(), squared = values[rows_.size()];
+            const std::size_t of_worker = rows_.size() / std::size_t(workers);
             double all = 0;
-            for (std::size_t row = 0; row < rows_.size(); row += kRow) {
-                all += values[row + kChange];
-                round.change += std::sqrt(values[row + kChange]) / workers;
-                round.loss += values[row + kLoss] / workers;
+            for (std::size_t worker = 0; worker < rows_.size(); worker += of_worker) {
+                double change = 0;
+                for (std::size_t row = worker; row < worker + of_worker; row += kRow) change += values[row + kChange];
+                all += change;
+                round.change += std::sqrt(change) / workers;
+                round.loss += values[worker + kLoss] / workers;
             }
             round.mean_change = std::sqrt(squared);
             round.skipped = !std::isfinite(squared);
@@ -185,7 +214,9 @@ public:
 
 private:
     struct Shard {
-        ElementRange flat, owned, tiles;  // in the flat array; in the master weights, unless they are flat; of tiles_
+        ElementRange flat, owned;  // in the flat array; in the master weights, unless they are flat
+        ElementRange stored;       // in anchor and momentum: of the worker's only rank flat, else of what this one owns
+        ElementRange tiles;        // of tiles_
     };
     // Of the results of an outer step, read by round_after().
     struct Copy {
@@ -201,6 +232,14 @@ private:
         return reinterpret_cast<double*>(host_.data()) + copy.slot * (rows_.size() + 1);
     }
     std::span<double> row() const { return rows_.span().subspan(kRow * std::size_t(context_.world->rank()), kRow); }
+    int workers() const { return context_.world->size() / context_.worker->size(); }
+    // Of a part of a shard.
+    ElementRange stored_range(const ElementRange& flat) const {
+        for (const Shard& shard : shards_)
+            if (flat.first >= shard.flat.first && flat.end() <= shard.flat.end())
+                return {shard.stored.first + flat.first - shard.flat.first, flat.size};
+        return flat;  // of several shards, which are stored flat
+    }
 
     // From the next step on workers make local steps; the weights are the first anchor.
     void begin_local(std::int64_t steps) {
@@ -208,20 +247,44 @@ private:
         counts_ = {.local_after = steps, .round_began = steps};
         for (const Shard& shard : shards_) {
             const std::span<float> from = master(model_, shard);
-            device::copy_on_device(shard.flat.of(anchor_.span()).data(), from.data(), from.size_bytes(),
+            device::copy_on_device(shard.stored.of(anchor_.span()).data(), from.data(), from.size_bytes(),
                                    context_.stream);
         }
     }
 
     std::span<const kernels::NormTile> tiles_of(const Shard& shard) const { return shard.tiles.of(tiles_.span()); }
-    std::span<float> momentum_of(const ElementRange& flat) const {
-        return momentum_.size() > 0 ? flat.of(momentum_.span()) : std::span<float>();
+    std::span<float> momentum_of(const ElementRange& stored) const {
+        return momentum_.size() > 0 ? stored.of(momentum_.span()) : std::span<float>();
+    }
+    // The total of the partial sums of the mean's squared change over all ranks of the worker.
+    void add_up_norm(const PartialSums& of_rank) {
+        Communicator& within = *context_.worker;
+        if (within.size() == 1) return of_rank.add_up(norm_.span(), context_.stream);
+        const std::span<double> all = of_worker_.partial.span(),
+                                mine = all.subspan(kRow * std::size_t(within.rank()), kRow);
+        of_rank.add_up(mine.subspan(kMean, 1), context_.stream);
+        within.group_begin(context_.stream);
+        within.all_gather<std::byte>(std::as_writable_bytes(all), std::as_bytes(mine));
+        within.wait(context_.stream, last_within_ = within.group_end());
+        of_worker_.add_up(norm_.span(), context_.stream);
+    }
+    // A scale that is not finite is in the messages of one rank of a worker, and ends the outer step of all.
+    void agree() {
+        Communicator& within = *context_.worker;
+        if (within.size() == 1) return;
+        const std::span<std::int32_t> all = verdicts_.span(),
+                                      mine = all.subspan(kVerdict * std::size_t(within.rank()), kVerdict);
+        device::copy_on_device(mine.data(), mean_->finite().data(), sizeof(std::int32_t), context_.stream);
+        within.group_begin(context_.stream);
+        within.all_gather<std::byte>(std::as_writable_bytes(all), std::as_bytes(mine));
+        within.wait(context_.stream, last_within_ = within.group_end());
+        kernels::onebit_agree({.verdicts = all, .finite = mean_->finite()}, context_.stream);
     }
 
     template <class T> void outer_step(Model& model, std::span<const kernels::StepScalars> scalars) {
         const device::Range range("outer step");
         const device::StreamRef stream = context_.stream;
-        Communicator& all = *context_.world;
+        Communicator &all = *context_.world, &across = *context_.across;
         // The update has used the gradients. Gaps between tensors stay 0; the next backward pass overwrites the rest.
         const std::span<float> values = gradients_.reduced();
         const float rate_sum = mean_ ? float(counts_.rate_sum) : 0;
@@ -229,26 +292,34 @@ private:
             counts_.round_began = steps_;
             return;
         }
+        model.wait_for_parameters();
         for (const Shard& shard : shards_)
             kernels::outer_change({.values = shard.flat.of(values), .master = master(model, shard),
-                                   .anchor = shard.flat.of(anchor_.span()), .tiles = tiles_of(shard),
+                                   .anchor = shard.stored.of(anchor_.span()), .tiles = tiles_of(shard),
                                    .partial = of_shards_.of(shard.tiles), .rate_sum = rate_sum,
                                    .active = mean_ ? ElementRange{shard.flat.first / 32, ceil_div(shard.flat.size, 32)}
                                                          .of(active_.span()) : std::span<const std::uint32_t>()},
                                   stream);
         of_shards_.add_up(row().subspan(kChange, 1), stream);
         device::copy_on_device(&row()[kLoss], &scalars[0].loss, sizeof(double), stream);
-        const std::int64_t sent = all.bytes_sent();
+        const std::int64_t sent = across.bytes_sent();
         all.group_begin(stream);
-        if (!mean_) all.all_reduce<float>(values);
         all.all_gather<std::byte>(std::as_writable_bytes(rows_.span()), std::as_bytes(row()));
-        all.wait(stream, last_ = all.group_end());
+        last_ = all.group_end();
+        if (!mean_) {
+            across.group_begin(stream);
+            if (context_.worker->size() == 1) across.all_reduce<float>(values);
+            else
+                for (const Shard& shard : shards_) across.all_reduce<float>(shard.flat.of(values));
+            across.wait(stream, last_across_ = across.group_end());
+        }
+        all.wait(stream, last_);
         if (mean_) apply_mean<T>(model, values, rate_sum, scalars);
         else apply_sums<T>(model, values, scalars);
         counts_.round_began = steps_;
         counts_.rate_sum = 0;
         Copy& copy = copies_[++counts_.rounds % 2];
-        copy.round = {.steps = steps_, .round = counts_.rounds, .bytes_sent = all.bytes_sent() - sent};
+        copy.round = {.steps = steps_, .round = counts_.rounds, .bytes_sent = across.bytes_sent() - sent};
         device::copy_to_host(host(copy), rows_.span().data(), rows_.span().size_bytes(), stream);
         device::copy_to_host(host(copy) + rows_.size(), norm_.span().data(), sizeof(double), stream);
         copy.done.record(stream);
@@ -258,20 +329,21 @@ private:
     template <class T>
     void apply_sums(Model& model, std::span<const float> sums, std::span<const kernels::StepScalars> scalars) {
         const device::StreamRef stream = context_.stream;
-        const int workers = context_.world->size();
         for (const Shard& shard : shards_)
-            kernels::outer_mean({.sums = shard.flat.of(sums), .anchor = shard.flat.of(anchor_.span()),
+            kernels::outer_mean({.sums = shard.flat.of(sums), .anchor = shard.stored.of(anchor_.span()),
                                  .tiles = tiles_of(shard), .partial = of_shards_.of(shard.tiles),
-                                 .workers = workers}, stream);
-        of_shards_.add_up(norm_.span(), stream);
-        for (const Shard& shard : shards_)
-            kernels::outer_update<T>({.parameter = shard.flat.of(model.parameters<T>()),
-                                      .master = master(model, shard), .anchor = shard.flat.of(anchor_.span()),
-                                      .momentum = momentum_of(shard.flat), .sums = shard.flat.of(sums),
-                                      .norm = norm_.span(), .scalars = scalars, .workers = workers,
+                                 .workers = workers()}, stream);
+        add_up_norm(of_shards_);
+        update_shards<T>(model, gradients_.buckets(), context_,
+                         [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
+            const ElementRange stored = stored_range(shard.flat);
+            kernels::outer_update<T>({.parameter = parameter, .master = master, .anchor = stored.of(anchor_.span()),
+                                      .momentum = momentum_of(stored), .sums = shard.flat.of(sums),
+                                      .norm = norm_.span(), .scalars = scalars, .workers = workers(),
                                       .learning_rate = outer_.learning_rate,
                                       .mu = outer_.momentum, .rounding = rounding_of(settings_, shard.flat.first)},
                                      stream);
+        });
     }
 
     // The same with a mean of few bits per element, in `values` the change of this worker divided by `rate_sum`. The
@@ -282,32 +354,33 @@ private:
         const device::StreamRef stream = context_.stream;
         mean_->admit();
         mean_->exchange({.values = values});
+        agree();
         std::int64_t tile = 0;
         for (const OnebitMean::Bucket& bucket : mean_->buckets()) {
-            const auto in = [&](auto flat) { return bucket.flat.of(flat); };
+            const ElementRange stored = stored_range(bucket.flat);
             const auto tiles = std::ssize(bucket.tiles.span());
             const bool errors = !bucket.error.empty();
             kernels::outer_apply(
                 {.layout = bucket.layout, .tiles = bucket.tiles.span(), .replies = bucket.replies,
-                 .compensated = errors ? in(values) : std::span<float>(), .error = bucket.error,
+                 .compensated = errors ? bucket.flat.of(values) : std::span<float>(), .error = bucket.error,
                  .messages = errors ? bucket.messages : std::span<std::uint32_t>(), .active = bucket.active,
                  .one = mean_->one_scale(),
-                 .anchor = in(anchor_.span()), .momentum = momentum_of(bucket.flat),
+                 .anchor = stored.of(anchor_.span()), .momentum = momentum_of(stored),
                  .partial = of_mean_.of({tile, tiles}), .finite = mean_->finite(),
                  .rate_sum = rate_sum, .learning_rate = outer_.learning_rate,
                  .mu = outer_.momentum}, stream);
             tile += tiles;
         }
         mean_->commit();
-        of_mean_.add_up(norm_.span(), stream);
-        for (const Shard& shard : shards_) {
-            const std::span<float> weights = master(model, shard), from = shard.flat.of(anchor_.span());
-            device::copy_on_device(weights.data(), from.data(), from.size_bytes(), stream);
+        add_up_norm(of_mean_);
+        update_shards<T>(model, gradients_.buckets(), context_,
+                         [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
+            const std::span<float> from = stored_range(shard.flat).of(anchor_.span());
+            device::copy_on_device(master.data(), from.data(), from.size_bytes(), stream);
             if constexpr (!std::is_same_v<T, float>)
-                kernels::round_parameters({.parameter = shard.flat.of(model.parameters<T>()), .master = weights,
-                                           .scalars = scalars, .rounding = rounding_of(settings_, shard.flat.first)},
-                                          stream);
-        }
+                kernels::round_parameters({.parameter = parameter, .master = master, .scalars = scalars,
+                                           .rounding = rounding_of(settings_, shard.flat.first)}, stream);
+        });
     }
 
     Context& context_;
@@ -323,12 +396,14 @@ private:
     std::optional<OnebitMean> mean_;         // with fewer bits than 32
     device::Array<std::uint32_t> active_{};  // the elements that it averages
     PartialSums of_shards_{}, of_mean_{};    // by tiles_, and by the tiles of the mean's buckets
+    PartialSums of_worker_{};                // rows of the worker's ranks, if it has several
+    device::Array<std::int32_t> verdicts_{};
     device::PinnedMemory host_;  // two slots: rows of the workers, then the squared norm of the mean change
     Copy copies_[2]{{.slot = 0}, {.slot = 1}};
     OuterCounts counts_{};
     std::int64_t steps_ = 0;
     const char* phase_ = "";
-    CommEvent last_{};
+    CommEvent last_{}, last_across_{}, last_within_{};
 };
 
 }  // namespace
@@ -356,20 +431,25 @@ OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std:
             .rate_sum = rates.get<double>()};
 }
 
-double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table) {
-    const double shares = 2 * double(settings.workers - 1) / settings.workers;
-    if (settings.bits == 32) return shares * 4 * double(table.elements());
-    return shares * double(OnebitMean::bytes(table, settings.workers, 1, mean_of(settings)).messages);
+double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table, Sharding sharding) {
+    double bytes = 4 * double(table.elements());
+    if (settings.bits < 32) {
+        bytes = 0;
+        for (sharding.rank = 0; sharding.rank < sharding.ranks; ++sharding.rank)
+            bytes += double(OnebitMean::bytes(table, settings.workers, 1, mean_of(settings), sharding).messages);
+    }
+    return 2 * double(settings.workers - 1) / settings.workers * bytes;
 }
 
-std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table) {
+std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table,
+                                        const Sharding& sharding) {
     if (settings.every == 0) return {};
-    const std::size_t bytes = std::size_t(table.elements()) * sizeof(float);
+    const std::size_t bytes = std::size_t(GradientBuckets(table, sharding).owned_elements()) * sizeof(float);
     // Within a round a rank copies its weights.
     std::vector<OptimizerBytes> all{{"outer steps: anchor, fp32", bytes, bytes}};
     if (settings.momentum > 0) all.push_back({"outer steps: momentum, fp32", bytes, bytes});
     if (settings.bits < 32) {
-        const auto mean = OnebitMean::bytes(table, settings.workers, 1, mean_of(settings));
+        const auto mean = OnebitMean::bytes(table, settings.workers, 1, mean_of(settings), sharding);
         all.push_back({"outer steps: exchange", mean.device, mean.errors});
     }
     return all;

@@ -11,9 +11,11 @@
 // rates of the round: errors that are carried over, always with 1 bit, are then in units of an update, and shrink with
 // the learning rate. A scale per tensor within a chunk; rows that no token or position of the run has are left out.
 //
-// Every worker is one rank, and stores all weights and all moments. State in device memory: the anchor, and unless the
-// momentum is 0, u, both fp32 of all elements; the gradient's memory holds the sums. A checkpoint has u once, the inner
-// optimizer's state of every worker and, within a round, its weights.
+// A worker is one rank, which stores all weights and all moments; or several, which sum their gradients in every step
+// and divide the optimizer's state (ZeRO stage 1): then a rank makes the outer step of what it owns, together with the
+// ranks of other workers that own the same. State in device memory: the anchor, and unless the momentum is 0, u, both
+// fp32; the gradient's memory holds the sums. A checkpoint has u once, the inner optimizer's state of every worker and,
+// within a round, its weights.
 //
 // Source    Douillard et al. 2023, arXiv 2311.08105 (DiLoCo); Therien et al. 2025, arXiv 2505.23725 (MuLoCo).
 #pragma once
@@ -23,8 +25,8 @@ namespace llmc {
 
 inline constexpr const char* kOuterWorker = "worker";  // the state's file that checkpoints within a round have
 
-// Decorates an optimizer that exists once per worker (Settings::world of the exchange). Throws Error unless every
-// worker is one rank.
+// Decorates an optimizer that exists once per worker (Settings::world of the exchange). Throws Error unless the ZeRO
+// stage is 1 in workers of several ranks, and 0 in those of one.
 std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, const Model& model,
                                             GradientExchange& gradients, const OptimizerSettings& settings,
                                             Context& context);
@@ -43,8 +45,9 @@ struct OuterCounts {
 OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std::string& where);
 
 // Device bytes in addition to those of the inner optimizer, for the memory plan.
-std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table);
-// What a rank sends in an outer step, in bytes.
-double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table);
+std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table,
+                                        const Sharding& sharding);
+// What a worker sends to others in an outer step, in bytes.
+double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table, Sharding sharding);
 
 }  // namespace llmc

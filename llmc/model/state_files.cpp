@@ -12,13 +12,26 @@
 namespace llmc {
 namespace {
 
-constexpr const char *kElements = "elements", *kEachRank = "each_rank";
+constexpr const char *kElements = "elements", *kWorkers = "workers", *kEachRank = "each_rank";
 constexpr std::size_t kStateReadAtOnce = std::size_t(1) << 22;  // elements
+
+// How many workers have values of their own in these files; 0: the file's tensors say so.
+int workers_of(std::span<const SafetensorsFile> files, const std::string& kind) {
+    const int ranks = int(files.size());
+    if (files[0].metadata().contains(kEachRank)) return ranks;  // before workers could have several ranks
+    if (!files[0].metadata().contains(kWorkers)) return 0;
+    const std::string& text = metadata_of(files[0], kWorkers, kind.c_str());
+    for (int workers = 1; workers <= ranks; ++workers)
+        if (ranks % workers == 0 && text == std::to_string(workers)) return workers;
+    fail(files[0].path() + ": the number of workers", in_quotes(text),
+         "a divisor of the " + counted(ranks, "file"), "resume from another checkpoint");
+}
 
 // The files of one name, as far as they have one tensor.
 class TensorFiles {
 public:
-    TensorFiles(const StateTensor& tensor, bool of_each_rank, std::span<const SafetensorsFile> files,
+    // `workers`: as workers_of(), of files that are averaged.
+    TensorFiles(const StateTensor& tensor, bool averages, int workers, std::span<const SafetensorsFile> files,
                 const std::string& kind, std::int64_t elements)
         : tensor_(tensor), files_(files), values_(files.size()) {
         for (std::size_t number = 0; number < files.size(); ++number) {
@@ -44,9 +57,9 @@ public:
                 "without the tensor " + tensor.name, kind);
         std::vector<ElementRange> all;
         for (const FileRange& range : ranges_) all.push_back(range.flat);
-        if (of_each_rank && files[0].metadata().contains(kEachRank)) {
-            ranks_of_element_ = std::ssize(files);  // read() counts those of each element
-        } else if (of_each_rank) {
+        if (averages && workers > 0) {
+            ranks_of_element_ = workers;  // read() counts those of each element
+        } else if (averages) {
             const std::optional<std::int64_t> times = times_covered(all, elements);
             require(times && *times > 0, in_files(), "incomplete",
                     "values of all " + std::to_string(elements) + " parameters, from equally many ranks",
@@ -120,7 +133,7 @@ FileFingerprint write_state(const std::filesystem::path& path, const StateFile& 
             values.size(), std::to_string(file.elements()));
     std::vector<TensorToWrite> tensors;
     Metadata metadata{{kElements, std::to_string(elements)}};
-    if (file.each_rank) metadata[kEachRank] = "1";
+    if (file.workers > 0) metadata[kWorkers] = std::to_string(file.workers);
     for (const StateTensor& tensor : file.tensors) {
         tensors.push_back({tensor.name, "F32", {tensor.elements()}});
         std::vector<ElementRange> ranges = tensor.ranges();
@@ -163,12 +176,12 @@ std::string read_state(const StateFile& file, const StateSource& source,
             same_ranks = false;
         }
     std::string averaged;
-    const bool each_rank = files[0].metadata().contains(kEachRank);
+    const int workers = workers_of(files, kind);
     for (const StateTensor& tensor : file.tensors) {
-        const bool own = tensor.of_each_rank || each_rank,
-                   averages = own && (!same_ranks || each_rank != file.each_rank);
+        const bool own = tensor.of_each_rank || workers > 0,
+                   averages = own && (!same_ranks || workers != file.workers);
         const auto from = own && !averages ? std::span(files).subspan(std::size_t(source.rank), 1) : std::span(files);
-        const TensorFiles values(tensor, averages, from, kind, source.elements);
+        const TensorFiles values(tensor, averages, workers, from, kind, source.elements);
         std::vector<float> part;
         for (const StateTensor::Shard& shard : tensor.shards)
             for (std::size_t first = 0; first < shard.values.size(); first += kStateReadAtOnce) {
@@ -180,10 +193,12 @@ std::string read_state(const StateFile& file, const StateSource& source,
     }
     if (averaged.empty()) return "";
     return about +
-           (each_rank && !file.each_rank ? "ranks train together again"
-            : source.files == source.ranks
-                ? counted(source.ranks, "rank") + " on other machines"
-                : counted(source.ranks, "rank") + " instead of " + std::to_string(source.files)) +
+           (workers > 0 && file.workers == 0 ? "ranks train together again"
+            : source.files != source.ranks
+                ? counted(source.ranks, "rank") + " instead of " + std::to_string(source.files)
+            : workers != file.workers
+                ? counted(file.workers, "worker") + " instead of " + std::to_string(workers)
+                : counted(source.ranks, "rank") + " on other machines") +
            ": each starts with the mean of " + averaged + " over the checkpoint's ranks";
 }
 

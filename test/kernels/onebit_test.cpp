@@ -155,6 +155,19 @@ TEST_CASE("a non-finite number on one rank changes nothing on any rank", "[kerne
     for (const auto& rank : ranks.rank) CHECK(host(rank.finite)[0] == 0);
 }
 
+TEST_CASE("one verdict of many ends an exchange", "[kernels][onebit]") {
+    std::vector<std::int32_t> verdicts(300, 1);
+    const auto agree = [&](std::int32_t own) {
+        const device::Array<std::int32_t> all(verdicts, nullptr), finite(std::span(&own, 1), nullptr);
+        onebit_agree({.verdicts = all.span(), .finite = finite.span()}, nullptr);
+        return finite.download(nullptr)[0];
+    };
+    CHECK(agree(1) == 1);
+    CHECK(agree(0) == 0);
+    verdicts[299] = 0;
+    CHECK(agree(1) == 0);
+}
+
 TEST_CASE("means and pending errors add up to the means of the inputs", "[kernels][onebit]") {
     const int count = GENERATE(1, 2, 3, 4, 8), bits = GENERATE(1, 4);
     const bool masked = GENERATE(false, true);

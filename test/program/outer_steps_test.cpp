@@ -113,6 +113,35 @@ TEST_CASE("a checkpoint within a round has the anchor as its model, and continue
     CHECK(folder.model("saved", last + 7) == folder.model("whole", last + 7));
 }
 
+TEST_CASE("workers of several ranks train, save and resume", "[run][outer][ranks][mpi]") {
+    skip_without_mpi();
+    const Texts more = GENERATE(values<Texts>({{"--noise-scale", "rank"},
+                                               {"--optimizer", "muon", "--dtype", "bf16", "--outer-bits", "4"}}));
+    CAPTURE(more);
+    const TrainingFolder folder;
+    const Texts flags = outer_flags(folder, "whole", more + Texts{"-v", "5", "-n", "2", "-b", "1", "-z", "1",
+                                                                  "--outer-workers", "2"});
+    CHECK_THAT(folder.run_ranks(4, flags).exits(0), Contains("workers: 2, each of 2 ranks, local steps from step 4"));
+    CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
+    CHECK(folder.log("whole", "end")[0]["steps"] == 13);
+    const auto again = [&](int from, int ranks, const Texts& other) {
+        fs::remove_all(folder.path("again"));
+        fs::create_directories(folder.path("again"));
+        fs::copy(folder.step("whole", from), folder.step("again", from));
+        return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto"} + other).exits(0);
+    };
+    for (const int from : {2, 7}) {
+        CHECK_THAT(again(from, 4, {}), !Contains("changed:") && !Contains("each starts with"));
+        CHECK(folder.model("again", 13) == folder.model("whole", 13));
+    }
+    CHECK_THAT(again(11, 4, {"--outer-workers", "auto", "-z", "0", "--noise-scale", "auto"}),
+               Contains("4 workers instead of 2: each starts with the mean of"));
+    CHECK_THAT(again(11, 2, {"--outer-workers", "auto", "-z", "0", "--noise-scale", "off"}),
+               Contains("2 ranks instead of 4: each starts with the mean of"));
+    CHECK_THAT(again(11, 4, {"--outer-steps", "0", "-z", "2", "--noise-scale", "off"}),
+               Contains("ranks train together again"));
+}
+
 TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;
@@ -136,10 +165,15 @@ TEST_CASE("options that outer steps cannot have are refused in one line", "[run]
               "--outer-lr is set with --outer-steps 0; expected --outer-steps above 0; set that, or --outer-lr=0.7"},
              {{"--outer-start-step", "13"}, "--outer-start-step is 13; expected less than the 13 steps of the run"},
              {{"--outer-bits", "8"}, "--outer-bits is 8; expected 32, 4 or 1"},
-             {{"--outer-bits", "4"}, "--outer-bits is 4; expected 32 with one rank"},
+             {{"--outer-bits", "4"}, "--outer-bits is 4; expected 32 with one worker"},
              {{"--outer-bits", "1", "--outer-errors"}, "--outer-errors is set with --outer-bits 1; expected"},
              {{"--outer-error-decay", "1.5"}, "--outer-error-decay is \"1.5\"; expected"},
              {{"-z", "1"}, "--zero-stage is 1; expected 0 with --outer-steps"},
+             {{"--outer-workers", "2"}, "--outer-workers is 2; expected a number that divides the 1 rank"},
+             {{"--dry-run", "--ranks", "2", "--outer-workers", "1"}, "--zero-stage is 0; expected 1 with"},
+             {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "2"}, "--zero-stage is 2; expected 1 with"},
+             {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "1", "--outer-bits", "4"},
+              "--outer-bits is 4; expected 32 with one worker"},
              {{"--noise-scale", "rank"}, "--noise-scale is rank with --outer-steps"},
              {{"--optimizer", "onebit-adam"}, "set with --optimizer onebit-adam; expected adamw or muon"},
              {{"--dtype", "bf16", "--stochastic-rounding"}, "--stochastic-rounding is set with --outer-steps"},

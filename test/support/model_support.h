@@ -81,7 +81,9 @@ public:
         setup.sharding.whole_matrices = settings.kind->whole_matrices;
         if (settings.outer.every > 0) {
             exchange.world = setup.sharding;
-            setup.sharding = {.whole_matrices = settings.kind->whole_matrices};
+            exchange.world->stage = 0;
+            setup.sharding.rank = context.worker->rank();
+            setup.sharding.ranks = context.worker->size();
         }
         exchange.sharding = setup.sharding;
         model_ = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);

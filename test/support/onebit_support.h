@@ -174,8 +174,8 @@ inline void check_resumes(int ranks, const llmc::OptimizerSettings& settings, un
         for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
         const Snapshot then = snapshot(whole);
         const llmc::StateFile state = whole.state_file("onebit");
-        const int files = state.every_rank ? ranks : 1;
-        if (state.every_rank || communicator.rank() == 0)
+        const int files = state.files(ranks, ranks);
+        if (communicator.rank() < files)
             write_state(folder / llmc::state_file_name("onebit", communicator.rank(), files), state,
                         whole.table().elements(), then.errors);
         communicator.barrier();

@@ -54,7 +54,7 @@ std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Shar
     std::size_t bytes = sharding.rank == 0 ? std::size_t(table.elements()) * sizeof(float) : 0;
     const auto any = kernels::DType::fp32;  // what is copied does not depend on it
     for (const OptimizerBytes& array : optimizer.kind->bytes(optimizer, table, sharding, any)) bytes += array.copied;
-    for (const OptimizerBytes& array : outer_bytes(optimizer.outer, table)) bytes += array.copied;
+    for (const OptimizerBytes& array : outer_bytes(optimizer.outer, table, sharding)) bytes += array.copied;
     return bytes;
 }
 
@@ -91,8 +91,8 @@ void CheckpointWriter::begin(TrainerState state) {
     std::int64_t state_elements = 0;  // of this rank, then of all
     copied_.clear();
     for (StateFile& file : optimizer_.optimizer().state()) {
-        const int files = state.state_files[file.name] = file.every_rank ? ranks : 1;
-        if (!file.every_rank && rank != 0) continue;
+        const int files = state.state_files[file.name] = file.files(ranks, context_.worker->size());
+        if (rank >= files) continue;
         state_elements += file.elements();
         const std::string name = state_file_name(file.name, rank, files);
         copied_.push_back({.file = std::move(file), .name = name});
@@ -128,8 +128,7 @@ void CheckpointWriter::begin(TrainerState state) {
     if (const auto weights = optimizer_.optimizer().weights_to_save(); weights.empty()) {
         model_.copy_master_weights_to_host(master_weights_);  // waits
     } else {
-        device::copy_to_host(master_weights_.data(), weights.data(), master_weights_.size_bytes(), context_.stream);
-        context_.stream.sync();
+        model_.copy_to_host(weights, context_.worker->size() == 1, master_weights_);  // waits
     }
     begun_->waited_seconds = seconds_now() - began;
     writing_.start();
@@ -262,7 +261,9 @@ void load_optimizer(OptimizerStep& step, const fs::path& folder, const TrainerSt
     std::vector<std::string> notes;
     together(*context.world, [&] {
         const bool same_workers = std::ssize(state.workers) == ranks.size();
-        const OptimizerCounts& counts = same_workers ? state.workers[std::size_t(ranks.rank())] : state.optimizer;
+        // The ranks of a worker need the same counts, though those of the checkpoint may have been others.
+        const int first = ranks.rank() - context.worker->rank();
+        const OptimizerCounts& counts = same_workers ? state.workers[std::size_t(first)] : state.optimizer;
         step.load(counts, [&](const StateFile& file) {
             const auto files = state.state_files.find(file.name);
             notes.push_back(read_state(file, {.folder = folder,

@@ -48,10 +48,6 @@ void check_outer_steps(const Options& o) {
     require(!o.outer_errors || o.outer_bits == 4, "--outer-errors",
             "set with --outer-bits " + std::to_string(o.outer_bits),
             "--outer-bits 4: 32 bits lose nothing, and 1 bit always carries errors over", "remove it");
-    require(o.zero_stage == 0, "--zero-stage", o.zero_stage,
-            "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard");
-    require(o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
-            "auto, micro or off: the ranks of local steps have no gradient in common", "use micro");
     require(!o.is_timed(), "--max-minutes", "the length of a run with --outer-steps",
             "a number of steps or tokens, which says where the last round ends", "add --max-steps");
     require(!o.stochastic_rounding, "--stochastic-rounding", "set with --outer-steps",

@@ -195,13 +195,18 @@ std::vector<Option> option_table(Options& o) {
     entry("reduce-dtype", o.reduce_dtype, "data type of gradients in the all-reduce or reduce-scatter", kDTypes);
     entry("comm", o.comm, "collectives backend; auto: nccl if every rank has its own GPU, else mpi", kTransports);
     entry("outer-steps", o.outer_steps,
-          "each rank makes this many local steps, then an outer step synchronizes their weights (DiLoCo); 0: ranks sum "
-          "their gradients in every step", Whole{0, kMany});
+          "each worker makes this many local steps, then an outer step synchronizes their weights (DiLoCo); 0: all "
+          "ranks sum their gradients in every step",
+          Whole{0, kMany});
+    entry("outer-workers", o.outer_workers,
+          "number of workers, such as that of the nodes; each has as many consecutive ranks, which sum their "
+          "gradients and need -z 1; auto: every rank is a worker",
+          Whole{0, kMany, true});
     entry("outer-lr", o.outer_lr, "learning rate of outer steps", Real{1e-6, 2});
     entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps", Real{0, 0.9999999});
     entry("outer-bits", o.outer_bits,
-          "bits per element of what ranks send in an outer step: 32; 4, 15 levels of the changes; 1, their signs, for "
-          "--outer-steps 1 --outer-lr 1 --outer-momentum 0", Whole{1, 32});
+          "bits per element of what workers send in an outer step: 32; 4, 15 levels of the changes; 1, their signs, "
+          "for --outer-steps 1 --outer-lr 1 --outer-momentum 0", Whole{1, 32});
     entry("outer-errors", o.outer_errors,
           "carry what 4 bits lose over to the next outer step, which takes 4 bytes per parameter; 1 bit always does");
     entry("outer-error-decay", o.outer_error_decay, "factor on what is carried over, per outer step", Real{0, 1});

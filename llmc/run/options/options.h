@@ -74,6 +74,7 @@ struct Options {
     std::any of_optimizers[std::size(kOptimizers)];  // own flags, in that order; filled by option_table()
     // Outer steps
     std::int64_t outer_steps = 0, outer_start_step = 0;  // 0: no outer steps; no data-parallel ones
+    std::int64_t outer_workers = 0;                      // 0 (auto): every rank is a worker
     double outer_lr = 0.7, outer_momentum = 0.6;
     std::int64_t outer_bits = 32;           // 32, 4 or 1
     bool outer_errors = false;

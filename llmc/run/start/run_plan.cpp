@@ -115,6 +115,15 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Tra
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
 void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loader, std::span<const int> nodes) {
     const Options& o = plan.options;
+    if (plan.world) {
+        const Sharding& worker = plan.setup.sharding;
+        require(worker.stage == (worker.ranks > 1 ? 1 : 0), "--zero-stage", worker.stage,
+                worker.ranks > 1
+                    ? "1 with --outer-workers: the ranks of a worker divide the optimizer's state"
+                    : "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard");
+        require(worker.ranks > 1 || o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
+                "auto, micro or off: the ranks of local steps have no gradient in common", "use micro");
+    }
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
                                         int(plan.steps.micro_batches(plan.steps.smallest())));
     plan.steps = with_total(plan.steps, o, loader);
@@ -153,10 +162,11 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         plan.optimizer.outer = {.every = o.outer_steps, .start_step = o.outer_start_step,
                                 .learning_rate = float(o.outer_lr), .momentum = float(o.outer_momentum),
                                 .bits = int(o.outer_bits), .errors = o.outer_errors,
-                                .error_decay = float(o.outer_error_decay), .workers = plan.world->ranks,
+                                .error_decay = float(o.outer_error_decay),
+                                .workers = plan.world->ranks / plan.setup.sharding.ranks,
                                 .seq_len = o.seq_len, .last_step = plan.steps.total};
-        require(o.outer_bits == 32 || plan.world->ranks > 1, "--outer-bits", o.outer_bits,
-                "32 with one rank, which sends nothing", "remove it, or start more ranks");
+        require(o.outer_bits == 32 || plan.optimizer.outer.workers > 1, "--outer-bits", o.outer_bits,
+                "32 with one worker, which sends nothing", "remove it, or start more ranks");
         require(!plan.steps.total || o.outer_start_step < *plan.steps.total, "--outer-start-step", o.outer_start_step,
                 "less than the " + counted(*plan.steps.total, "step") + " of the run");
     }
@@ -217,6 +227,14 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& res
 
 }  // namespace
 
+int ranks_of_worker(const Options& o, int ranks) {
+    if (o.outer_steps == 0) return ranks;
+    if (o.outer_workers == 0) return 1;
+    require(ranks % o.outer_workers == 0, "--outer-workers", o.outer_workers,
+            "a number that divides the " + counted(ranks, "rank"));
+    return int(ranks / o.outer_workers);
+}
+
 RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files, const DataLoader* loader,
                   const StartingPoint& start, const Resumption* resumption, std::span<const int> nodes,
                   const Context& context) {
@@ -229,7 +247,12 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
                   .shape = {int(o.micro_batch), int(o.seq_len)},
                   .recompute = o.recompute, .training = !o.eval_only,
                   .sharding = {.stage = int(o.zero_stage), .rank = rank, .ranks = ranks}};
-    if (o.outer_steps > 0) plan.world = std::exchange(plan.setup.sharding, {});
+    if (o.outer_steps > 0) {
+        const int of_worker = ranks_of_worker(o, ranks);
+        plan.world = Sharding{.rank = rank, .ranks = ranks};
+        plan.setup.sharding.rank = rank % of_worker;
+        plan.setup.sharding.ranks = of_worker;
+    }
     plan.reduce_in_bf16 = o.reduce_dtype == kernels::DType::bf16;
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;

@@ -24,8 +24,8 @@ struct RunPlan {
     TokenizerFiles tokenizer_files{};              // for checkpoints, with end_of_text, also of config.json; -1: none
     int end_of_text = -1;
     ParameterTable table;
-    ModelSetup setup{};                             // of this rank; with outer steps that of its worker
-    std::optional<Sharding> world{};                // with outer steps, of all ranks
+    ModelSetup setup{};                             // of this rank; with outer steps within its worker
+    std::optional<Sharding> world{};                // with outer steps, among all ranks
     StepPlan steps{};
     std::int64_t warmup_steps = 0;
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
@@ -50,10 +50,13 @@ struct RunPlan {
     }
     OptimizerRun optimizer_run() const {
         return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
-                .step_tokens = steps.smallest() / (world ? world->ranks : 1), .total_steps = steps.total,
+                .step_tokens = steps.smallest() / optimizer.outer.workers, .total_steps = steps.total,
                 .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16};
     }
 };
+
+// The number of ranks of a worker: with outer steps, else all. Throws Error if --outer-workers does not divide `ranks`.
+int ranks_of_worker(const Options& options, int ranks);
 
 // Throws Error for options that do not match each other, the data or the device. Whether the memory plan fits is
 // checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `steps`:

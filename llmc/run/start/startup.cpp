@@ -74,8 +74,8 @@ std::string note_on_disk(const RunPlan& plan) {
     for (Sharding sharding = plan.setup.sharding; sharding.rank < sharding.ranks; ++sharding.rank)
         bytes += double(CheckpointWriter::copy_bytes(plan.table, sharding, plan.optimizer));
     if (plan.world) {  // other workers have all but the model and u
-        const double shared = (plan.optimizer.outer.momentum > 0 ? 8.0 : 4.0) * double(plan.table.elements());
-        bytes += (plan.world->ranks - 1) * (bytes - shared);
+        const OuterSettings& outer = plan.optimizer.outer;
+        bytes += (outer.workers - 1) * (bytes - (outer.momentum > 0 ? 8.0 : 4.0) * double(plan.table.elements()));
     }
     const std::int64_t every = o.checkpoint_every, steps = plan.steps.total.value_or(0) - plan.first_step,
                        saved = every > 0 && steps > 0 ? (steps - 1) / every + 1 : 1,
@@ -285,12 +285,22 @@ CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks) {
 Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator) {
     Placement placement = place_rank(*communicator, int(options.threads), int(options.device), options.comm);
     if (placement.nccl) communicator = over_nccl(communicator);
+    std::shared_ptr<Communicator> worker = communicator, across = communicator;
+    const int ranks = communicator->size(), rank = communicator->rank(),
+              of_worker = options.ranks > 0 ? ranks
+                                            : together(*communicator, [&] { return ranks_of_worker(options, ranks); });
+    if (options.outer_steps > 0 && of_worker == 1) {
+        worker = alone();
+    } else if (options.outer_steps > 0) {
+        worker = communicator->split(rank / of_worker);
+        across = communicator->split(rank % of_worker);
+    }
     auto tuned = std::make_unique<kernels::TunedAlgorithms>();
     kernels::Matmul matmul({.tf32 = options.tf32, .bf16 = options.bf16_arithmetic, .tuned = tuned.get()});
     return {std::move(placement.device), device::Stream(), std::move(matmul),
             kernels::Attention({.method = options.attention, .deterministic = options.deterministic,
                                 .tuned = tuned.get()}),
-            communicator, options.outer_steps > 0 ? std::shared_ptr(alone()) : communicator, std::move(tuned)};
+            communicator, std::move(worker), std::move(across), std::move(tuned)};
 }
 
 Startup prepare_run(const Options& given, ResumeSearch search, Context& context) {

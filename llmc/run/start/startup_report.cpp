@@ -157,16 +157,18 @@ StartupItem training_item(const RunPlan& plan) {
     }
     std::string details;
     if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
-        const int ranks = plan.world->ranks;
-        const double round = outer_bytes_sent(outer, plan.table) / 1e6,
+        const int ranks = plan.world->ranks, workers = outer.workers;
+        const double round = outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6,
                      full = 2 * double(ranks - 1) / ranks * (plan.reduce_in_bf16 ? 2e-6 : 4e-6) *
                             double(plan.table.elements());
-        lines += "workers: " + counted(ranks, "rank") + ", local steps from step " +
+        lines += "workers: " + (workers == ranks ? counted(ranks, "rank")
+                                                 : std::to_string(workers) + ", each of " +
+                                                       counted(ranks / workers, "rank")) + ", local steps from step " +
                  with_commas(outer.start_step + 1) + " on, with an outer step after every " +
                  counted(outer.every, "step") +
-                 (ranks == 1 ? ", though one rank sends nothing\n"
+                 (workers == 1 ? ", though one worker sends nothing\n"
                              : format(": each sends %.4g MB per round, instead of %.4g per step\n", round, full));
-        if (ranks > 1)
+        if (workers > 1)
             for (const double gigabits : {0.1, 1.0, 10.0})
                 details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
                                   "of %d data-parallel steps\n",

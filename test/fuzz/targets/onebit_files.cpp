@@ -15,7 +15,7 @@ const fuzz::Target onebit_files("onebit_files", [](std::string_view bytes) {
     const auto read = [&](int ranks, std::size_t first_served) {
         std::array<float, kElements> worker{}, server{};
         const llmc::StateFile file{
-            .name = "onebit", .every_rank = true, .optional = true,
+            .name = "onebit", .by = llmc::StateFile::By::all, .optional = true,
             .tensors = {{.name = "worker_error", .shards = {{0, worker}}, .of_each_rank = true,
                          .ranges_key = "worker_stretches"},
                         {.name = "server_error",

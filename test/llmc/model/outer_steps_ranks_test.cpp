@@ -45,9 +45,24 @@ struct Inner {
 const std::vector<Inner> kInner{{&kAdamW, DType::fp32}, {&kAdamW, DType::bf16}, {&kMuon, DType::fp32},
                                 {&kMuon, DType::bf16}};
 
-ModelSetup setup_of(int ranks, DType dtype = DType::fp32) {
+// Division of one rank each, or of several.
+struct Division {
+    int workers, ranks_each;
+    int ranks() const { return workers * ranks_each; }
+};
+void divide(Context& context, int ranks_each) {
+    Communicator& world = *context.world;
+    if (ranks_each == 1) {
+        context.worker = alone();
+        return;
+    }
+    context.worker = world.split(world.rank() / ranks_each);
+    context.across = world.split(world.rank() % ranks_each);
+}
+ModelSetup setup_of(int ranks, DType dtype = DType::fp32, int ranks_each = 1) {
     ModelSetup setup = short_setup(ranks);
     setup.dtype = dtype;
+    setup.sharding.stage = ranks_each > 1 ? 1 : 0;
     return setup;
 }
 
@@ -87,10 +102,10 @@ void make_steps(Trainer& trainer, const Batches& batches, std::size_t from, std:
 }
 
 std::vector<Course> run(int ranks, const OptimizerSettings& settings, const Batches& batches,
-                        DType dtype = DType::fp32) {
+                        DType dtype = DType::fp32, int ranks_each = 1) {
     return on_ranks<Course>(ranks, [&](Context& context) {
-        if (settings.outer.every > 0) context.worker = alone();
-        Trainer trainer(context, setup_of(ranks, dtype), settings);
+        if (settings.outer.every > 0) divide(context, ranks_each);
+        Trainer trainer(context, setup_of(ranks, dtype, ranks_each), settings);
         Course course;
         make_steps(trainer, batches, 0, batches.size(), course);
         return course;
@@ -115,15 +130,18 @@ Batches whole_batches(unsigned steps) {
 TEST_CASE("one worker with outer steps (1, 0) makes the steps of its optimizer", "[outer][ranks]") {
     const Inner inner = GENERATE(from_range(kInner));
     const std::int64_t every = GENERATE(1, 3);
+    const int ranks = GENERATE(1, 2);
     Batches batches = batches_of(5);
     std::ranges::fill(batches[3].targets, kernels::kIgnoreTarget);  // a skipped step
-    const auto outer = run(1, settings_of(*inner.kind, {.every = every, .learning_rate = 1, .momentum = 0}), batches,
-                           inner.dtype),
-               plain = run(1, settings_of(*inner.kind, {}), batches, inner.dtype);
-    CAPTURE(inner.kind->title, int(inner.dtype), every);
-    CHECK(outer[0].weights == plain[0].weights);
+    const auto outer = run(ranks, settings_of(*inner.kind, {.every = every, .learning_rate = 1, .momentum = 0}),
+                           batches, inner.dtype, ranks),
+               plain = run(ranks, settings_of(*inner.kind, {}), batches, inner.dtype, ranks);
+    CAPTURE(inner.kind->title, int(inner.dtype), every, ranks);
+    for (std::size_t rank = 0; rank < outer.size(); ++rank) {
+        CHECK(outer[rank].weights == plain[rank].weights);
+        CHECK(same_bits(outer[rank].scalars, plain[rank].scalars));
+    }
     CHECK(outer[0].scalars[3].skip == kernels::kSkipNoTargets);
-    CHECK(same_bits(outer[0].scalars, plain[0].scalars));
 }
 
 TEST_CASE("an outer step (1, 0) after every step of SGD is data parallelism", "[outer][ranks]") {
@@ -141,14 +159,15 @@ TEST_CASE("an outer step (1, 0) after every step of SGD is data parallelism", "[
 
 TEST_CASE("before --outer-start-step ranks train together, with the same bits", "[outer][ranks]") {
     const Inner inner = GENERATE(from_range(kInner));
+    const Division workers = GENERATE(Division{3, 1}, Division{2, 2});
     const Batches batches = batches_of(6);
     OptimizerSettings together = settings_of(*inner.kind, {}),
                       local = settings_of(*inner.kind, {.every = 2, .start_step = 4});
-    CAPTURE(inner.kind->title, int(inner.dtype));
+    CAPTURE(inner.kind->title, int(inner.dtype), workers.ranks_each);
     const auto parameters = [&](const OptimizerSettings& settings) {
-        return on_ranks<std::vector<std::vector<float>>>(3, [&](Context& context) {
-            if (settings.outer.every > 0) context.worker = alone();
-            Trainer trainer(context, setup_of(3, inner.dtype), settings);
+        return on_ranks<std::vector<std::vector<float>>>(workers.ranks(), [&](Context& context) {
+            if (settings.outer.every > 0) divide(context, workers.ranks_each);
+            Trainer trainer(context, setup_of(workers.ranks(), inner.dtype, workers.ranks_each), settings);
             std::vector<std::vector<float>> all;
             for (const GlobalBatch& batch : batches) {
                 const auto scalars = trainer.step(batch, 1, 1e-2f);
@@ -164,21 +183,24 @@ TEST_CASE("before --outer-start-step ranks train together, with the same bits", 
     const auto of_workers = parameters(local), of_ranks = parameters(together);
     // Muon's ranks multiply all matrices at a time instead of a third, which a GPU's library may do by another kernel.
     const double tolerance = device::is_gpu() && inner.kind == &kMuon && inner.dtype == DType::fp32 ? 1e-4 : 0;
-    for (std::size_t rank = 0; rank < 3; ++rank) {
+    for (std::size_t rank = 0; rank < of_workers.size(); ++rank) {
         for (std::size_t step = 0; step < 4; ++step) {
             const auto& want = of_ranks[rank][step];
             CHECK(largest_error(of_workers[rank][step], std::vector<double>(want.begin(), want.end())) <= tolerance);
         }
         CHECK(of_workers[rank][4] != of_ranks[rank][4]);
     }
-    CHECK(of_workers[0][4] != of_workers[1][4]);  // local steps
-    CHECK(std::ranges::equal(std::span(of_workers[0][5]).first(100), std::span(of_workers[1][5]).first(100)));
+    const auto &first = of_workers[0], &other = of_workers[std::size_t(workers.ranks_each)];
+    CHECK(first[4] != other[4]);  // local steps
+    CHECK(std::ranges::equal(std::span(first[5]).first(100), std::span(other[5]).first(100)));
+    for (std::size_t step = 4; step < 6 && workers.ranks_each > 1; ++step)
+        CHECK(of_workers[0][step] == of_workers[1][step]);
 }
 
 TEST_CASE("workers with the same rows are one worker", "[outer][ranks]") {
-    const int workers = GENERATE(2, 4);
+    const auto [workers, ranks_each] = GENERATE(Division{2, 1}, Division{4, 1}, Division{2, 2});
     const Inner inner = GENERATE(Inner{&kAdamW, DType::fp32}, Inner{&kMuon, DType::bf16});
-    const int rows = 12 / workers;
+    const int rows = 12 / workers, ranks = workers * ranks_each;
     Batches one, all;
     for (unsigned t = 0; t < 5; ++t) {
         one.push_back(random_batch(t, rows, 8));
@@ -190,16 +212,17 @@ TEST_CASE("workers with the same rows are one worker", "[outer][ranks]") {
         same.rows = 12;
     }
     const OptimizerSettings settings = settings_of(*inner.kind, {.every = 2, .last_step = 5});
-    const auto of_one = on_ranks<Course>(1, [&](Context& context) {
-        ModelSetup setup = setup_of(workers, inner.dtype);
-        Trainer trainer(context, setup, settings);
+    const auto of_one = on_ranks<Course>(ranks_each, [&, ranks_each = ranks_each](Context& context) {
+        divide(context, ranks_each);
+        Trainer trainer(context, setup_of(ranks, inner.dtype, ranks_each), settings);
         Course course;
         make_steps(trainer, one, 0, one.size(), course);
         return course;
     });
-    const auto of_all = run(workers, settings, all, inner.dtype);
-    CAPTURE(workers, inner.kind->title);
-    for (const Course& worker : of_all) CHECK(worker.weights == of_one[0].weights);
+    const auto of_all = run(ranks, settings, all, inner.dtype, ranks_each);
+    CAPTURE(workers, ranks_each, inner.kind->title);
+    for (std::size_t rank = 0; rank < of_all.size(); ++rank)
+        CHECK(of_all[rank].weights == of_one[rank % std::size_t(ranks_each)].weights);
     CHECK(of_all[0].rounds[4]->cosine == Approx(1));
     CHECK(of_all[0].rounds[4]->change == Approx(of_all[0].rounds[4]->mean_change));
 }
@@ -207,32 +230,38 @@ TEST_CASE("workers with the same rows are one worker", "[outer][ranks]") {
 TEST_CASE("workers agree after an outer step, and what it reports is so", "[outer][ranks]") {
     const Inner inner = GENERATE(from_range(kInner));
     const Exchange exchange = GENERATE(from_range(kExchanges));
-    const OuterSettings outer = exchange.of({.every = 2, .last_step = 5}, 3);
-    const auto courses = run(3, settings_of(*inner.kind, outer), batches_of(5), inner.dtype);
-    CAPTURE(inner.kind->title, int(inner.dtype), exchange.bits, exchange.errors);
+    const Division workers = GENERATE(Division{3, 1}, Division{2, 2});
+    const auto each = std::size_t(workers.ranks_each);
+    const OuterSettings outer = exchange.of({.every = 2, .last_step = 5}, workers.workers);
+    const auto courses = run(workers.ranks(), settings_of(*inner.kind, outer), batches_of(5), inner.dtype,
+                             workers.ranks_each);
+    CAPTURE(inner.kind->title, int(inner.dtype), exchange.bits, exchange.errors, each);
     for (const std::size_t t : {1, 3, 4}) {  // after 2, 4 and 5 steps
-        for (const Course& worker : courses) CHECK(worker.weights[t] == courses[0].weights[t]);
+        for (std::size_t rank = each; rank < courses.size(); ++rank)
+            CHECK(courses[rank].weights[t] == courses[rank - each].weights[t]);
         REQUIRE(courses[1].rounds[t]);
         CHECK(courses[1].rounds[t]->round == std::int64_t(t == 4 ? 3 : (t + 1) / 2));
     }
     for (const std::size_t t : {0, 2}) {
-        CHECK(courses[0].weights[t] != courses[1].weights[t]);
+        CHECK(courses[0].weights[t] != courses[each].weights[t]);
         CHECK(!courses[0].rounds[t]);
     }
     CHECK(courses[0].momentum == courses[2].momentum);
     const OuterRound& round = *courses[0].rounds[1];
-    double loss = 0;
-    for (const Course& worker : courses) loss += worker.scalars[1].loss / 3;
+    const ParameterTable table(kTinyModel);
+    double loss = 0, sent = 0;
+    for (const Course& rank : courses) loss += rank.scalars[1].loss / double(courses.size());
     CHECK(round.loss == Approx(loss));
-    // Shards of equal length or nearly so, and the rows of three workers.
-    CHECK(double(round.bytes_sent) == Approx(outer_bytes_sent(outer, ParameterTable(kTinyModel)) + 2 * 256)
-                                          .epsilon(0.01));
+    for (std::size_t rank = 0; rank < each; ++rank) sent += double(courses[rank].rounds[1]->bytes_sent);
+    // Shards of equal length or nearly so, and rows of three workers.
+    const double rows = each == 1 ? 2 * 256 : 0;
+    const Sharding sharding{.stage = each > 1 ? 1 : 0, .ranks = int(each), .whole_matrices = inner.kind == &kMuon};
+    CHECK(sent == Approx(outer_bytes_sent(outer, table, sharding) + rows).epsilon(0.01));
     if (exchange.bits < 32) return;
-    CHECK(double(round.bytes_sent) ==
-          Approx(2 * 2.0 / 3 * 4 * double(ParameterTable(kTinyModel).elements()) + 2 * 256).epsilon(0.01));
+    CHECK(sent == Approx(2 * (1 - 1.0 / workers.workers) * 4 * double(table.elements()) + rows).epsilon(0.01));
     // Gradients of random tokens have nothing in common.
     CHECK(std::fabs(round.cosine) < 0.05);
-    CHECK(round.mean_change == Approx(round.change / std::sqrt(3.0)).epsilon(0.03));
+    CHECK(round.mean_change == Approx(round.change / std::sqrt(double(workers.workers))).epsilon(0.03));
 }
 
 TEST_CASE("a worker that is not finite sends all back to the anchor", "[outer][ranks]") {
@@ -244,9 +273,11 @@ TEST_CASE("a worker that is not finite sends all back to the anchor", "[outer][r
         std::vector<float> anchor, after, momentum_before, momentum_after, errors_before, errors_after;
         std::optional<OuterRound> round, next;
     };
-    const auto results = on_ranks<Result>(2, [&](Context& context) {
-        context.worker = alone();
-        Trainer trainer(context, setup_of(2), settings_of(kAdamW, exchange.of({.every = 2}, 2)));
+    const int ranks_each = GENERATE(1, 2);
+    const auto results = on_ranks<Result>(2 * ranks_each, [&](Context& context) {
+        divide(context, ranks_each);
+        Trainer trainer(context, setup_of(2 * ranks_each, DType::fp32, ranks_each),
+                        settings_of(kAdamW, exchange.of({.every = 2}, 2)));
         Result result;
         for (const std::size_t t : {0, 1}) trainer.step(batches[t], 1, 1e-2f);
         trainer.optimizer().round_after(2);
@@ -254,7 +285,8 @@ TEST_CASE("a worker that is not finite sends all back to the anchor", "[outer][r
         result.momentum_before = trainer.read_state(trainer.state_file("outer"));
         result.errors_before = trainer.read_state(trainer.state_file("outer_errors"));
         trainer.step(batches[2], 1, 1e-2f);
-        if (context.world->rank() == 1) trainer.model().master_weights()[5] = NAN;
+        // The final LayerNorm's first bias, which the last rank of a worker owns.
+        if (context.world->rank() == 2 * ranks_each - 1) trainer.model().master_weights().end()[-kTensorMultiple] = NAN;
         trainer.step(batches[3], 1, 1e-2f);
         result.round = trainer.optimizer().round_after(4);
         result.after = trainer.master_weights();
@@ -283,15 +315,15 @@ struct Saved {
 };
 
 void save(Trainer& trainer, const ScratchFolder& folder, Communicator& ranks, Saved& saved,
-          std::vector<OptimizerCounts>& counts) {
+          std::vector<OptimizerCounts>& counts, int ranks_each = 1) {
     const Optimizer& optimizer = trainer.optimizer().optimizer();
     const auto anchor = optimizer.weights_to_save();
     std::vector<float> flat(ranks.rank() == 0 ? std::size_t(trainer.table().elements()) : 0);
     if (anchor.empty()) trainer.model().copy_master_weights_to_host(flat);
-    else if (ranks.rank() == 0) flat.assign(anchor.begin(), anchor.end());
+    else trainer.model().copy_to_host(anchor, ranks_each == 1, flat);
     for (const StateFile& file : optimizer.state()) {
-        const int files = file.every_rank ? ranks.size() : 1;
-        if (file.every_rank || ranks.rank() == 0)
+        const int files = file.files(ranks.size(), ranks_each);
+        if (ranks.rank() < files)
             write_state(folder / state_file_name(file.name, ranks.rank(), files), file, trainer.table().elements(),
                         trainer.read_state(file));
         if (ranks.rank() == 0) saved.files[file.name] = files;
@@ -324,22 +356,25 @@ TEST_CASE("workers resume with the same bits, in a round and between two", "[out
     const Inner inner = GENERATE(from_range(kInner));
     const std::size_t at = GENERATE(1, 3, 5, 6);  // together; between two rounds; in a round
     const Exchange exchange = GENERATE(from_range(kExchanges));
-    const OuterSettings outer = exchange.of({.every = 2, .start_step = 3, .last_step = 9}, 3);
+    const auto [workers, ranks_each] = GENERATE(Division{3, 1}, Division{2, 2});
+    const int ranks = workers * ranks_each;
+    const OuterSettings outer = exchange.of({.every = 2, .start_step = 3, .last_step = 9}, workers);
     const Batches batches = batches_of(9);
-    CAPTURE(inner.kind->title, int(inner.dtype), at, exchange.bits, exchange.errors);
+    CAPTURE(inner.kind->title, int(inner.dtype), at, exchange.bits, exchange.errors, ranks_each);
     const ScratchFolder folder;
     Saved saved;
-    std::vector<OptimizerCounts> counts(3);
-    const auto results = on_ranks<std::pair<Course, Course>>(3, [&](Context& context) {
-        context.worker = alone();
+    std::vector<OptimizerCounts> counts(static_cast<std::size_t>(ranks));
+    const auto results = on_ranks<std::pair<Course, Course>>(ranks, [&, ranks_each = ranks_each](Context& context) {
+        divide(context, ranks_each);
         const OptimizerSettings settings = settings_of(*inner.kind, outer);
-        Trainer whole(context, setup_of(3, inner.dtype), settings);
+        const ModelSetup setup = setup_of(ranks, inner.dtype, ranks_each);
+        Trainer whole(context, setup, settings);
         std::pair<Course, Course> both;
         make_steps(whole, batches, 0, at, both.first);
-        save(whole, folder, *context.world, saved, counts);
+        save(whole, folder, *context.world, saved, counts, ranks_each);
         both.first = {};
         make_steps(whole, batches, at, batches.size(), both.first);
-        Trainer other(context, setup_of(3, inner.dtype), settings, 7);
+        Trainer other(context, setup, settings, 7);
         require(load(other, folder, saved, counts[std::size_t(context.world->rank())], *context.world).empty(),
                 "a note", "printed", "none");
         make_steps(other, batches, at, batches.size(), both.second);
@@ -411,4 +446,57 @@ TEST_CASE("other numbers of workers continue from the mean of what they had", "[
         CHECK(worker.after.weights.back() == two[0].after.weights.back());
     }
     if (at == 4) CHECK(is_mean(loaded(1, together)[0].moments, &State::moments));
+}
+
+TEST_CASE("workers of several ranks continue with others from the mean of what they had", "[outer][ranks]") {
+    if (!device::memory_is_host_memory()) return;
+    const Inner inner = GENERATE(Inner{&kAdamW, DType::fp32}, Inner{&kMuon, DType::bf16});
+    const Exchange exchange = GENERATE(Exchange{32, false}, Exchange{1, true});
+    const std::size_t at = GENERATE(1, 4, 5);  // together, between two rounds, and in one
+    const Batches batches = batches_of(8);
+    const ScratchFolder folder;
+    Saved saved;
+    std::vector<OptimizerCounts> counts(4);
+    struct State {
+        std::vector<float> weights;
+        std::string notes;
+        Course after;
+    };
+    const auto settings_for = [&](int workers) {
+        return settings_of(*inner.kind, exchange.of({.every = 2, .start_step = 2, .last_step = 8}, workers));
+    };
+    const auto of_two = on_ranks<std::vector<float>>(4, [&](Context& context) {
+        divide(context, 2);
+        Trainer trainer(context, setup_of(4, inner.dtype, 2), settings_for(2));
+        Course course;
+        make_steps(trainer, batches, 0, at, course);
+        save(trainer, folder, *context.world, saved, counts, 2);
+        return trainer.master_weights();
+    });
+    const auto loaded = [&](const Division& to) {
+        return on_ranks<State>(to.ranks(), [&](Context& context) {
+            divide(context, to.ranks_each);
+            Trainer trainer(context, setup_of(to.ranks(), inner.dtype, to.ranks_each), settings_for(to.workers), 7);
+            State state{.weights = {}, .notes = load(trainer, folder, saved, counts[0], *context.world), .after = {}};
+            state.weights = trainer.master_weights();
+            make_steps(trainer, batches, at, batches.size(), state.after);
+            return state;
+        });
+    };
+    CAPTURE(inner.kind->title, exchange.bits, at);
+    for (const Division& to : {Division{4, 1}, Division{2, 1}, Division{1, 4}}) {
+        if (to.workers == 1 && exchange.bits < 32) continue;
+        const auto states = loaded(to);
+        CAPTURE(to.workers, states[0].notes);
+        if (at == 1) CHECK(states[0].notes.empty());
+        else
+            CHECK_THAT(states[0].notes, Contains(to.ranks() == 4 ? std::to_string(to.workers) + " worker"
+                                                                 : "2 ranks instead of 4"));
+        if (inner.dtype == DType::fp32)
+            for (std::size_t i = 0; i < states[0].weights.size(); ++i)
+                if (states[0].weights[i] != float((double(of_two[0][i]) + double(of_two[2][i])) / 2))
+                    FAIL("weight " << i);
+        for (std::size_t rank = std::size_t(to.ranks_each); rank < states.size(); ++rank)
+            CHECK(states[rank].after.weights.back() == states[0].after.weights.back());
+    }
 }

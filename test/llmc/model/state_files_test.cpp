@@ -20,7 +20,7 @@ struct Moments {
         : values(2, std::vector<float>(std::size_t(buckets.owned_elements()))) {
         std::vector<OwnedShard> owned = buckets.owned();
         std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
-        file = {.name = "optimizer", .every_rank = true, .tensors = {{.name = "first_moments", .shards = {}},
+        file = {.name = "optimizer", .by = StateFile::By::all, .tensors = {{.name = "first_moments", .shards = {}},
                                                                      {.name = "second_moments", .shards = {},
                                                                       .non_negative = true}}};
         for (std::size_t moment : {0, 1})
