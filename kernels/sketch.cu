@@ -29,7 +29,7 @@ __device__ __forceinline__ int first_column() {
 }
 
 // A GPU thread sums one column over the rows of a run. It issues the loads of kRowsAtOnce rows before it uses the
-// first: 8 loads of 4 bytes per thread hide the memory latency (a model, dev/results/2026-11-22-sass-model.md).
+// first: 8 loads of 4 bytes per thread hide the memory latency (a model, dev/LOG.md, 2026-11-25).
 [[maybe_unused]] __device__ __forceinline__ float column_sum(const Sketch& op, std::int64_t row, std::int64_t end_row,
                                                              int column) {
     constexpr int kRowsAtOnce = 8;

@@ -42,8 +42,8 @@ config() {
     says "the plan of $name" "$said" "training: $steps" "memory plan"
     [ ! -e "runs/$name" ] || fail "the plan of $name left something behind"
     said=$("$root/scripts/run_one_node.sh" --config "$file" "${tiny[@]}" 2>&1) || fail "$name: exit code $?: $said"
-    for option in '.dtype == "bf16"' '."weight-decay" == 0.1' .shuffle '."zero-stage" == 1' '."micro-batch" == 4' \
-        "$@"; do
+    for option in '.dtype == "bf16"' '."weight-decay" == (if .optimizer == "muon" then 0.3 else 0.1 end)' .shuffle \
+        '."zero-stage" == 1' '."micro-batch" == 4' "$@"; do
         [ "$(of_log "runs/$name" "first.options | $option")" = true ] || fail "the options of $name: not so: $option"
     done
     [ "$(of_log "runs/$name" 'map(.event) | [indices("step", "val") | length]')" = "$(jq -n '[20, 2]')" ] ||
@@ -53,14 +53,18 @@ config() {
 export RANKS=1
 config gpt2-124M "18,865 steps of 524,288 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0' \
     '."checkpoint-every" == 5000'
-config gpt2-124M-muon "9,432 steps of 524,288 tokens" '.lr == 1.8e-3 and .optimizer == "muon"' \
-    '."final-lr-fraction" == 0 and ."muon-lr-scale" == 2'
+config gpt2-124M-adamw "9,536 steps of 524,288 tokens" '.lr == 1.8e-3 and .optimizer == "adamw" and .beta2 == 0.95' \
+    '."lr-schedule" == "wsd" and ."val-tokens" == 20 * 524288 and ."val-spread" == false'
+config gpt2-124M-muon "6,294 steps of 524,288 tokens" '.lr == 1.8e-3 and .optimizer == "muon" and .beta2 == 0.99' \
+    '."lr-schedule" == "wsd" and ."val-tokens" == 20 * 524288 and ."val-spread" == false' \
+    '."final-lr-fraction" == 0 and ."muon-lr-scale" == 2 and ."muon-cautious-decay"'
 config gpt2-350M "60,000 steps of 524,288 tokens" '.lr == 3e-4 and ."final-lr-fraction" == 0'
 config gpt2-774M "286,102 steps of 524,288 tokens" '.lr == 2.5e-4 and ."final-lr-fraction" == 0'
 config gpt2-1558M "32,000 steps of 1,048,576 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1'
 config gpt3-125M "572,204 steps of 524,288 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1' \
     '."skip-loss-z" == 7 and ."skip-norm-z" == 7' '."keep-checkpoints" == 5 and ."major-every" == 50000'
-[ "$(ls "$root/configs")" = "$(printf '%s.json\n' finetune gpt2-{124M-muon,124M,1558M,350M,774M} gpt3-125M)" ] ||
+names=(finetune gpt2-{124M-adamw,124M-muon,124M,1558M,350M,774M} gpt3-125M)
+[ "$(ls "$root/configs")" = "$(printf '%s.json\n' "${names[@]}")" ] ||
     fail "configs/ has other files: $(ls "$root/configs")"
 
 # The same command resumes; HellaSwag's line, commented out, works as it stands.
