@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "llmc/weights/step_folder.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -179,4 +180,22 @@ TEST_CASE("programs that load the model of a checkpoint within a round say that 
     CHECK_THAT(folder.run({"-o", folder.path("out"), "-y", "auto", "-x", std::to_string(last + 2)}).exits(0),
                !Contains("was saved within"));
     CHECK_THAT(folder.train({"-e", folder.path("out"), "--eval-only", "--tune=off"}), !Contains("was saved within"));
+}
+
+TEST_CASE("--major-every keeps the first checkpoint after each multiple, at the end of its round", "[run][outer]") {
+    const TrainingFolder folder;
+    const auto kept = [&](const Texts& more) {
+        folder.run(more).exits(0);
+        std::vector<std::int64_t> steps;
+        for (const auto& [step, path] : llmc::step_folders(folder.path("out"))) steps.push_back(step);
+        return steps;
+    };
+    const Texts flags = outer_flags(folder, "out", {"-x", "24", "--outer-start-step", "12", "-n", "1", "-v", "0",
+                                                    "--keep-checkpoints", "1", "--major-every", "5"});
+    // Rounds end after 16, 20, ...: 24 is a whole round after 20.
+    CHECK(kept(last_of_each(flags)) == std::vector<std::int64_t>{5, 10, 16, 20, 24});
+    CHECK(kept({"-o", folder.path("out"), "-y", "auto", "-x", "29"}) ==
+          std::vector<std::int64_t>{5, 10, 16, 20, 28, 29});
+    CHECK(kept({"-o", folder.path("out"), "-y", "auto", "-x", "33", "--outer-steps", "0"}) ==
+          std::vector<std::int64_t>{5, 10, 16, 20, 28, 30, 33});
 }
