@@ -9,7 +9,8 @@ from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
 
 LOG_NAME = 'log.jsonl'
 # Events whose "step" is a number of completed steps.
-WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume', 'warning')
+WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume', 'warning', 'outer',
+              'outer_skip')
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53
 # Fields of a step that plots use. They exclude the noise scale of each module, which is most of a log.

@@ -23,6 +23,7 @@ PANELS = {
     'hellaswag': ('HellaSwag acc_norm (%)', 'hellaswag', 'acc_norm', 100, 'from 0'),
     'lr': ('learning rate', 'step', 'lr', 1, 'from 0'),  # logarithmic for several runs
     'norm': ('gradient norm, before clipping', 'step', 'grad_norm', 1, 'log'),
+    'cosine': ("cosine between the workers' changes (1: equal)", 'outer', 'cosine', 1, 'from 0'),
     'noise': ('noise scale (tokens)', 'step', 'noise_scale_tokens', 1, 'log'),
     'speed': ('tokens per second', 'step', 'tokens_per_s', 1, 'from 0'),
     'mfu': ('MFU (%)', 'step', 'mfu', 100, 'from 0'),
@@ -120,6 +121,12 @@ class Plot:
             self.kinds[kind] = self.line('loss', xs, mean, style)
             if self.smooth > 1: self.kinds['every step'] = self.line('loss', xs, ys, style, True)
             words.append(f'training {mean[np.isfinite(mean)][-1]:.4f}')
+        xs, ys = points(run, clock, 'outer', 'loss')
+        if np.isfinite(ys).any():
+            colour = COLOURS[2] if style['color'] == COLOURS[0] and not self.several else style['color']
+            self.kinds['mean of workers at outer steps'] = self.line(
+                'loss', xs, measured(run, ys, self.measure), {'color': colour, 'linestyle': ''}, True, alpha=0.6,
+                marker='o', markersize=3)
         xs, ys = points(run, clock, 'val', 'loss')
         ys = measured(run, ys, self.measure)
         xs, ys = xs[np.isfinite(ys)], ys[np.isfinite(ys)]
@@ -136,15 +143,17 @@ class Plot:
         self.summaries.append(f'{run.name}: ' + ', '.join([f'{len(run.of("step"))} steps', *words]))
         label = ' ' * run.name.startswith('_') + f'{as_text(run.name)}: ' + ', '.join(words)  # "_" would hide it
         self.labels[label] = Line2D([], [], linewidth=3, **style)
-        for x in (clock[steps] for steps in run.resumes if steps in clock):
-            for panel in self.panels.values():
-                self.kinds['resumed'] = panel.axvline(x, linestyle=':', linewidth=1.2, color=style['color'])
+        skipped = [event['step'] for event in run.of('outer_skip')]
+        for kind, marks, line in (('resumed', run.resumes, ':'), ('outer step skipped', skipped, '-.')):
+            for x in (clock[steps] for steps in marks if steps in clock):
+                for panel in self.panels.values():
+                    self.kinds[kind] = panel.axvline(x, linestyle=line, linewidth=1.2, color=style['color'])
 
     def draw_panel(self, key, run, clock, style):
         title, kind, field, factor, _ = PANELS[key]
         xs, ys = points(run, clock, kind, field)
         if key == 'noise': self.draw_noise(run, clock, style)
-        elif key in ('hellaswag', 'lr') or self.smooth == 1: self.line(key, xs, ys * factor, style)
+        elif key in ('hellaswag', 'lr', 'cosine') or self.smooth == 1: self.line(key, xs, ys * factor, style)
         else:
             if key == 'norm': title += f': median of up to {self.window} steps'  # a peak raises a mean
             self.line(key, xs, ys * factor, style, True)

@@ -248,7 +248,17 @@ void SavedModel::read(const ParameterTable& table, std::span<float> flat) const 
 
 bool is_deleted(const fs::path& path) { return !fs::exists(fs::symlink_status(path)); }
 
-NewestModel newest_model(const fs::path& path) {
+namespace {
+
+// Whether it has the weights of single workers (model/outer_steps.h), which its model lacks.
+bool is_within_round(const fs::path& folder) {
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(folder, none))
+        if (entry.path().filename().string().starts_with("worker-")) return true;
+    return false;
+}
+
+NewestModel search(const fs::path& path) {
     NewestModel newest{path, {}};
     require_model_path(path.string());
     if (!is_present(path)) refuse_missing_model(path.string());
@@ -271,11 +281,22 @@ NewestModel newest_model(const fs::path& path) {
             } catch (const UnreadableError&) {
                 throw;
             } catch (const Error& error) {
-                if (is_deleted(folder)) return newest_model(path);  // deleted by the run, which has a newer one
+                if (is_deleted(folder)) return search(path);  // deleted by the run, which has a newer one
                 newest.notes.push_back("skips " + folder.string() + ": " + error.what());
             }
         }
     }
+    return newest;
+}
+
+}  // namespace
+
+NewestModel newest_model(const fs::path& path) {
+    NewestModel newest = search(path);
+    const bool is_folder = is_present(newest.path / "config.json");
+    if (is_within_round(is_folder ? newest.path : newest.path.parent_path()))
+        newest.notes.push_back(newest.path.string() + " was saved within a round of --outer-steps: its model is that "
+                               "of the last outer step");
     return newest;
 }
 

@@ -48,8 +48,9 @@ private:
 
 // The model that a path names. For a folder without config.json: its newest checkpoint whose model can be opened and
 // has the checksum in its manifest, if there is one; otherwise the path itself. `notes`: one line for each newer
-// checkpoint that is damaged. Throws Error if the model of the path itself differs from the manifest beside it, and
-// UnreadableError (file_status.h) if the system does not let it read a checkpoint: it might be the newest.
+// checkpoint that is damaged, and one if the model is older than its checkpoint (--outer-steps). Throws Error if the
+// model of the path itself differs from the manifest beside it, and UnreadableError (file_status.h) if the system does
+// not let it read a checkpoint: it might be the newest.
 struct NewestModel {
     std::filesystem::path path;
     std::vector<std::string> notes;

@@ -205,6 +205,17 @@ class Branches(WithFolder):
             self.assertIn(said, self.refused(branch_batch, self.folder / name / 'step_00000004', '-o',
                                              self.folder / 'out', *self.common))
 
+    def test_a_run_with_outer_steps_needs_as_many_ranks(self):
+        self.ran([*self.train, *self.val, '-d', '128', '--outer-steps', '2', '-x', '4', '-o', self.folder / 'outer'])
+        words = [self.folder / 'outer/step_00000004', '--factors', '1 2', '-o', self.folder / 'out', '--', '--lr',
+                 '1e-3']
+        two = self.folder / 'two_ranks'
+        two.write_text('#!/bin/sh\necho "validation data: 1 shard"; echo "communication: 2 ranks over MPI"\n')
+        two.chmod(0o755)
+        self.assertIn('the number of ranks of --program is 2; expected 1, as in the run',
+                      self.refused(branch_batch, '--program', two, *words))
+        self.assertEqual(self.run_tool(branch_batch, *self.common, *words)[0], 0)
+
 
 class Conclusions(unittest.TestCase):
     def concluded(self, losses, noise, bounded=False):

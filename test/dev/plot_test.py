@@ -57,6 +57,22 @@ class Curves(WithPlots):
         self.assertEqual(self.curves(made, faint=True), [[(1, 8.0), (2, 5.0), (3, 4.0)]])
         for panel in made.panels.values(): self.assertIn([1, 1], [list(line.get_xdata()) for line in panel.lines])
 
+    def test_outer_steps(self):
+        def outer(number, loss, cosine, kind='outer'):
+            return {'event': kind, 'step': number, 'loss': loss, 'cosine': cosine}
+        run = self.log('a', start(), *(step(k, 8.0 - k) for k in range(6)), outer(2, 7.5, 0.25),
+                       outer(4, None, None, 'outer_skip'), outer(6, 3.5, -0.5))
+        made = self.drawn(run, smooth=1)
+        self.assertEqual(self.curves(made, faint=True), [[(2, 7.5), (6, 3.5)]])
+        self.assertEqual(self.curves(made, 'cosine'), [[(2, 0.25), (6, -0.5)]])
+        low, high = made.panels['cosine'].get_ylim()
+        self.assertTrue(low < -0.5 and high > 0.25, (low, high))
+        for panel in made.panels.values(): self.assertIn([4, 4], [list(line.get_xdata()) for line in panel.lines])
+        texts = [text.get_text() for text in made.panels['loss'].get_legend().get_texts()]
+        self.assertEqual(texts[1:], ['training', 'mean of workers at outer steps', 'outer step skipped'])
+        few_bits = self.drawn(self.log('b', start(), step(0, 8.0), outer(1, 7.5, None)))  # the cosine is not known
+        self.assertNotIn('cosine', few_bits.panels)
+
     def test_tokens_and_times(self):
         run = self.log('a', val(0, 9.0), step(0, 8.0, ms=3.6e6), val(1, 7.0, ms=1.8e6), step(1, 6.0, ms=3.6e6))
         self.assertEqual(self.curves(self.drawn(run, axis='tokens'), faint=True), [[(64, 8.0), (128, 6.0)]])
@@ -145,7 +161,8 @@ class Ranges(WithPlots):
         base = [start(), val(0, 9.0), *(noisy(k, 'ok', 10.0 * k, 0.1, 3.0) for k in range(6)), resume(3),
                 *(step(k, 5.0, mfu=0.3) for k in range(3, 6)), val(6, 4.0),
                 {'event': 'hellaswag', 'step': 6, 'acc_norm': 0.3},
-                {'event': 'checkpoint', 'step': 6, 'waited_ms': 3.0}]
+                {'event': 'checkpoint', 'step': 6, 'waited_ms': 3.0},
+                {'event': 'outer', 'step': 6, 'loss': 5.0, 'cosine': 0.5}, {'event': 'outer_skip', 'step': 6}]
         odd = (None, -1, 0, 1, 1e300, -1e300, 1e99, 1e-320, 2**70, 10**400, 'x', [], {}, True, -5.5, float('nan'))
         random, drawn = Random(1), 0
         for _ in range(15):

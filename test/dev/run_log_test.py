@@ -68,7 +68,8 @@ class Log(WithFolder):
         for text, said in (('{"event":"stop"}\n{"eve\n{"event":"end"}\n', 'line 2 is not JSON; expected'),
                            ('{"event":"start"}\n', 'missing; expected a log of version 2 or later; use the tools of'),
                            ('[1]\n', 'line 1 is "[1]"; expected an object with an "event"'),
-                           ('{"event":"step"}\n', '"step" in '), ('[' * 100000 + '\n', 'line 1 is not JSON'),
+                           ('{"event":"step"}\n', '"step" in '), ('{"event":"outer"}\n', '"step" in '),
+                           ('[' * 100000 + '\n', 'line 1 is not JSON'),
                            ('\x89PNG\r\n\x1a\n\n', 'line 1 is not JSON')):
             path.write_text(text)
             with self.assertRaises(ToolError) as refused: Run(path).read()

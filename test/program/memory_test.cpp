@@ -1,4 +1,6 @@
 // memory_test.cpp - the real program uses the memory of its plan, up to its peak: a save, or loading weights
+#include <algorithm>
+#include <cmath>
 
 #include "kernels/device/device.h"
 #include "test/support/run_support.h"
@@ -27,14 +29,21 @@ std::vector<double> peaks_in_mib(const std::string& out) {
     return peaks;
 }
 
-// Trains until a model has been saved twice, and compares the peak of every rank with the plan of rank 0, whose memory
-// is at least that of the others.
-void check_peaks(const TrainingFolder& folder, int ranks, const Texts& more) {
+struct Measured {
+    double plan = 0, peak = 0;
+};
+// Trains until a model has been saved twice, with outer steps also within a round, and compares the peak of every rank
+// with the plan of rank 0, whose memory is at least that of the others.
+Measured check_peaks(const TrainingFolder& folder, int ranks, const Texts& more, bool outer_steps = false) {
     const Texts flags = folder.flags({"-e", "custom:l=4,h=4,c=512,t=16", "-b", "1", "-x", "1000000", "--max-minutes",
                                       "1", "-n", "2", "-v", "0", "--verbose", "-o", folder.path("out")});
     Process run((ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("train_gpt2")} + flags + more,
                 folder.path("output.txt"));
     run.prints("step_00000004", std::chrono::minutes(1));
+    for (int tries = 0; outer_steps && tries < 30; ++tries) {  // a checkpoint at the end of a round is none
+        run.signal(SIGUSR2);
+        if (run.prints("saved within a round", std::chrono::seconds(2))) break;
+    }
     const std::vector<double> peaks = peaks_in_mib(folder.path("out"));
     run.signal(SIGINT);
     run.exit_code();
@@ -46,7 +55,9 @@ void check_peaks(const TrainingFolder& folder, int ranks, const Texts& more) {
     const double tolerance = std::max(64.0, 0.1 * plan);
     for (const double peak : peaks) CHECK(peak < plan + tolerance);
     REQUIRE_FALSE(peaks.empty());
-    CHECK(*std::max_element(peaks.begin(), peaks.end()) > plan - tolerance);
+    const double peak = *std::max_element(peaks.begin(), peaks.end());
+    CHECK(peak > plan - tolerance);
+    return {plan, peak};
 }
 
 struct Limited {
@@ -76,6 +87,21 @@ TEST_CASE("the peak memory of a run, also of ranks that save their shards, equal
     if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     check_peaks(folder, ranks, {"--dtype", "bf16", "-z", ranks > 1 ? "1" : "0"});
+}
+
+TEST_CASE("the memory of outer steps, also of a checkpoint within a round, is within 3 % of its plan",
+          "[run][outer][ranks][mpi]") {
+    skip_with_gpu();
+    skip_without_mpi();
+    const Measured without = check_peaks(TrainingFolder(), 2, {"--tune=off"});
+    const double other = without.peak - without.plan;  // libraries
+    for (const Texts& more : std::vector<Texts>{
+             {}, {"--outer-bits", "4", "--outer-errors", "--outer-momentum", "0"}, {"--outer-bits", "1"}}) {
+        const Texts flags = Texts{"--tune=off", "--outer-steps", "4"} + more;
+        const Measured with = check_peaks(TrainingFolder(), 2, flags, true);
+        CAPTURE(more, with.plan, with.peak, other);
+        CHECK(std::fabs(with.peak - other - with.plan) < 0.03 * with.plan);
+    }
 }
 
 // From a limit below which the program cannot be loaded to one that is enough.

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "llmc/weights/step_folder.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -183,4 +184,52 @@ TEST_CASE("options that outer steps cannot have are refused in one line", "[run]
         CHECK_THAT(output, Contains(says));
         CHECK(lines_of(output).size() == 1);
     }
+}
+
+TEST_CASE("programs that load the model of a checkpoint within a round say that it is older",
+          "[run][outer][ranks][mpi]") {
+    skip_without_mpi();
+    const TrainingFolder folder;
+    const Texts flags = last_of_each(outer_flags(folder, "out", {"-x", "4000", "--outer-steps", "500", "-v", "0"}));
+    Process process(Texts{program("train_gpt2")} + flags, folder.path("output.txt"));
+    REQUIRE(process.prints("step 20/"));
+    process.signal(SIGTERM);
+    process.result(std::chrono::seconds(60));
+    const int last = folder.log("out", "end")[0]["steps"];
+    const std::string saved = folder.step("out", last);
+    REQUIRE(fs::exists(saved + "/worker-00000-of-00001.safetensors"));
+    const std::string note = "note: " + saved + " was saved within a round of --outer-steps: its model is that of the "
+                             "last outer step\n";
+    for (const std::string& path : {saved, folder.path("out")}) {
+        CAPTURE(path);
+        CHECK_THAT(folder.train({"-e", path, "--eval-only", "--tune=off"}), Contains(note));
+        CHECK_THAT(folder.run({"-e", path, "--prompt", "ab", "-n", "1"}, "generate").exits(0), Contains(note));
+    }
+    CHECK_THAT(folder.run({"-e", saved, "-o", folder.path("model.bin")}, "export_llmc").exits(0), Contains(note));
+    CHECK_THAT(folder.train({"-e", saved + "/model.safetensors", "--eval-only", "--tune=off"}),
+               Contains(saved + "/model.safetensors was saved within a round"));
+    const Result both = folder.run_ranks(2, folder.flags({"-e", saved, "--eval-only", "--tune=off"}));
+    CHECK_THAT(both.exits(0), Contains(note));
+    CHECK(both.count("was saved within a round") == 1);
+    CHECK_THAT(folder.run({"-o", folder.path("out"), "-y", "auto", "-x", std::to_string(last + 2)}).exits(0),
+               !Contains("was saved within"));
+    CHECK_THAT(folder.train({"-e", folder.path("out"), "--eval-only", "--tune=off"}), !Contains("was saved within"));
+}
+
+TEST_CASE("--major-every keeps the first checkpoint after each multiple, at the end of its round", "[run][outer]") {
+    const TrainingFolder folder;
+    const auto kept = [&](const Texts& more) {
+        folder.run(more).exits(0);
+        std::vector<std::int64_t> steps;
+        for (const auto& [step, path] : llmc::step_folders(folder.path("out"))) steps.push_back(step);
+        return steps;
+    };
+    const Texts flags = outer_flags(folder, "out", {"-x", "24", "--outer-start-step", "12", "-n", "1", "-v", "0",
+                                                    "--keep-checkpoints", "1", "--major-every", "5"});
+    // Rounds end after 16, 20, ...: 24 is a whole round after 20.
+    CHECK(kept(last_of_each(flags)) == std::vector<std::int64_t>{5, 10, 16, 20, 24});
+    CHECK(kept({"-o", folder.path("out"), "-y", "auto", "-x", "29"}) ==
+          std::vector<std::int64_t>{5, 10, 16, 20, 28, 29});
+    CHECK(kept({"-o", folder.path("out"), "-y", "auto", "-x", "33", "--outer-steps", "0"}) ==
+          std::vector<std::int64_t>{5, 10, 16, 20, 28, 30, 33});
 }

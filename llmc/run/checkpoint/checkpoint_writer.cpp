@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "llmc/base/clock.h"
@@ -33,6 +34,20 @@ void require_room_on_disk(const fs::path& output_dir, const ParameterTable& tabl
     if (!unknown && disk.available < bytes)
         fail("the free disk space of " + output_dir.string() + " in bytes", disk.available,
              "at least " + std::to_string(bytes), "make room on the disk", Blame::runtime);
+}
+
+// Whether --major-every keeps the checkpoint: that of a multiple or, because checkpoints wait for the end of a round of
+// local steps, the first one after a multiple within a round. `before`: the step of the checkpoint before it, or -1.
+bool is_major(std::int64_t step, const fs::path& folder, std::int64_t every, std::int64_t before) {
+    if (every == 0) return false;
+    if (step % every == 0) return true;
+    if (step < every || before / every == step / every) return false;
+    try {
+        const TrainerState saved = read_trainer_state(folder);
+        return !saved.workers.empty() && step % every < saved.run.options->at("outer-steps").get<std::int64_t>();
+    } catch (const std::exception&) {  // damaged
+        return false;
+    }
 }
 
 }  // namespace
@@ -243,7 +258,8 @@ void CheckpointWriter::delete_older() {
             continue;
         }
         if (folder.filename() == best || step == best_step) continue;
-        if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
+        const auto before = std::next(entry);
+        if (is_major(step, folder, settings_.major_every, before == folders.rend() ? -1 : before->first)) continue;
         std::error_code fault;
         if (!fs::exists(folder / kManifestName, fault)) continue;  // not a checkpoint of this program
         const fs::path hidden = StagedFolder::path_of(folder);

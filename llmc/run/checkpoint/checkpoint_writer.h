@@ -8,8 +8,8 @@
 // complete, whenever the program or the machine stops.
 //
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/saved_model.h)
-//                     optimizer-00000-of-00004.safetensors, ...   the optimizer's state (model/state_files.h); Muon and
-//                                                    1-bit Adam have further names (Optimizer::state())
+//                     optimizer-00000-of-00004.safetensors, ...   the optimizer's state (model/state_files.h); Muon,
+//                                                    1-bit Adam and outer steps have further names (Optimizer::state())
 //                     tokenizer.json, ...              (text/tokenizer_files.h); none, if the data's is not known
 //                     trainer_state.json               (trainer_state.h)
 //                     manifest.json                    (weights/manifest.h)

@@ -169,7 +169,8 @@ std::vector<Option> option_table(Options& o) {
     entry("keep-checkpoints", o.keep_checkpoints,
           "keep the newest N checkpoints; older ones are deleted when a newer one is complete; 0: keep all",
           Whole{0, kMany});
-    entry("major-every", o.major_every, "never delete checkpoints whose step is a multiple of N; 0: off",
+    entry("major-every", o.major_every,
+          "never delete checkpoints whose step is a multiple of N, or that waited for the end of its round; 0: off",
           Whole{0, kMany});
     entry("keep-best", o.keep_best,
           "save a checkpoint after every validation with a new lowest loss, link the folder best to it, and delete the "
