@@ -8,7 +8,6 @@
 #include "kernels/attention/implementations.h"
 #include "kernels/bias_gradient.h"
 #include "kernels/classifier.h"
-#include "kernels/device/memory.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/grad_norm.h"

@@ -2,7 +2,6 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/muon.h"
 
-#include "llmc/model/optimizer.h"
 #include "test/support/model_support.h"
 #include "test/support/scratch_folder.h"
 

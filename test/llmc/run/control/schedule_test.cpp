@@ -1,5 +1,4 @@
 // schedule_test.cpp - learning rates against published ones, and where each schedule changes
-
 #include <cmath>
 
 #include "kernels/base/error.h"
