@@ -5,7 +5,6 @@
 #include "kernels/adamw.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/decode.h"
-#include "kernels/attention/implementations.h"
 #include "kernels/bias_gradient.h"
 #include "kernels/classifier.h"
 #include "kernels/embedding.h"
