@@ -1,6 +1,5 @@
 // layernorm_test.cpp - the two forms of layer normalisation are bit-identical; the sum of dresidual (the rest:
 // operations/layernorm.cpp)
-
 #include "kernels/layernorm.h"
 #include "test/support/support.h"
 

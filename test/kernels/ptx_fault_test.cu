@@ -1,6 +1,5 @@
 // ptx_fault_test.cu - how the host executor reports misuse of ptx.cuh: copies that are never waited for, missing
 // barriers and lanes, addresses that are invalid on a GPU
-
 #include "kernels/ptx.cuh"
 #include "test/kernels/simt/launch_support.h"
 #include "test/support/support.h"

@@ -3,7 +3,6 @@
 //
 // The tables are written here as in the ISA, by element of a fragment; host code and kernels use them to fill and read
 // registers.
-
 #include "kernels/ptx.cuh"
 #include "test/support/support.h"
 
