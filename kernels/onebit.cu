@@ -3,7 +3,6 @@
 #include "kernels/onebit.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/base/error.h"
 #include "kernels/onebit_tile.cuh"

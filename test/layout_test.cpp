@@ -1,12 +1,9 @@
 // layout_test.cpp - checks of the source tree: include direction, no include cycles, headers that newer compilers
 // require, lines of at most 120 columns, scripts that can be executed
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "test/support/catch.h"
 #include "test/support/pattern.h"

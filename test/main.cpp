@@ -1,6 +1,5 @@
 // main.cpp - Catch2's session, compiled once for all builds, with the test cases that follow from registrations
 #define CATCH_CONFIG_RUNNER
-#include <string>
 
 #include "test/kernels/operations_test.h"
 #include "test/support/catch.h"

@@ -4,7 +4,6 @@
 //   bench layernorm adamw     operations whose name contains one of the words; see bench --help for the options
 //
 // Prints one line per operation, type and shape. kColumns, printed first, explains the columns.
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -14,7 +13,6 @@
 #include "dev/bench/bench_ceiling.h"
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
-#include "kernels/device/device.h"
 #include "llmc/base/value_text.h"
 #include "test/operations/operation.h"
 

@@ -9,8 +9,6 @@
 #pragma once
 #include <omp.h>
 
-#include <array>
-#include <memory>
 #include <vector>
 
 #include "kernels/device/device.h"

@@ -3,7 +3,6 @@
 // Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused
 // multiply-add computes the exponent. p, its sum and the logsumexp use the same rounded c max, so its rounding error
 // cancels for scores of any magnitude.
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 

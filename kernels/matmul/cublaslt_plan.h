@@ -1,7 +1,6 @@
 // cublaslt_plan.h - the cuBLASLt descriptors of a product, and the algorithms that it offers; the table of m, n, k and
 // operands: matmul_cublaslt.cpp
 #pragma once
-#include <algorithm>
 #include <span>
 #include <tuple>
 #include <vector>

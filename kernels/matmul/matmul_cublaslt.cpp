@@ -24,7 +24,6 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
 
 #include "kernels/bias_gradient.h"

@@ -3,7 +3,6 @@
 #pragma once
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <type_traits>
 
 #include "kernels/device/types.h"

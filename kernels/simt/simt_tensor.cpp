@@ -1,8 +1,6 @@
 // simt_tensor.cpp - simt_tensor.h: the collective of a whole warp, and copies that complete when they are waited for
 #include "kernels/simt/simt_tensor.h"
 
-#include <cstring>
-
 #include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_report.h"
 

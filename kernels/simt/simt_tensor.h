@@ -6,7 +6,6 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "kernels/simt/simt_warp.h"

@@ -1,7 +1,6 @@
 // timing.h - times candidates and ranks them
 #pragma once
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -10,7 +10,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include "llmc/base/input_file.h"

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <type_traits>
-#include <utility>
 #include <variant>
 #include <vector>
 

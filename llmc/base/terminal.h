@@ -1,6 +1,5 @@
 // terminal.h - terminal output: width, word wrapping, and a progress line
 #pragma once
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -12,7 +12,6 @@
 #include <set>
 
 #include "kernels/base/error.h"
-#include "kernels/device/device.h"
 #include "llmc/comm/agreement.h"
 
 namespace llmc {

@@ -2,7 +2,6 @@
 #include "llmc/data/data_mix.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/base/error.h"
 

@@ -11,7 +11,6 @@
 #pragma once
 #include <algorithm>
 #include <limits>
-#include <string_view>
 #include <vector>
 
 #include "kernels/base/error.h"

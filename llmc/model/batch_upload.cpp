@@ -1,7 +1,6 @@
 // batch_upload.cpp - copies a micro-batch to page-locked memory and from there to the device
 #include "llmc/model/batch_upload.h"
 
-#include "kernels/device/memory.h"
 #include "kernels/embedding.h"
 
 namespace llmc {

@@ -11,7 +11,6 @@
 #pragma once
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "llmc/model/context.h"
 #include "llmc/model/model_weights.h"

@@ -9,7 +9,6 @@
 
 #include "kernels/classifier.h"
 #include "kernels/device/range.h"
-#include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "llmc/model/forward_pass.h"
 #include "llmc/model/gradient_exchange.h"

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "kernels/base/error.h"
-#include "llmc/text/utf8.h"
 
 namespace llmc {
 namespace {

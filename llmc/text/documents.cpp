@@ -3,8 +3,6 @@
 
 #include <regex.h>
 
-#include <optional>
-
 #include "kernels/base/error.h"
 
 namespace llmc {

@@ -5,8 +5,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
-#include <string>
 
 #include "kernels/base/error.h"
 #include "llmc/base/json_text.h"

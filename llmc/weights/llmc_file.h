@@ -10,7 +10,6 @@
 // Matrices are (out, in), as in memory. Padding rows of wte are not read, and are written as 0. Sources: train_gpt2.py
 // (write_model) and train_gpt2.cu (fill_in_parameter_sizes, gpt2_write_to_checkpoint) of karpathy/llm.c at f1e2ace.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>

@@ -10,7 +10,6 @@
 // "transformer." and the prefixes of torch.compile and DDP, the head if it equals the token table, buffers of old
 // versions, and several files with an index (safetensors_set.h). llm.c's models can be read as well (llmc_file.h).
 #pragma once
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>

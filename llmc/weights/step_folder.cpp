@@ -2,7 +2,6 @@
 #include "llmc/weights/step_folder.h"
 
 #include <charconv>
-#include <cstdio>
 #include <optional>
 #include <string>
 

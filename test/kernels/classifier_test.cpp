@@ -1,11 +1,9 @@
 // classifier_test.cpp - masked, ignored and invalid rows of the fused classifier (the rest:
 // operations/classifier.cpp)
-#include <algorithm>
 #include <cstring>
 #include <climits>
 
 #include "kernels/classifier.h"
-#include "kernels/device/memory.h"
 #include "test/support/support.h"
 
 using namespace kernels;

@@ -1,7 +1,6 @@
 // embedding_test.cpp - the token buckets of the embedding gradient (the rest: operations/embedding.cpp)
 #include <map>
 
-#include "kernels/device/memory.h"
 #include "kernels/embedding.h"
 #include "test/support/support.h"
 

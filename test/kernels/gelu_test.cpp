@@ -1,5 +1,4 @@
 // gelu_test.cpp - NaN in GELU (the rest: operations/gelu.cpp)
-#include "kernels/device/memory.h"
 #include "kernels/gelu.h"
 #include "test/support/support.h"
 

@@ -1,6 +1,5 @@
 // grad_norm_test.cpp - exactness of the gradient norm (random values: operations/grad_norm.cpp), and the decisions of a
 // step compared with the formulas of token-exact accumulation
-#include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "test/support/support.h"
 

@@ -1,8 +1,5 @@
 // layernorm_test.cpp - the two forms of layer normalisation are bit-identical; the sum of dresidual (the rest:
 // operations/layernorm.cpp)
-#include <cstring>
-
-#include "kernels/device/memory.h"
 #include "kernels/layernorm.h"
 #include "test/support/support.h"
 

@@ -2,14 +2,9 @@
 #include "kernels/matmul/newton_schulz.h"
 
 #include <array>
-#include <cmath>
-#include <numeric>
-#include <vector>
 
-#include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "kernels/muon.h"
-#include "test/support/catch.h"
 #include "test/support/support.h"
 
 using namespace kernels;

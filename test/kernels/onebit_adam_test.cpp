@@ -2,7 +2,6 @@
 // update: operations/onebit_adam.cpp)
 #include "kernels/onebit_adam.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "test/kernels/onebit_ranks.h"

@@ -2,9 +2,6 @@
 // and that errors lose nothing (each kernel: operations/onebit.cpp)
 #include "kernels/onebit.h"
 
-#include <cmath>
-
-#include "kernels/device/memory.h"
 #include "test/kernels/onebit_ranks.h"
 #include "test/support/support.h"
 

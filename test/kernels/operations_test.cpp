@@ -3,15 +3,12 @@
 
 #include <omp.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "kernels/device/stream.h"
 #include "test/operations/confirmed.h"
 #include "test/operations/operation.h"
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 namespace {

@@ -2,7 +2,6 @@
 // window in long double
 #include <deque>
 
-#include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "test/support/support.h"
 

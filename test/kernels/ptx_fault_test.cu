@@ -1,11 +1,7 @@
 // ptx_fault_test.cu - how the host executor reports misuse of ptx.cuh: copies that are never waited for, missing
 // barriers and lanes, addresses that are invalid on a GPU
-#include <string>
-#include <vector>
-
 #include "kernels/ptx.cuh"
 #include "test/kernels/simt/launch_support.h"
-#include "test/support/catch.h"
 #include "test/support/support.h"
 
 namespace ptx_fault_test {

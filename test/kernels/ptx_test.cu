@@ -3,11 +3,7 @@
 //
 // The tables are written here as in the ISA, by element of a fragment; host code and kernels use them to fill and read
 // registers.
-#include <cmath>
-#include <vector>
-
 #include "kernels/ptx.cuh"
-#include "test/support/catch.h"
 #include "test/support/support.h"
 
 // Named: nvcc cannot tell an unnamed namespace from those that Catch2's templates open within it.

@@ -2,7 +2,6 @@
 // operations/sketch.cpp)
 #include "kernels/sketch.h"
 
-#include "kernels/device/memory.h"
 #include "test/support/support.h"
 
 using namespace test;

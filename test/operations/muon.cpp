@@ -1,7 +1,6 @@
 // muon.cpp - the elementwise passes of Muon, and general products, which its orthogonalization consists of
 #include "kernels/muon.h"
 
-
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "kernels/matmul/matmul.h"

@@ -1,7 +1,6 @@
 // operation.cpp - the tensors of operation.h and the list of registrations
 #include "test/operations/operation.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace operations {

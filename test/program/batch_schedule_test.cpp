@@ -30,7 +30,6 @@ TEST_CASE("a run with a batch schedule continues with the same bits from every s
         {2, {"-z", "1", "--optimizer", "muon"}},
         {1, {"--skip-norm-z", "4", "-k", "wsd", "--batch-beta-scaling"}},
     }));
-    if (as.ranks > 1) skip_without_mpi();
     CAPTURE(as.ranks, as.flags);
     const TrainingFolder folder;
     folder.run_on(as.ranks, ten_steps(folder, "whole", as.flags + kSchedule)).exits(0);
@@ -49,7 +48,6 @@ TEST_CASE("a run with a batch schedule continues with the same bits from every s
 }
 
 TEST_CASE("ranks and micro-batches make the same steps of a batch schedule", "[run][batch_schedule][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     folder.run(ten_steps(folder, "one", kSchedule)).exits(0);
     folder.run_ranks(3, ten_steps(folder, "three", kSchedule + Texts{"-b", "4"})).exits(0);
@@ -71,7 +69,6 @@ TEST_CASE("ranks and micro-batches make the same steps of a batch schedule", "[r
 }
 
 TEST_CASE("a resumed run of ranks without -d changes nothing", "[run][batch_schedule][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     folder.run_ranks(2, folder.flags({"-x", "4", "-n", "2", "-v", "0", "-o", folder.path("out")})).exits(0);
     fs::create_directories(folder.path("again"));

@@ -1,5 +1,4 @@
 // busy_machine_test.cpp - OpenMP wait policy and number of threads of a run
-
 #include "kernels/device/memory.h"
 #include "test/support/run_support.h"
 

@@ -30,7 +30,6 @@ TEST_CASE("--keep-checkpoints counts only checkpoints that can be resumed", "[ru
 TEST_CASE("the checkpoint of the lowest validation loss is kept and named best; --stop-after ends the run",
           "[run][resume][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
-    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const auto best = [&] { return fs::read_symlink(folder.path("out/best")).string(); };
     const auto run = [&](const Texts& more) {

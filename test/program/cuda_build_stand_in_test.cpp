@@ -1,12 +1,9 @@
 // cuda_build_stand_in_test.cpp - the whole CUDA build with stand-ins for NVIDIA's libraries (test/stand_in): whole runs
 // on every schedule, errors that the stand-ins find, and error lines when a call fails
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <map>
 #include <set>
-#include <sstream>
 
 #include "test/support/run_support.h"
 
@@ -80,7 +77,6 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like the build 
          {"--comm", "nccl", "--optimizer", "onebit-adam", "--onebit-freeze-step", "1", "--onebit-exclude", "ln_",
           "-x", "4"}, nullptr, 5e-3, 4},
     }));
-    if (run.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const auto kept = folder.path("choices.json");
     // Freed host memory is overwritten, so that copies still in flight show.
@@ -300,7 +296,6 @@ TEST_CASE("an error of the executor that runs a kernel ends the program", "[stan
 }
 
 TEST_CASE("the stand-in for NCCL reports where the ranks' calls differ, instead of hanging", "[stand_in]") {
-    skip_without_mpi();
     struct Case {
         const char* name;
         Texts says;
@@ -335,7 +330,6 @@ TEST_CASE("a failed call ends the CUDA build with one line that names it", "[sta
     const Run run = GENERATE(values<Run>({{1, {"--tune=off", "--dtype", "bf16"}, "cu"},
                                           {2, {"--tune=off", "--comm", "nccl", "-z", "2"}, "nccl"},
                                           {2, {"--tune=off", "--comm", "mpi", "-z", "2"}, "cudaEventRecord"}}));
-    if (run.ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     Texts flags = flags_of(folder, "out", run.flags);
     flags.erase(std::ranges::find(flags, "-o"), std::ranges::find(flags, "-o") + 2);

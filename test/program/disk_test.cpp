@@ -1,6 +1,5 @@
 // disk_test.cpp - the real program when files change during a run: existing names, a full disk, a truncated shard, a
 // deleted output folder
-
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -122,7 +121,6 @@ TEST_CASE("an output folder that is deleted, moved away or another run's ends th
 }
 
 TEST_CASE("all ranks end if one of them cannot read its data, with the model saved once", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     // -n 1: the last model has been saved when the data end.
     const auto flags = GENERATE(Texts{"-z", "2", "-d", "256"},

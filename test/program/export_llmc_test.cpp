@@ -1,5 +1,4 @@
 // export_llmc_test.cpp - export to llm.c's model files: contents, errors, and files that are not overwritten
-
 #include "test/support/run_support.h"
 
 using namespace test;

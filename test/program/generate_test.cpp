@@ -1,5 +1,4 @@
 // generate_test.cpp - dev/generate as a user starts it: output, its timing, and errors
-
 #include "test/support/run_support.h"
 
 using namespace test;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/device/device.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -84,7 +83,6 @@ void skip_with_gpu() {
 TEST_CASE("the peak memory of a run, also of ranks that save their shards, equals its plan", "[run][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
     skip_with_gpu();
-    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     check_peaks(folder, ranks, {"--dtype", "bf16", "-z", ranks > 1 ? "1" : "0"});
 }

@@ -19,7 +19,6 @@ Result run_onebit(const TrainingFolder& folder, int ranks, const std::string& ou
 }  // namespace
 
 TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its stage", "[run][onebit][mpi]") {
-    skip_without_mpi();
     const int ranks = GENERATE(2, 4);
     const TrainingFolder folder;
     const std::string output = run_onebit(folder, ranks, "onebit", {"-x", "24"}).exits(0);
@@ -63,7 +62,6 @@ TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its s
 }
 
 TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compresses nothing", "[run][onebit][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     const std::string output = run_onebit(folder, 2, "one", {"--onebit-hierarchical", "-x", "6"}).exits(0);
     CHECK_THAT(output,
@@ -74,7 +72,6 @@ TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compre
 }
 
 TEST_CASE("1-bit Adam resumes with other ranks, and reports what happens to the errors", "[run][onebit][resume][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     run_onebit(folder, 2, "whole").exits(0);
     run_onebit(folder, 2, "parts", {"-x", "7", "-k", "constant"}).exits(0);
@@ -99,7 +96,6 @@ TEST_CASE("1-bit Adam resumes with other ranks, and reports what happens to the 
 }
 
 TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run][onebit][resume][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     run_onebit(folder, 2, "whole", {"-x", "6", "--onebit-exclude", "ln_"}).exits(0);
     const auto attempt = [&](const std::string& out, const Texts& flags) {
@@ -166,7 +162,6 @@ TEST_CASE("a run that never compresses says why", "[run][onebit]") {
 
 TEST_CASE("a run with 1-bit Adam prints excluded tensors and warns of an early freeze",
           "[run][onebit][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     const std::string output = run_onebit(folder, 2, "dry", {"--dry-run", "-u", "5", "--onebit-exclude",
                                                             "transformer\\.h\\..\\.ln_|^ln_f"}).exits(0);
@@ -181,7 +176,6 @@ TEST_CASE("a run with 1-bit Adam prints excluded tensors and warns of an early f
 }
 
 TEST_CASE("after the freeze a run prints the step times before and after it", "[run][onebit][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     const std::string output = run_onebit(folder, 2, "onebit",
                                           {"-x", "44", "-v", "0", "--onebit-freeze-step", "22"}).exits(0);

@@ -1,6 +1,5 @@
 // outlier_test.cpp - outlier steps in whole runs: skipped on all ranks, also in resumed runs, and too many of them end
 // the run
-
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -98,7 +97,6 @@ TEST_CASE("an outlier is skipped on all ranks, and a run resumed in the middle o
         CHECK(state_of(folder, from, "step_00000180") == state_of(folder, "whole", "step_00000180"));
     }
     if (as.ranks > 1) return;
-    skip_without_mpi();
     go_on(2, "160", "others");
     const auto got = steps_after(folder, "others", 0), want = steps_after(folder, "whole", 160);
     for (std::size_t i = 0; i < 10; ++i)  // equal within rounding, as the window is

@@ -32,6 +32,7 @@ public:
     Ranks(const TrainingFolder& folder, const Texts& first, const Texts& second, const Texts& launcher = {},
           const std::string& second_program = program("train_gpt2"))
         : marker_(folder.path()) {
+        skip_without_mpi();
         Texts all = Texts{"mpirun", "--oversubscribe"} + launcher +
                     Texts{"-np", "2", "bash", "-c", kCommandOfRank, "bash", std::to_string(first.size() + 1)} +
                         Texts{program("train_gpt2")} + first + Texts{second_program} + second;
@@ -84,7 +85,6 @@ void check_refused(const TrainingFolder& folder, const Texts& first, const Texts
 }  // namespace
 
 TEST_CASE("ranks that were started differently are refused before anything is written", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     const auto with = [&](const Texts& more) {
         return folder.flags(Texts{"-x", "3", "-v", "0", "-o", folder.path("out")} + more);
@@ -111,10 +111,12 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
     const Result ended = ranks.end();
     ended.exits(0);
     CHECK(folder.log("out", "end").size() == 1);
+    // Only rank 0 reads the output folder.
+    CHECK_THAT(folder.run_ranks(2, with({})).exits(2),
+               Contains("error: rank 0 on ") && Contains("another run's log.jsonl") && !Contains("step 1/"));
 }
 
 TEST_CASE("ranks that write parts of checkpoints must share the output folder", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     fs::create_directories(folder.path("other"));
     folder.script("elsewhere", "cd '" + folder.path("other") + "' && exec '" + program("train_gpt2") + "' \"$@\"\n");
@@ -132,7 +134,6 @@ TEST_CASE("ranks that write parts of checkpoints must share the output folder", 
 }
 
 TEST_CASE("an error of rank 0 is printed once and ends the run on all ranks", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     const auto flags = folder.flags({"-x", "100000000", "-n", "200", "-z", "1", "-v", "0", "-o", folder.path("out")});
     Ranks ranks(folder, flags, Texts(flags));
@@ -154,7 +155,6 @@ TEST_CASE("an error of rank 0 is printed once and ends the run on all ranks", "[
 }
 
 TEST_CASE("a killed rank ends the run on all ranks", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     Ranks ranks(folder, endless(folder), endless(folder));
     REQUIRE(ranks.trains());
@@ -169,7 +169,6 @@ TEST_CASE("a killed rank ends the run on all ranks", "[run][ranks][mpi]") {
 }
 
 TEST_CASE("the ranks wait for a stopped rank, print a note, and continue with it", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     Ranks ranks(folder, endless(folder), endless(folder));
     REQUIRE(ranks.trains());
@@ -185,7 +184,6 @@ TEST_CASE("the ranks wait for a stopped rank, print a note, and continue with it
 
 TEST_CASE("an interrupted run ends before the same step on all ranks and saves one checkpoint",
           "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     Ranks ranks(folder, endless(folder), endless(folder), {"--mca", "odls_base_sigkill_timeout", "3"});
     REQUIRE(ranks.trains());

@@ -42,7 +42,6 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }  // namespace
 
 TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     const std::string alone = folder.run(flags_of(folder, "alone")).exits(0);
     const auto want = folder.losses("alone");
@@ -84,7 +83,6 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
 }
 
 TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent between steps", "[run][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     // Each rank owns half of the elements and has 6 micro-batches of 2 sequences. A row of sums has 9 modules.
     const std::int64_t half =
@@ -114,14 +112,4 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
             CHECK(numbers(folder.log(out, "step"), "bytes_sent") ==
                   std::vector<double>(4, ranks == 1 ? 0 : double(way.bytes)));
         }
-}
-
-TEST_CASE("a failure of rank 0, which alone writes, ends all ranks before a step", "[run][ranks][mpi]") {
-    skip_without_mpi();
-    const TrainingFolder folder;
-    fs::create_directories(folder.path("out"));
-    write_bytes(folder.path("out/step_00000001"), "in the way");
-    const std::string failed = folder.run_ranks(2, folder.flags({"-x", "1", "-v", "0", "-o",
-                                                                 folder.path("out")})).exits(2);
-    CHECK_THAT(failed, Contains("error: rank 0 on ") && Contains("step_00000001") && !Contains("step 1/"));
 }

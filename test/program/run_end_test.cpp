@@ -1,6 +1,5 @@
 // run_end_test.cpp - whatever ends a run: the checkpoint that is being written is completed, the log has its end, and
 // an error of all ranks ends MPI in order. Faults and slow disks are libraries that are loaded before the program
-
 #include "kernels/device/memory.h"
 #include "test/support/run_support.h"
 
@@ -79,7 +78,6 @@ int last_good(const TrainingFolder& folder) {
 TEST_CASE("a diverged run completes the checkpoint that is being written, logs its end and can be resumed",
           "[run][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
-    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     CAPTURE(ranks);
     const int saved = device::is_gpu() ? 19 : 15;
@@ -146,7 +144,6 @@ TEST_CASE("a run whose loss stays high says so once, and a learning rate of 0 is
 TEST_CASE("an error of this rank alone completes the checkpoint that is being written", "[run][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
     if (!device::memory_is_host_memory()) return;
-    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     Process run = start_with(folder, folder.library(std::string(kSlowFsync) + kNoMemory), ranks,
                              {"-x", "100000000", "-n", "5000000"});

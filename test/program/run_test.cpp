@@ -1,7 +1,6 @@
 // run_test.cpp - the real program, started as a user starts it: its files, error messages and exit codes
 #include <cmath>
 
-#include "kernels/device/device.h"
 #include "llmc/base/number_text.h"
 #include "llmc/comm/communicator.h"
 #include "test/support/hellaswag_support.h"

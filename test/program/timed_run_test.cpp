@@ -18,7 +18,6 @@ constexpr const char* kClock = R"(
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 #include <sys/syscall.h>
 #include <ctime>
@@ -150,7 +149,6 @@ TEST_CASE("a run of --max-minutes does not count the time in which it is stopped
 
 TEST_CASE("a run of --max-minutes does not count the time in which one of its ranks is stopped",
           "[run][timed][ranks][mpi]") {
-    skip_without_mpi();
     for (const int rank : {0, 1}) check_stop(rank, {"-v", "0"});
     check_stop(1, {"-v", "1", "--val-tokens", "300"});
 }

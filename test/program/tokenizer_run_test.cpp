@@ -2,9 +2,7 @@
 // match the model
 #include <sys/stat.h>
 
-#include "llmc/text/bpe_merges.h"
 #include "llmc/text/tokenizer_files.h"
-#include "llmc/weights/manifest.h"
 #include "test/support/gpt2_merges.h"
 #include "test/support/run_support.h"
 

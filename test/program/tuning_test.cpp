@@ -1,5 +1,4 @@
 // tuning_test.cpp - autotuning in whole runs: the first run times and stores algorithms, the next one uses them
-
 #include "kernels/matmul/matmul.h"
 #include "test/support/run_support.h"
 
@@ -28,7 +27,6 @@ TEST_CASE("the first run stores rank 0's autotuned algorithms; the next one uses
           "[run][ranks][mpi]") {
     skip_without_choices();
     const int ranks = GENERATE(1, 2);
-    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
     const auto first = train_bf16(folder, "first", {}, ranks);

@@ -3,12 +3,10 @@
 // The comment of each function paraphrases the guarantees of NVIDIA's documentation (CUDA Runtime API), and states
 // where the stand-in differs.
 #include <cuda_runtime_api.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "test/stand_in/host.h"
 

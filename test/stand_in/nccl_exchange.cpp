@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <type_traits>

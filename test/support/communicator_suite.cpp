@@ -1,11 +1,8 @@
 // communicator_suite.cpp - sums, moves and rejected calls of every collective, compared with plain loops
 #include "test/support/communicator_suite.h"
 
-#include <cstring>
-#include <exception>
 #include <thread>
 
-#include "kernels/device/memory.h"
 #include "test/support/support.h"
 
 using namespace llmc;

@@ -1,7 +1,6 @@
 // model_support.h - a tiny GPT-2, global batches with ignored targets, and steps with any number of micro-batches
 #pragma once
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>

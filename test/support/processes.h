@@ -42,8 +42,10 @@ inline void skip_without_mpi() {
     setenv("OMP_WAIT_POLICY", "passive", 1);  // ranks share cores
 }
 
-// Runs a hidden case on `ranks` processes, a single one without mpirun; kills it after `seconds`, with exit code 137.
+// Runs a hidden case on `ranks` processes, skipped without MPI, or on a single one without mpirun; kills it after
+// `seconds`, with exit code 137.
 inline Result run_case(const std::string& name, int ranks, int seconds) {
+    if (ranks > 0) skip_without_mpi();
     const ScratchFolder folder;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(),
                       output = (folder / "output").string();

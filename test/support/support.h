@@ -4,9 +4,6 @@
 #include <cmath>
 #include <random>
 #include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"

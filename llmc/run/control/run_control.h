@@ -1,6 +1,5 @@
 // run_control.h - whether a run ends after a step: signals, failures and its time; the same on all ranks
 #pragma once
-#include <optional>
 
 #include "llmc/comm/communicator.h"
 #include "llmc/run/checkpoint/trainer_state.h"

@@ -17,7 +17,6 @@
 // step and total. The warm-up is the first 5 % of the time: peak share / 0.05. With warmup > 0 it is of steps, and the
 // rate is that of a schedule without warm-up times (step + 1) / warmup.
 #pragma once
-#include <cstdint>
 #include <optional>
 
 #include "llmc/data/step_plan.h"

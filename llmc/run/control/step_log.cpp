@@ -1,7 +1,6 @@
 // step_log.cpp - from the results of a finished step to its report
 #include "llmc/run/control/step_log.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string_view>
 

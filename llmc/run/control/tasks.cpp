@@ -1,7 +1,6 @@
 // tasks.cpp - which task is due
 #include "llmc/run/control/tasks.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace llmc {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <string>
 
 #include "kernels/device/range.h"
 #include "llmc/base/clock.h"

@@ -4,7 +4,6 @@
 #include <exception>
 
 #include "llmc/base/clock.h"
-#include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 
 namespace llmc {

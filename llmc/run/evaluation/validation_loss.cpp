@@ -2,7 +2,6 @@
 #include "llmc/run/evaluation/validation_loss.h"
 
 #include <cstring>
-#include <exception>
 #include <numbers>
 
 #include "kernels/device/memory.h"

@@ -1,7 +1,6 @@
 // module_noise.h - the noise scale (noise_scale.h) of the whole model and of each module, measured in every step; the
 // choice of the small batches that are compared with the whole batch
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 

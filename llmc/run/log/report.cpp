@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>

@@ -1,7 +1,6 @@
 // arguments.cpp - splits and joins flags and their values
 #include "llmc/run/options/arguments.h"
 
-#include <algorithm>
 #include <map>
 
 #include "llmc/base/did_you_mean.h"

@@ -1,5 +1,4 @@
 // command_line.cpp - the parser and --help, made from the table of flags
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 

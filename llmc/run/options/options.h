@@ -126,7 +126,6 @@ struct Options {
     bool is_timed() const { return max_minutes > 0 && !has_steps() && epochs == 0; }
     // The length of the run is a number of steps or tokens.
     bool has_steps() const { return max_steps > 0 || max_tokens > 0; }
-    bool has_warmup() const { return warmup_steps > 0 || warmup_tokens > 0; }
     bool plans_elsewhere() const { return dry_run && (ranks > 0 || !memory.empty()); }  // needs no data
     // Over the training data, if the length is neither a number of steps nor a time.
     std::int64_t passes() const { return epochs > 0 ? epochs : 1; }

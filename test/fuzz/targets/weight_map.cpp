@@ -1,6 +1,4 @@
 // weight_map.cpp - the index of safetensors in several files, and a folder that has one of these files
-#include <algorithm>
-
 #include "llmc/weights/safetensors_set.h"
 #include "test/fuzz/target.h"
 

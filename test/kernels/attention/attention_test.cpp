@@ -2,7 +2,6 @@
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/implementations.h"
-#include "kernels/device/memory.h"
 #include "test/support/support.h"
 
 using namespace test;

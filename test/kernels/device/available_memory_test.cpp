@@ -1,7 +1,6 @@
 // available_memory_test.cpp - the available memory of a process in simulated machines and control groups
 #include "kernels/device/available_memory.h"
 
-#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 namespace {

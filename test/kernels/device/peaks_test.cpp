@@ -1,8 +1,6 @@
 // peaks_test.cpp - a GPU's peak comes from its own data sheet, or is unknown
 #include "kernels/device/peaks.h"
 
-#include <string>
-
 #include "test/support/catch.h"
 
 TEST_CASE("the peaks of a GPU are found by its full name", "[device][one_order]") {

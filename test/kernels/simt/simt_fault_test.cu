@@ -4,7 +4,6 @@
 // A report names the kernel, the block, which threads wait where, and what is wrong; afterwards the executor works
 // normally. If a message depends on the order of threads, the test expects the one of ascending threads; every kernel
 // must be reported in all orders.
-#include <string>
 #include <vector>
 
 #include "kernels/base/error.h"

@@ -3,16 +3,13 @@
 // Each faulty kernel computes a wrong result, or throws Error, in the orders that its test names; its repaired version
 // is correct in all of them. Forward misses a missing barrier if threads read values of lower threads.
 #include <cmath>
-#include <cstdio>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_order.h"
 #include "test/kernels/simt/launch_support.h"
-#include "test/support/catch.h"
 #include "test/support/child.h"
 
 namespace {

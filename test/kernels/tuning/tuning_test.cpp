@@ -1,7 +1,5 @@
 // tuning_test.cpp - timing and ranking of candidates, and the table of stored results
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <string>
 #include <thread>
 

@@ -4,8 +4,7 @@
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
-using test::Contains;
-using test::error_of;
+using namespace test;
 
 TEST_CASE("each reason why a file cannot be read has its own advice", "[file_status]") {
     const auto said = [](int fault) { return error_of([&] { fail_as_unreadable("model", fault); }); };

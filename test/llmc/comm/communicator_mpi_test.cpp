@@ -4,7 +4,6 @@
 #include <iostream>
 #include <thread>
 
-#include "kernels/device/memory.h"
 #include "test/support/communicator_suite.h"
 #include "test/support/processes.h"
 #include "test/support/support.h"
@@ -20,17 +19,14 @@ constexpr int kSecondsToEnd = 10;
 }  // namespace
 
 TEST_CASE("ranks as processes: every collective", "[communicator][mpi]") {
-    skip_without_mpi();
     for (const int ranks : {1, 2, 3, 4}) check_case("mpi rank: every collective", ranks);
 }
 
 TEST_CASE("ranks as processes: several machines", "[communicator][mpi]") {
-    skip_without_mpi();
     check_case("mpi rank: neighbours as machines", 4);
 }
 
 TEST_CASE("ranks as processes: in chunks of 512 bytes", "[communicator][mpi]") {
-    skip_without_mpi();
     check_case("mpi rank: small chunks", 3);
 }
 
@@ -48,7 +44,6 @@ Result end_of(const std::string& name, int ranks) {
 }  // namespace
 
 TEST_CASE("an error of one or of all processes ends the job, and is printed once", "[communicator][mpi]") {
-    skip_without_mpi();
     const auto [name, ranks, exit_code, says] = GENERATE(table<const char*, int, int, const char*>(
         {{"mpi rank: one throws", 3, 3, "error: rank 1 on "}, {"mpi rank: all throw", 4, 2, "error: rank 0 on "}}));
     const Result ended = end_of(name, ranks);
@@ -58,7 +53,6 @@ TEST_CASE("an error of one or of all processes ends the job, and is printed once
 }
 
 TEST_CASE("a process that leaves by an unreported exception ends the job", "[communicator][mpi]") {
-    skip_without_mpi();
     // Catch2 prints the exception.
     const std::string when = GENERATE("during a collective", "between collectives");
     const std::string name = "mpi rank: one leaves " + when, says = "rank 2 leaves " + when;

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <thread>
 
-#include "kernels/device/memory.h"
 #include "llmc/comm/stream_times.h"
 #include "test/support/communicator_local.h"
 #include "test/support/communicator_suite.h"

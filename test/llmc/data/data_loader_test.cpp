@@ -1,6 +1,5 @@
 // data_loader_test.cpp - the tokens of each batch: sequential and shuffled order, ranks, epochs, padding, seeking,
 // prefetch
-#include <algorithm>
 #include <limits>
 #include <memory>
 #include <set>
@@ -12,11 +11,8 @@
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using test::Contains;
+using namespace test;
 using kernels::kIgnoreTarget;
-using test::counting_shards;
-using test::ShardBytes;
-using test::ScratchFolder;
 
 namespace {
 

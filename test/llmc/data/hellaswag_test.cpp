@@ -4,10 +4,8 @@
 #include "test/support/hellaswag_support.h"
 
 using namespace llmc;
-using test::Contains;
+using namespace test;
 using kernels::kIgnoreTarget;
-using test::HellaSwagBytes;
-using test::ScratchFolder;
 using Row = std::vector<std::int32_t>;
 
 namespace {
@@ -52,7 +50,7 @@ TEST_CASE("an invalid HellaSwag file is refused with its name, the example and t
     const ScratchFolder folder;
     const std::string path = folder / "bad.bin";
     const auto refused = [&](const std::string& bytes, const std::string& what, const std::string& found) {
-        CHECK_THAT(test::fault_of_file(path, bytes, [&] { HellaSwagFile file(path); }),
+        CHECK_THAT(fault_of_file(path, bytes, [&] { HellaSwagFile file(path); }),
                    Contains(what) && Contains(found));
     };
     const auto with_header = [&](std::size_t word, std::int32_t value) {

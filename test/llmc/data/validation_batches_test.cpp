@@ -1,14 +1,11 @@
 // validation_batches_test.cpp - every target occurs exactly once and in the same context, for any number of ranks
-
 #include "kernels/device/types.h"
 #include "llmc/data/validation_batches.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using test::Contains;
+using namespace test;
 using kernels::kIgnoreTarget;
-using test::counting_shards;
-using test::ScratchFolder;
 using Row = std::vector<std::int32_t>;
 
 TEST_CASE("validation: the same targets exactly once, for any batch and number of ranks", "[validation_batches]") {
@@ -98,9 +95,9 @@ TEST_CASE("validation: batches repeat, can be read in any order, and bad ones ar
 TEST_CASE("validation: first tokens of documents can be excluded, for any batch and number of ranks",
           "[validation_batches]") {
     const ScratchFolder folder;
-    test::ShardBytes({9, 1, 9, 9, 2, 3}, 10, 9).write(folder / "s_0.bin");
-    test::ShardBytes({9, 4, 5, 9}, 10, 9).write(folder / "s_1.bin");
-    test::ShardBytes({9, 9}, 10, 9).write(folder / "t_0.bin");
+    ShardBytes({9, 1, 9, 9, 2, 3}, 10, 9).write(folder / "s_0.bin");
+    ShardBytes({9, 4, 5, 9}, 10, 9).write(folder / "s_1.bin");
+    ShardBytes({9, 9}, 10, 9).write(folder / "t_0.bin");
     const ShardSet shards(folder / "s_*.bin"), starts(folder / "t_0.bin");
     const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}}));
     const auto [asked, expected] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {4, 1}, {5, 2}, {6, 3}, {7, 3}, {8, 4},

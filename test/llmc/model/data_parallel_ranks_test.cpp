@@ -98,7 +98,6 @@ TEST_CASE("parameters after data-parallel steps equal fp64", "[ranks]") {
 }
 
 TEST_CASE("ranks as processes equal one batch and fp64, bit-identical to ranks as threads", "[ranks][mpi]") {
-    skip_without_mpi();
     for (const int ranks : {2, 4}) check_case("mpi rank: R ranks x M micro-batches", ranks);
 }
 

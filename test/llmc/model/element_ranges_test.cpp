@@ -3,12 +3,6 @@
 
 #include "test/support/support.h"
 
-namespace {
-
-using llmc::ElementRange;
-
-}  // namespace
-
 TEST_CASE("are_disjoint() detects overlapping ranges in any order", "[checkpoint]") {
     CHECK(llmc::are_disjoint({}));
     CHECK(llmc::are_disjoint({{.first = 3, .size = 3}, {.first = 0, .size = 3}, {.first = 1, .size = 0}}));

@@ -1,7 +1,5 @@
 // gradient_exchange_ranks_test.cpp - buckets, shards and tiles cover every parameter once (sums of gradients:
 // data_parallel_ranks_test.cpp)
-
-#include "kernels/device/memory.h"
 #include "kernels/gradient_copy.h"
 #include "test/support/rank_support.h"
 

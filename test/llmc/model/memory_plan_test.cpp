@@ -2,7 +2,6 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/muon.h"
 
-#include "llmc/model/optimizer.h"
 #include "test/support/model_support.h"
 #include "test/support/scratch_folder.h"
 
@@ -13,6 +12,8 @@ namespace {
 
 const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max_seq_len = 64, .vocabulary = 257},
                         .shape = {16, 64}};
+const ParameterTable kTable(kSmall.config);
+const std::size_t kFlat = std::size_t(kTable.elements()) * sizeof(float);  // bytes of all parameters in fp32
 
 MemoryPlan planned(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false) {
     return plan_memory({.setup = setup, .reduce_in_bf16 = reduce_in_bf16}, ParameterTable(setup.config), context);
@@ -22,8 +23,8 @@ ModelBytes bytes_of(const ModelSetup& setup, const Context& context) {
     return model_bytes(setup, ParameterTable(setup.config), context.device);
 }
 
-std::size_t moments_of(const ParameterTable& table, const Sharding& sharding) {
-    return kAdamW.bytes({}, table, sharding, kernels::DType::fp32).at(0).bytes;
+std::size_t moments_of(const Sharding& sharding) {
+    return kAdamW.bytes({}, kTable, sharding, kernels::DType::fp32).at(0).bytes;
 }
 
 std::string refusal(const ModelSetup& setup, const Context& context) {
@@ -34,15 +35,13 @@ std::string refusal(const ModelSetup& setup, const Context& context) {
 
 TEST_CASE("the plan counts the later allocations", "[memory_plan]") {
     const Context context = make_context();
-    const ParameterTable table(kSmall.config);
-    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
     ModelSetup setup = kSmall;
-    CHECK(bytes_of(setup, context).master_weights == flat);
-    CHECK(gradient_bytes(table, {}) == flat);
+    CHECK(bytes_of(setup, context).master_weights == kFlat);
+    CHECK(gradient_bytes(kTable, {}) == kFlat);
     CHECK(bytes_of(setup, context).parameters == 0);  // in fp32 they are the master weights
-    CHECK(moments_of(table, {}) == 2 * flat);
+    CHECK(moments_of({}) == 2 * kFlat);
     setup.dtype = kernels::DType::bf16;
-    CHECK(bytes_of(setup, context).parameters == flat / 2);
+    CHECK(bytes_of(setup, context).parameters == kFlat / 2);
     CHECK(bytes_of(setup, context).activations < 0.6 * double(bytes_of(kSmall, context).activations));
     setup.training = false;
     CHECK(planned(setup, context).text().find("gradients") == std::string::npos);
@@ -50,9 +49,8 @@ TEST_CASE("the plan counts the later allocations", "[memory_plan]") {
 
 TEST_CASE("samples drawn during training are a line of the plan", "[memory_plan]") {
     const Context context = make_context();
-    const ParameterTable table(kSmall.config);
     const MemoryPlan without = planned(kSmall, context);
-    const MemoryPlan with = plan_memory({.setup = kSmall, .samples = std::size_t(3) << 20}, table, context);
+    const MemoryPlan with = plan_memory({.setup = kSmall, .samples = std::size_t(3) << 20}, kTable, context);
     CHECK(without.text().find("samples") == std::string::npos);
     CHECK(with.text().find("samples: cache, activations         3.0 MiB") != std::string::npos);
     // The extra line for loading weights may shrink by the same amount.
@@ -61,28 +59,26 @@ TEST_CASE("samples drawn during training are a line of the plan", "[memory_plan]
 
 TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[memory_plan][ranks]") {
     const Context context = make_context();
-    const ParameterTable table(kSmall.config);
-    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
     std::size_t moments = 0, master_weights = 0, kept = 0;
     for (int rank = 0; rank < 3; ++rank) {
         const Sharding one{.stage = 1, .rank = rank, .ranks = 3}, two{.stage = 2, .rank = rank, .ranks = 3};
-        CHECK(gradient_bytes(table, {.sharding = one}) == flat);
-        CHECK(gradient_bytes(table, {.sharding = one, .reduce_in_bf16 = true}) == flat + flat / 2);
-        CHECK(moments_of(table, two) == moments_of(table, one));
-        moments += moments_of(table, one);
+        CHECK(gradient_bytes(kTable, {.sharding = one}) == kFlat);
+        CHECK(gradient_bytes(kTable, {.sharding = one, .reduce_in_bf16 = true}) == kFlat + kFlat / 2);
+        CHECK(moments_of(two) == moments_of(one));
+        moments += moments_of(one);
         ModelSetup setup = kSmall;
         setup.sharding = one;
-        CHECK(bytes_of(setup, context).master_weights == flat);  // in fp32 they are the parameters
+        CHECK(bytes_of(setup, context).master_weights == kFlat);  // in fp32 they are the parameters
         setup.dtype = kernels::DType::bf16;
         master_weights += bytes_of(setup, context).master_weights;
-        const GradientBuckets buckets(table, two);
+        const GradientBuckets buckets(kTable, two);
         const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.embeddings()].flat.size) *
                                     sizeof(float);
-        kept += gradient_bytes(table, {.sharding = two}) - working;
+        kept += gradient_bytes(kTable, {.sharding = two}) - working;
     }
-    CHECK(moments == 2 * flat);
-    CHECK(master_weights == flat);
-    CHECK(kept == flat);
+    CHECK(moments == 2 * kFlat);
+    CHECK(master_weights == kFlat);
+    CHECK(kept == kFlat);
 }
 
 TEST_CASE("the share of Muon's orthogonalization follows from channels, tokens and ranks", "[memory_plan]") {
@@ -95,22 +91,21 @@ TEST_CASE("the share of Muon's orthogonalization follows from channels, tokens a
 
 TEST_CASE("Muon's momentum is at the owners, and AdamW's moments are of the rest", "[memory_plan][ranks]") {
     const Context context = make_context();
-    const ParameterTable table(kSmall.config);
     const OptimizerSettings settings{.kind = &kMuon, .own = MuonSettings{}};
     std::size_t matrices = 0;
-    for (const BlockMatrix& matrix : block_matrices(table, 1)) matrices += std::size_t(matrix.size());
-    const std::size_t rest = std::size_t(table.elements()) - matrices;
+    for (const BlockMatrix& matrix : block_matrices(kTable, 1)) matrices += std::size_t(matrix.size());
+    const std::size_t rest = std::size_t(kTable.elements()) - matrices;
     for (const int stage : {0, 1}) {
         std::size_t moments = 0, momentum = 0;
         for (int rank = 0; rank < 3; ++rank) {
             ModelSetup setup = kSmall;
             setup.sharding = {.stage = stage, .rank = rank, .ranks = 3, .whole_matrices = true};
-            const auto bytes = settings.kind->bytes(settings, table, setup.sharding, setup.dtype);
+            const auto bytes = settings.kind->bytes(settings, kTable, setup.sharding, setup.dtype);
             REQUIRE(bytes.size() == 3);
             moments += bytes[0].bytes;
             momentum += bytes[1].bytes;
             CHECK(bytes[1].copied == bytes[1].bytes);
-            CHECK_THAT(plan_memory({.setup = setup, .optimizer = settings}, table, context).text(),
+            CHECK_THAT(plan_memory({.setup = setup, .optimizer = settings}, kTable, context).text(),
                        Contains("Muon's momentum, fp32") && Contains("Muon's orthogonalization"));
         }
         CHECK(momentum == matrices * sizeof(float));
@@ -120,14 +115,12 @@ TEST_CASE("Muon's momentum is at the owners, and AdamW's moments are of the rest
 
 TEST_CASE("the plan counts bf16 copies of gradients and the gather for a checkpoint", "[memory_plan][ranks]") {
     const Context context = make_context();
-    const ParameterTable table(kSmall.config);
-    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
-    CHECK(planned(kSmall, context, true).total() == planned(kSmall, context).total() + flat / 2);
+    CHECK(planned(kSmall, context, true).total() == planned(kSmall, context).total() + kFlat / 2);
     ModelSetup setup = kSmall;
     setup.dtype = kernels::DType::bf16;
     CHECK(bytes_of(setup, context).gathered == 0);  // every rank has all master weights
     setup.sharding = {.stage = 1, .rank = 0, .ranks = 3};
-    const GradientBuckets buckets(table, setup.sharding);
+    const GradientBuckets buckets(kTable, setup.sharding);
     std::int64_t largest = 0;
     for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.flat.size);
     CHECK(bytes_of(setup, context).gathered == std::size_t(largest) * sizeof(float));
@@ -139,9 +132,7 @@ TEST_CASE("the plan counts bf16 copies of gradients and the gather for a checkpo
 TEST_CASE("if host memory is device memory, host copies are counted", "[memory_plan][ranks]") {
     const Context context = make_context();
     const bool shared = device::memory_is_host_memory();
-    const ParameterTable table(kSmall.config);
-    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
-    const auto with_copies = plan_memory({.setup = kSmall, .checkpoint_copies = 5 << 20}, table, context);
+    const auto with_copies = plan_memory({.setup = kSmall, .checkpoint_copies = 5 << 20}, kTable, context);
     CHECK(with_copies.total() == planned(kSmall, context).total() + (5 << 20));
     CHECK_THAT(with_copies.text(), test::Contains("copies for a checkpoint"));
     // A model that is only evaluated needs less than loading it: the fp32 array and its bf16 copy.
@@ -150,7 +141,7 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
     setup.training = false;
     setup.shape = {1, 1};
     if (shared)
-        CHECK(planned(setup, context).total() == flat + flat / 2 + flat + flat / 2 + context.device.library_bytes);
+        CHECK(planned(setup, context).total() == kFlat + kFlat / 2 + kFlat + kFlat / 2 + context.device.library_bytes);
     CHECK((planned(setup, context).text().find("extra at weight loading") != std::string::npos) == shared);
     CHECK_THAT(planned(kSmall, context).text(), !Contains("extra at weight loading"));
 }

@@ -1,6 +1,4 @@
 // model_test.cpp - a whole GPT-2: loss, gradients and training against fp64, at the geometry of this build
-
-#include "kernels/device/memory.h"
 #include "test/support/model_support.h"
 
 using namespace llmc;

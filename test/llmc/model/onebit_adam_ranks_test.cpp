@@ -240,7 +240,6 @@ TEST_CASE("1-bit Adam is bit-identical in every order of arrival", "[ranks][oneb
 }
 
 TEST_CASE("1-bit Adam is bit-identical in processes and in threads", "[onebit][mpi]") {
-    skip_without_mpi();
     for (const int ranks : {2, 3, kByNode.ranks}) check_case("mpi rank: 1-bit Adam", ranks);
 }
 

@@ -1,7 +1,5 @@
 // onebit_nodes_ranks_test.cpp - 1-bit Adam with nodes of another number or size as workers: one rank, one node, values
 // that only some ranks see, checkpoints of other nodes
-#include "llmc/model/onebit_adam.h"
-
 #include "test/support/onebit_support.h"
 
 using namespace llmc;

@@ -1,7 +1,6 @@
 // reference_model_test.cpp - the reference model against finite differences and known properties
 #include "test/support/reference_model.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>

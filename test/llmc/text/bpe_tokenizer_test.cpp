@@ -7,8 +7,7 @@
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using test::Contains;
-using test::ScratchFolder;
+using namespace test;
 using Ids = std::vector<int>;
 
 namespace {
@@ -191,12 +190,12 @@ TEST_CASE("invalid files of merges are refused with line and reason", "[tokenize
     const ScratchFolder folder;
     CHECK_THROWS_WITH(read_merges(folder / "none"),
                       Contains("the merges " + (folder / "none").string() + " is missing"));
-    const std::string other = test::write_bytes(folder / "other", "h e\n");
+    const std::string other = write_bytes(folder / "other", "h e\n");
     CHECK_THROWS_WITH(tokenizer_for(kGpt2Vocabulary, other), Contains("another table (1 merges"));
 }
 
 TEST_CASE("GPT-2's ids equal those of OpenAI's program", "[tokenizer]") {
-    const auto tokenizer = tokenizer_for(kGpt2Vocabulary, test::gpt2_merges());
+    const auto tokenizer = tokenizer_for(kGpt2Vocabulary, gpt2_merges());
     CHECK(tokenizer->vocabulary() == kGpt2Vocabulary);
     const std::vector<std::pair<std::string, Ids>> known = {
         {"Hello world", {15496, 995}},

@@ -4,15 +4,13 @@
 
 #include <random>
 
-#include "llmc/data/shard_set.h"
 #include "llmc/text/bpe_tokenizer.h"
 #include "llmc/text/text_corpus.h"
 #include "llmc/text/text_source.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using test::Contains;
-using test::ScratchFolder;
+using namespace test;
 
 namespace {
 
@@ -62,19 +60,19 @@ std::shared_ptr<const Tokenizer> small_tokenizer() {
 TEST_CASE("compressed files are decompressed", "[tokenizer]") {
     const ScratchFolder folder;
     const std::string text = varied(300'000), half = text.substr(0, 1000), rest = text.substr(1000);
-    const std::string plain = test::write_bytes(folder / "a.txt", text),
-                      gz = test::write_bytes(folder / "a.txt.gz", gzipped(half) + gzipped(rest)),
-                      zst = test::write_bytes(folder / "a.txt.zst", zstandard(half) + zstandard(rest));
+    const std::string plain = write_bytes(folder / "a.txt", text),
+                      gz = write_bytes(folder / "a.txt.gz", gzipped(half) + gzipped(rest)),
+                      zst = write_bytes(folder / "a.txt.zst", zstandard(half) + zstandard(rest));
     for (const std::string& path : {plain, gz, zst})
         for (const std::size_t at_once : {1000, 1 << 20}) CHECK((read_all(path, at_once) == text));
     for (const auto& [name, packed] : {std::pair("b.gz", gzipped(text)), std::pair("b.zst", zstandard(text))}) {
-        const std::string path = test::write_bytes(folder / name, packed.substr(0, packed.size() / 2));
+        const std::string path = write_bytes(folder / name, packed.substr(0, packed.size() / 2));
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("text file " + path + " is cut off"));
         std::string other = packed;
         for (std::size_t i = 20; i < other.size(); i += 7) other[i] = char(other[i] + 1);
-        test::write_bytes(path, other);
+        write_bytes(path, other);
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("is damaged"));
-        test::write_bytes(path, text);
+        write_bytes(path, text);
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("expected the format of its name"));
     }
 }
@@ -82,7 +80,7 @@ TEST_CASE("compressed files are decompressed", "[tokenizer]") {
 TEST_CASE("a text that is cut off or grows while it is read is refused", "[tokenizer]") {
     const ScratchFolder folder;
     const std::int64_t end = GENERATE(300'000, 600'001);
-    const std::string path = test::write_bytes(folder / "a.txt", std::string(600'000, 'a'));
+    const std::string path = write_bytes(folder / "a.txt", std::string(600'000, 'a'));
     TextSource source(path);
     std::vector<char> room(1000);
     REQUIRE(source.read(room) == 1000);
@@ -96,11 +94,11 @@ TEST_CASE("the contents, not the name, decide the format of a file, and other fo
     const ScratchFolder folder;
     const std::string text = varied(3000);
     for (const std::string& packed : {gzipped(text), zstandard(text)})
-        CHECK((read_all(test::write_bytes(folder / "plain.txt", packed), 1000) == text));
+        CHECK((read_all(write_bytes(folder / "plain.txt", packed), 1000) == text));
     for (const auto& [start, kind] : {std::pair("\xfd\x37zXZ", "compressed by xz"), {"BZh9", "compressed by bzip2"},
                                       {"PK\x03\x04", "a zip archive"}, {"PAR1", "a Parquet table"},
                                       {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"}})
-        CHECK_THROWS_WITH(read_all(test::write_bytes(folder / "a.txt", start + text), 1000),
+        CHECK_THROWS_WITH(read_all(write_bytes(folder / "a.txt", start + text), 1000),
                           Contains("a.txt is " + std::string(kind) + "; expected text in UTF-8"));
 }
 
@@ -108,7 +106,7 @@ TEST_CASE("a BPE corpus has the ids of whole documents, on any number of threads
     const ScratchFolder folder;
     const auto tokenizer = small_tokenizer();
     const std::string text = varied(500'000);
-    const std::string file = test::write_bytes(folder / "a", text);
+    const std::string file = write_bytes(folder / "a", text);
     std::vector<int> expected = tokenizer->encode(text);
     expected.insert(expected.begin(), tokenizer->vocabulary().end_of_text);
     for (const int threads : {1, 3}) {
@@ -123,7 +121,7 @@ TEST_CASE("a BPE corpus has the ids of whole documents, on any number of threads
         CHECK(summary.train.documents == 1);
         CHECK(summary.train.bytes == std::int64_t(text.size()));
         CHECK(summary.train.shards.size() == (expected.size() + 299'999) / 300'000);
-        CHECK((test::tokens_of(folder / ("out/t" + std::to_string(threads) + "_train_*.bin")) == expected));
+        CHECK((tokens_of(folder / ("out/t" + std::to_string(threads) + "_train_*.bin")) == expected));
     }
 }
 
@@ -131,8 +129,8 @@ TEST_CASE("a document that cannot be split may follow others in the same batch",
     const ScratchFolder folder;
     const auto tokenizer = small_tokenizer();
     const std::string short_text = varied(1000).substr(0, 1000), long_text(600'000, 'a');
-    const std::string a = test::write_bytes(folder / "a", short_text), b = test::write_bytes(folder / "b", long_text),
-                      c = test::write_bytes(folder / "c", short_text);
+    const std::string a = write_bytes(folder / "a", short_text), b = write_bytes(folder / "b", long_text),
+                      c = write_bytes(folder / "c", short_text);
     write_text_corpus({.files = {a, b, c}, .output_dir = folder / "out", .hold_out = 0, .tokenizer = tokenizer});
     std::vector<int> expected;
     for (const std::string& text : {short_text, long_text, short_text}) {
@@ -140,7 +138,7 @@ TEST_CASE("a document that cannot be split may follow others in the same batch",
         const std::vector<int> ids = tokenizer->encode(text);
         expected.insert(expected.end(), ids.begin(), ids.end());
     }
-    CHECK((test::tokens_of(folder / "out/text_train_*.bin") == expected));
+    CHECK((tokens_of(folder / "out/text_train_*.bin") == expected));
 }
 
 TEST_CASE("of few documents the last tenth of every file is held out, cut after a line or a word", "[tokenizer]") {
@@ -151,8 +149,8 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
         while (text.size() < 599'950) text += "some words of a line\n";
         return text + std::string(600'000 - text.size(), '.');
     }();
-    const std::string words(950, 'a'), rest(49, 'b'), a = test::write_bytes(folder / "a.gz", gzipped(prose)),
-                      b = test::write_bytes(folder / "b", words + ' ' + rest);
+    const std::string words(950, 'a'), rest(49, 'b'), a = write_bytes(folder / "a.gz", gzipped(prose)),
+                      b = write_bytes(folder / "b", words + ' ' + rest);
     const std::size_t cut = prose.find('\n', 540'000) + 1;
     const auto summary = write_text_corpus({.files = {a, b}, .output_dir = folder / "out", .tail_below = 3});
     CHECK(summary.tails);
@@ -165,15 +163,15 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
         for (const char byte : second) ids.push_back(byte);
         return ids;
     };
-    CHECK((test::tokens_of(folder / "out/text_train_*.bin") == stream(prose.substr(0, cut), words + ' ')));
-    CHECK((test::tokens_of(folder / "out/text_val_*.bin") == stream(prose.substr(cut), rest)));
+    CHECK((tokens_of(folder / "out/text_train_*.bin") == stream(prose.substr(0, cut), words + ' ')));
+    CHECK((tokens_of(folder / "out/text_val_*.bin") == stream(prose.substr(cut), rest)));
 
     const TextCorpusSettings several = {.files = {a, b},
                                        .output_dir = folder / "documents",
                                        .documents = DocumentRule::starting_at("^some"),
                                        .tail_below = 200};
     CHECK_FALSE(write_text_corpus(several).tails);
-    const std::string word = test::write_bytes(folder / "word", "word\n");
+    const std::string word = write_bytes(folder / "word", "word\n");
     CHECK_THROWS_WITH(write_text_corpus({.files = {word}, .output_dir = folder / "none", .tail_below = 200}),
                       Contains("the text is too short to hold out its last tenth"));
     CHECK_FALSE(std::filesystem::exists(folder / "none"));
@@ -191,23 +189,23 @@ TEST_CASE("of few lines of JSON the last tenth of every file is held out, at lea
         const bool held = held_out > 0 ? i >= lines - held_out : i % 20 == 19;
         for (const int id : {256, int(letter)}) (held ? val : train).push_back(id);
     }
-    const std::string file = test::write_bytes(folder / "a.jsonl", text),
-                      one = test::write_bytes(folder / "one.jsonl", R"({"text": "z"})");
+    const std::string file = write_bytes(folder / "a.jsonl", text),
+                      one = write_bytes(folder / "one.jsonl", R"({"text": "z"})");
     const auto summary =
         write_text_corpus({.files = {file, one}, .output_dir = folder / "out", .tail_below = 200});
     std::vector<int>& last = held_out > 0 ? train : val;  // document 200 of 200
     last.insert(last.end(), {256, 'z'});
     CHECK(summary.tails == (held_out > 0));
     CHECK(summary.val.documents == std::ssize(val) / 2);
-    CHECK(test::tokens_of(folder / "out/text_val_*.bin") == val);
-    CHECK(test::tokens_of(folder / "out/text_train_*.bin") == train);
+    CHECK(tokens_of(folder / "out/text_val_*.bin") == val);
+    CHECK(tokens_of(folder / "out/text_train_*.bin") == train);
     CHECK_THROWS_WITH(write_text_corpus({.files = {one}, .output_dir = folder / "none", .tail_below = 200}),
                       Contains("last tenth of a file, or two lines of JSON"));
 }
 
 TEST_CASE("a file that is named twice is refused", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string a = test::write_bytes(folder / "a", "a\n"), b = test::write_bytes(folder / "b", "a\n"),
+    const std::string a = write_bytes(folder / "a", "a\n"), b = write_bytes(folder / "b", "a\n"),
                       again = folder / "./a";
     CHECK_THROWS_WITH(write_text_corpus({.files = {a, b, again}, .output_dir = folder / "out", .hold_out = 0}),
                       Contains("text file " + again + " is the same file as " + a + "; expected each file once"));
@@ -218,17 +216,17 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     const ScratchFolder folder;
     const std::string lines =
         "{\"text\": \"the\\n\\u00e9\", \"id\": 1}\r\n\n{\"id\": 2, \"text\": \"\"}\n{\"text\":\"a\\\"\"}";
-    const std::string file = test::write_bytes(folder / "a.jsonl.gz", gzipped("\xef\xbb\xbf" + lines));
+    const std::string file = write_bytes(folder / "a.jsonl.gz", gzipped("\xef\xbb\xbf" + lines));
     const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 2});
     CHECK(summary.boms == 1);
     CHECK(summary.crlf_lines == 0);
-    CHECK(test::tokens_of(folder / "out/text_train_*.bin") ==
+    CHECK(tokens_of(folder / "out/text_train_*.bin") ==
           std::vector<int>{256, 't', 'h', 'e', '\n', 0xc3, 0xa9, 256, 'a', '"'});
-    CHECK(test::tokens_of(folder / "out/text_val_*.bin") == std::vector<int>{256});
+    CHECK(tokens_of(folder / "out/text_val_*.bin") == std::vector<int>{256});
     CHECK(summary.train.documents == 2);
     CHECK(summary.train.bytes == 8);
     const auto refused = [&](const std::string& content, const std::string& field, const std::string& words) {
-        const std::string other = test::write_bytes(folder / "b.jsonl", content);
+        const std::string other = write_bytes(folder / "b.jsonl", content);
         CHECK_THROWS_WITH(
             write_text_corpus({.files = {other}, .output_dir = folder / "new", .hold_out = 0, .field = field}),
             Contains(words));
@@ -249,9 +247,9 @@ TEST_CASE("lines of JSON are known by their names in either case; other JSON is 
     const std::string line = R"({"id": "a", "text": "b"})"
                              "\n";
     const auto tokens = [&](const std::string& name, const std::string& text, TextFormat format = {}) {
-        const std::string file = test::write_bytes(folder / name, text);
+        const std::string file = write_bytes(folder / name, text);
         write_text_corpus({.files = {file}, .output_dir = folder / ("of-" + name), .hold_out = 0, .format = format});
-        return test::tokens_of(folder / ("of-" + name + "/text_train_*.bin")).size();
+        return tokens_of(folder / ("of-" + name + "/text_train_*.bin")).size();
     };
     for (const char* const name : {"a.json", "a.JSON", "a.JSONL", "a.NdJson"}) CHECK(tokens(name, line) == 2);
     CHECK(tokens("a.json.gz", gzipped(line)) == 2);
@@ -278,19 +276,19 @@ TEST_CASE("lines of JSON are known by their names in either case; other JSON is 
 
 TEST_CASE("an escaped surrogate without its pair is replaced by U+FFFD and counted", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string file = test::write_bytes(
+    const std::string file = write_bytes(
         folder / "a.jsonl", R"({"text": "\ud800y\\\ud800"})" "\n" R"({"text": "\udc00\uD83D\uDE00\\ud800"})" "\n");
     const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.lone_surrogates == 3);
-    const std::vector<int> ids = test::tokens_of(folder / "out/text_train_*.bin");
+    const std::vector<int> ids = tokens_of(folder / "out/text_train_*.bin");
     CHECK(std::string(ids.begin() + 1, ids.end()) ==
           "\xef\xbf\xbdy\\\xef\xbf\xbd" + std::string(1, char(256)) + "\xef\xbf\xbd\xf0\x9f\x98\x80\\ud800");
 }
 
 TEST_CASE("a binary file has no lines", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string binary = test::write_bytes(folder / "a.bin", std::string("\1\0\r\n", 4)),
-                      text = test::write_bytes(folder / "a.txt", std::string(9000, 'a') + std::string("\0\r\n", 3));
+    const std::string binary = write_bytes(folder / "a.bin", std::string("\1\0\r\n", 4)),
+                      text = write_bytes(folder / "a.txt", std::string(9000, 'a') + std::string("\0\r\n", 3));
     const auto summary = write_text_corpus({.files = {binary, text}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.binary_files == 1);
     CHECK(summary.crlf_lines == 1);
@@ -298,16 +296,16 @@ TEST_CASE("a binary file has no lines", "[tokenizer]") {
 
 TEST_CASE("a byte order mark is removed, and lines that end with CR LF are counted", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string a = test::write_bytes(folder / "a",
+    const std::string a = write_bytes(folder / "a",
                                            "\xef\xbb\xbf"
                                            "x\r\ny\r\n\r"),
-                      b = test::write_bytes(folder / "b", "\n");
+                      b = write_bytes(folder / "b", "\n");
     const auto summary = write_text_corpus({.files = {a, b}, .output_dir = folder / "out", .hold_out = 0});
     CHECK(summary.boms == 1);
     CHECK(summary.crlf_lines == 2);
-    CHECK(test::tokens_of(folder / "out/text_train_*.bin") ==
+    CHECK(tokens_of(folder / "out/text_train_*.bin") ==
           std::vector<int>{256, 'x', '\r', '\n', 'y', '\r', '\n', '\r', 256, '\n'});
-    const std::string only = test::write_bytes(folder / "only", "\xef\xbb\xbf");
+    const std::string only = write_bytes(folder / "only", "\xef\xbb\xbf");
     CHECK_THROWS_WITH(write_text_corpus({.files = {only}, .output_dir = folder / "none", .hold_out = 0}),
                       Contains("is empty"));
 }

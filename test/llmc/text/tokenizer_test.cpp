@@ -1,15 +1,11 @@
 // tokenizer_test.cpp - the byte tokenizer, documents of a text, and conversion of text files to shards
-
-#include "llmc/data/shard_set.h"
 #include "llmc/text/documents.h"
 #include "llmc/text/text_corpus.h"
 #include "llmc/text/tokenizer.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using test::Contains;
-using test::names_in;
-using test::ScratchFolder;
+using namespace test;
 using Documents = std::vector<std::string_view>;
 
 namespace {
@@ -133,14 +129,14 @@ TEST_CASE("shards have an end of text before every document, and every k-th is h
     std::vector<std::string> texts;
     for (int i = 0; i < 7; ++i) {
         texts.push_back("text " + std::to_string(i) + (i % 2 ? "\n" : "") + char(200 + i));
-        files.push_back(test::write_bytes(folder / ("file" + std::to_string(i)), texts.back()));
+        files.push_back(write_bytes(folder / ("file" + std::to_string(i)), texts.back()));
     }
     TextCorpusSettings settings = corpus(folder, files);
     settings.hold_out = 3;
     settings.shard_tokens = 10;
     const auto summary = write_text_corpus(settings);
-    CHECK(test::tokens_of(folder / "out/t_train_*.bin") == stream({texts[0], texts[1], texts[3], texts[4], texts[6]}));
-    CHECK(test::tokens_of(folder / "out/t_val_*.bin") == stream({texts[2], texts[5]}));
+    CHECK(tokens_of(folder / "out/t_train_*.bin") == stream({texts[0], texts[1], texts[3], texts[4], texts[6]}));
+    CHECK(tokens_of(folder / "out/t_val_*.bin") == stream({texts[2], texts[5]}));
     CHECK(summary.train.documents == 5);
     CHECK(summary.val.documents == 2);
     CHECK(summary.train.bytes == 5 * 7 + 2);  // two of them have a newline
@@ -154,13 +150,13 @@ TEST_CASE("shards have an end of text before every document, and every k-th is h
 
 TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string a = test::write_bytes(folder / "a", "a"), b = test::write_bytes(folder / "b", "b"),
-                      empty = test::write_bytes(folder / "empty", "");
+    const std::string a = write_bytes(folder / "a", "a"), b = write_bytes(folder / "b", "b"),
+                      empty = write_bytes(folder / "empty", "");
     TextCorpusSettings settings = corpus(folder, {a, b});
     const auto refused = [&](const std::string& words) {
         CHECK_THROWS_WITH(write_text_corpus(settings), Contains(words) && !Contains("\n"));
         CHECK(names_in(folder.path()) == std::set<std::string>{"a", "b", "empty"});
-        CHECK(test::read_bytes(a) == "a");
+        CHECK(read_bytes(a) == "a");
     };
     SECTION("no file") { settings.files.clear(); refused("number of text files is 0"); }
     SECTION("missing") {
@@ -191,9 +187,9 @@ TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer
 
 TEST_CASE("if the disk is too full for the validation shards, no training shard remains either", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string small = test::write_bytes(folder / "a", "a"),
-                      large = test::write_bytes(folder / "b", std::string(5000, 'b'));
-    const test::FullDisk disk(2000);
+    const std::string small = write_bytes(folder / "a", "a"),
+                      large = write_bytes(folder / "b", std::string(5000, 'b'));
+    const FullDisk disk(2000);
     CHECK_THROWS_WITH(write_text_corpus(corpus(folder, {small, large})),
                       Contains("writing shard") && Contains("t_val_000000.bin"));
     CHECK(std::filesystem::is_empty(folder / "out"));
@@ -201,13 +197,13 @@ TEST_CASE("if the disk is too full for the validation shards, no training shard 
 
 TEST_CASE("older shards of the same name are not mixed with new ones", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string a = test::write_bytes(folder / "a", "a"), b = test::write_bytes(folder / "b", "b");
+    const std::string a = write_bytes(folder / "a", "a"), b = write_bytes(folder / "b", "b");
     TextCorpusSettings settings = corpus(folder, {a, b});
     write_text_corpus(settings);
-    const std::string before = test::read_bytes(folder / "out/t_train_000000.bin");
+    const std::string before = read_bytes(folder / "out/t_train_000000.bin");
     settings.files = {b, a};
     CHECK_THROWS_WITH(write_text_corpus(settings), Contains("already present") && Contains("without shards named t"));
-    CHECK(test::read_bytes(folder / "out/t_train_000000.bin") == before);
+    CHECK(read_bytes(folder / "out/t_train_000000.bin") == before);
     settings.name = "u";
     CHECK_NOTHROW(write_text_corpus(settings));
 }

@@ -7,53 +7,52 @@
 #include "test/support/support.h"
 
 using namespace llmc;
-using test::Contains;
-using test::error_of;
+using namespace test;
 
 namespace fs = std::filesystem;
 
 TEST_CASE("a manifest detects files, including itself, that are missing, shorter, longer or changed", "[manifest]") {
-    const test::ScratchFolder scratch;
+    const ScratchFolder scratch;
     const fs::path folder = scratch.path();
     const auto complain = [&] { return error_of([&] { check_manifest(folder); }); };
     CHECK_THAT(complain(), Contains("without manifest.json"));
     const std::string large(3 << 20, 'x');  // larger than one read
-    test::write_bytes(folder / "a", "abc");
-    test::write_bytes(folder / "b", large);
-    test::write_bytes(folder / "empty", "");
+    write_bytes(folder / "a", "abc");
+    write_bytes(folder / "b", large);
+    write_bytes(folder / "empty", "");
     Manifest manifest;
     for (const char* const name : {"a", "b", "empty"}) manifest[name] = fingerprint_of_file(folder / name);
     write_manifest(folder, manifest);
-    test::write_bytes(folder / "not listed", "?");
+    write_bytes(folder / "not listed", "?");
     CHECK(complain() == "accepted");
 
     fs::rename(folder / "a", folder / "c");
     CHECK_THAT(complain(), Contains("/a is missing"));
-    test::write_bytes(folder / "a", "abcd");
+    write_bytes(folder / "a", "abcd");
     CHECK_THAT(complain(), Contains("/a is 4 bytes; expected 3 bytes"));
-    test::write_bytes(folder / "a", "abd");
+    write_bytes(folder / "a", "abd");
     CHECK_THAT(complain(), Contains("the checksum of ") && Contains("/a is ") && Contains(manifest["a"].xxh3));
-    test::write_bytes(folder / "a", "abc");
+    write_bytes(folder / "a", "abc");
     std::string changed = large;
     changed.back() ^= 1;
-    test::write_bytes(folder / "b", changed);
+    write_bytes(folder / "b", changed);
     CHECK_THAT(complain(), Contains("the checksum of ") && Contains("/b is "));
-    test::write_bytes(folder / "b", large);
+    write_bytes(folder / "b", large);
     CHECK(complain() == "accepted");
 
-    const std::string whole = test::read_bytes(folder / kManifestName);
+    const std::string whole = read_bytes(folder / kManifestName);
     for (std::size_t bit = 0; bit < whole.size() * 8 - 8; bit += 3) {  // except the last newline
         std::string damaged = whole;
         damaged[bit / 8] ^= char(1 << bit % 8);
-        test::write_bytes(folder / kManifestName, damaged);
+        write_bytes(folder / kManifestName, damaged);
         CAPTURE(bit, damaged);
         CHECK(complain() != "accepted");
     }
 }
 
 TEST_CASE("a manifest with a path or an unprintable file name is refused", "[manifest]") {
-    const test::ScratchFolder scratch;
-    test::write_bytes(scratch / "x", "abc");
+    const ScratchFolder scratch;
+    write_bytes(scratch / "x", "abc");
     const fs::path folder = scratch / "step";
     fs::create_directory(folder);
     const FileFingerprint file = fingerprint_of_file(scratch / "x");
@@ -66,8 +65,8 @@ TEST_CASE("a manifest with a path or an unprintable file name is refused", "[man
 }
 
 TEST_CASE("sizes in a manifest must be integers, and checksums 16 digits", "[manifest]") {
-    const test::ScratchFolder scratch;
-    test::write_bytes(scratch / "x", "a");
+    const ScratchFolder scratch;
+    write_bytes(scratch / "x", "a");
     const FileFingerprint right = fingerprint_of_file(scratch / "x");
     using nlohmann::json;
     for (const auto& [bytes, xxh3] : std::vector<std::pair<json, json>>{
@@ -76,17 +75,17 @@ TEST_CASE("sizes in a manifest must be integers, and checksums 16 digits", "[man
         const json files = {{"x", {{"bytes", bytes}, {"xxh3", xxh3}}}};
         const std::string text = files.dump();
         const nlohmann::json whole = {{"files", files}, {"xxh3", fingerprint(std::as_bytes(std::span(text)))}};
-        test::write_bytes(scratch / kManifestName, whole.dump());
+        write_bytes(scratch / kManifestName, whole.dump());
         CAPTURE(bytes, xxh3);
         CHECK_THAT(error_of([&] { check_manifest(scratch.path()); }), Contains("manifest.json is damaged"));
     }
 }
 
 TEST_CASE("checking a manifest reports progress", "[manifest]") {
-    const test::ScratchFolder scratch;
+    const ScratchFolder scratch;
     Manifest manifest;
     for (const char* const name : {"a", "b", "empty"}) {
-        test::write_bytes(scratch / name, std::string(*name == 'e' ? 0 : 5 << 20, *name));
+        write_bytes(scratch / name, std::string(*name == 'e' ? 0 : 5 << 20, *name));
         manifest[name] = fingerprint_of_file(scratch / name);
     }
     write_manifest(scratch.path(), manifest);
@@ -102,8 +101,8 @@ TEST_CASE("checking a manifest reports progress", "[manifest]") {
 TEST_CASE("fingerprints of memory and of files are XXH3", "[manifest]") {
     const std::string text = "a model";
     CHECK(fingerprint(std::as_bytes(std::span(text))) == "c0b88d47a1993541");
-    const test::ScratchFolder scratch;
-    test::write_bytes(scratch / "file", text);
+    const ScratchFolder scratch;
+    write_bytes(scratch / "file", text);
     CHECK(fingerprint_of_file(scratch / "file") == FileFingerprint{7, "c0b88d47a1993541"});
     CHECK_THAT(error_of([&] { fingerprint_of_file(scratch / "none"); }), Contains("none"));
 }

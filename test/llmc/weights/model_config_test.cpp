@@ -1,5 +1,4 @@
 // model_config_test.cpp - names of models, their sizes, and refused ones
-
 #include "llmc/weights/model_config.h"
 #include "test/support/scratch_folder.h"
 

@@ -1,7 +1,6 @@
 // parameters_test.cpp - counts, layout and initial values of the parameter table
 #include <omp.h>
 
-#include <cstring>
 #include <limits>
 #include <numbers>
 

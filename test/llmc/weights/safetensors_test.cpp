@@ -1,5 +1,4 @@
 // safetensors_test.cpp - safetensors files: round trip, and an error for every kind of damage
-
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -9,8 +8,7 @@
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
-using test::Contains;
-using test::error_of;
+using namespace test;
 
 namespace {
 
@@ -23,9 +21,9 @@ const std::string kGood =
     R"("b":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})";
 
 std::string open_fault(const std::string& bytes) {
-    const test::ScratchFolder folder;
+    const ScratchFolder folder;
     const auto path = folder / "x.safetensors";
-    return test::fault_of_file(path, bytes, [&] { SafetensorsFile file(path); });
+    return fault_of_file(path, bytes, [&] { SafetensorsFile file(path); });
 }
 std::string header_fault(const std::string& header) { return open_fault(file_of(header, std::string(32, 'x'))); }
 
@@ -38,7 +36,7 @@ std::vector<float> read_all(const SafetensorsFile& file, const TensorInfo& tenso
 }  // namespace
 
 TEST_CASE("tensors written in parts are read back bit-identical, in order, with metadata", "[safetensors]") {
-    const test::ScratchFolder folder;
+    const ScratchFolder folder;
     const auto path = folder / "m.safetensors";
     const std::vector<float> values{1, -0.0f, 3e-45f, 3.4e38f, -5, 6, 7, 8};
     {
@@ -69,14 +67,14 @@ TEST_CASE("tensors written in parts are read back bit-identical, in order, with 
 }
 
 TEST_CASE("the data of a written file starts at a multiple of 8 bytes", "[safetensors]") {
-    const test::ScratchFolder folder;
+    const ScratchFolder folder;
     for (std::size_t length = 1; length < 10; ++length) {
         const auto path = folder / "m.safetensors";
         SafetensorsWriter writer(path, {{std::string(length, 'n'), "F32", {1}}}, {});
         writer.append(std::vector<float>{1});
         writer.finish();
         std::uint64_t header = 0;
-        const std::string bytes = test::read_bytes(path);
+        const std::string bytes = read_bytes(path);
         std::memcpy(&header, bytes.data(), 8);
         CHECK(header % 8 == 0);
         CHECK(bytes.size() == 8 + header + 4);
@@ -89,8 +87,8 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
     std::string header = R"({"h":{"dtype":"F16","shape":[65536],"data_offsets":[0,131072]},)"
                          R"("b":{"dtype":"BF16","shape":[65536],"data_offsets":[131072,262144]}})";
     if (header.size() % 2 == 0) header += ' ';  // so that no value is aligned
-    const test::ScratchFolder folder;
-    test::write_bytes(folder / "x", file_of(header, data + data));
+    const ScratchFolder folder;
+    write_bytes(folder / "x", file_of(header, data + data));
     const SafetensorsFile file(folder / "x");
     const auto half = read_all(file, file.tensors()[0]), brain = read_all(file, file.tensors()[1]);
     std::size_t wrong = 0;
@@ -116,9 +114,9 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
 }
 
 TEST_CASE("a tensor of another dtype is listed but cannot be read as floats", "[safetensors]") {
-    const test::ScratchFolder folder;
-    test::write_bytes(folder / "x",
-                      file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
+    const ScratchFolder folder;
+    write_bytes(folder / "x",
+                file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
     const SafetensorsFile file(folder / "x");
     std::string bytes(4, ' ');
     file.read_bytes(file.tensors()[0], 0, std::as_writable_bytes(std::span(bytes)));
@@ -202,15 +200,15 @@ TEST_CASE("names and shapes of any length and characters fit in a one-line messa
 
 // Found by test/fuzz.
 TEST_CASE("if one extent is 0, the others may have any size", "[safetensors]") {
-    const test::ScratchFolder folder;
+    const ScratchFolder folder;
     const auto path = folder / "m.safetensors";
-    test::write_bytes(path, file_of(
+    write_bytes(path, file_of(
         R"({"a":{"dtype":"U8","shape":[4611686018427387904,2,0],"data_offsets":[0,0]}})", ""));
     CHECK(SafetensorsFile(path).tensors()[0].elements() == 0);
 }
 
 TEST_CASE("the writer refuses arguments that would give an invalid file", "[safetensors]") {
-    const test::ScratchFolder folder;
+    const ScratchFolder folder;
     const auto path = folder / "m";
     CHECK_THAT(error_of([&] {
                    SafetensorsWriter(path, {{"a", "F32", {1}}, {"a", "F32", {1}}}, {});

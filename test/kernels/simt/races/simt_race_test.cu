@@ -1,15 +1,11 @@
 // simt_race_test.cu - races that the executor must report, with kernel, block, threads and source lines, in every
 // thread order; and correct kernels, which it must accept. Only in builds with race detection (simt_race.h)
 #include <regex>
-#include <string>
-#include <vector>
 
-#include "kernels/base/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/simt/simt.h"
 #include "test/kernels/simt/launch_support.h"
-#include "test/support/catch.h"
 #include "test/support/support.h"
 
 namespace {

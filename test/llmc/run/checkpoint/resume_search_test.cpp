@@ -10,8 +10,7 @@
 #include "test/support/without_root.h"
 
 using namespace llmc;
-using test::Contains;
-using test::error_of;
+using namespace test;
 
 namespace {
 
@@ -19,7 +18,7 @@ namespace fs = std::filesystem;
 
 // An output folder with checkpoints of steps 10 and 20, whose files have any contents: only manifests are compared.
 struct OutputFolder {
-    test::ScratchFolder scratch;
+    ScratchFolder scratch;
     fs::path out = scratch / "out";
     Options options;
     std::unique_ptr<Communicator> communicator = alone();
@@ -39,7 +38,7 @@ struct OutputFolder {
         Manifest manifest{{"trainer_state.json", fingerprint_of_file(folder / "trainer_state.json")}};
         for (const char* const name : {"config.json", "model.safetensors", "optimizer-00000-of-00001.safetensors",
                                        "tokenizer.json"}) {
-            test::write_bytes(folder / name, name);
+            write_bytes(folder / name, name);
             manifest[name] = fingerprint_of_file(folder / name);
         }
         write_manifest(folder, manifest);
@@ -47,7 +46,7 @@ struct OutputFolder {
     }
     ResumeSearch search() const { return find_resumption(options, *communicator); }
     std::string search_without_root() const {
-        const test::WithoutRoot without_root;
+        const WithoutRoot without_root;
         return error_of([&] { search(); }, Blame::input);
     }
 };
@@ -89,14 +88,14 @@ TEST_CASE("one flipped bit in any file, a missing file and a folder in its place
         CHECK(found.resumption->state.step == 10);
         CHECK(found.damaged.size() == 1);
     };
-    for (const std::string& name : test::names_in(last)) {
+    for (const std::string& name : names_in(last)) {
         CAPTURE(name);
-        const std::string whole = test::read_bytes(last / name);
+        const std::string whole = read_bytes(last / name);
         std::string flipped = whole;
         flipped[whole.size() / 2] ^= 4;
-        test::write_bytes(last / name, flipped);
+        write_bytes(last / name, flipped);
         check_damaged();
-        test::write_bytes(last / name, whole);
+        write_bytes(last / name, whole);
     }
     CHECK(folder.search().resumption->state.step == 20);
     const fs::path file = last / GENERATE("manifest.json", "model.safetensors");
@@ -110,7 +109,7 @@ TEST_CASE("one flipped bit in any file, a missing file and a folder in its place
 TEST_CASE("a checkpoint that another run has changed since the search is not moved", "[resume]") {
     const OutputFolder folder;
     const fs::path last = step_folder(folder.out, 20);
-    test::write_bytes(last / "model.safetensors", "damaged");
+    write_bytes(last / "model.safetensors", "damaged");
     const ResumeSearch found = folder.search();
     REQUIRE(found.damaged.size() == 1);
     SECTION("it has saved the step anew") {

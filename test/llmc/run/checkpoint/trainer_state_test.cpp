@@ -13,11 +13,10 @@
 #include "test/support/support.h"
 
 using namespace llmc;
-using test::Contains;
-using test::error_of;
+using namespace test;
 
 TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
-    const test::ScratchFolder scratch;
+    const ScratchFolder scratch;
     const double third = 1.0 / 3, tiny = std::numeric_limits<double>::denorm_min(), large = 0x1.fffffffffffffp1023;
     TrainerState state{.step = std::int64_t(1) << 40,
                        .optimizer = {(std::int64_t(1) << 40) - 3, 3, tiny, {third, 0x1.0000000000001p1}, {-0.0, tiny},
@@ -36,7 +35,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     const TrainerState read = read_trainer_state(scratch.path());
     CHECK(read.step == state.step);
     CHECK(read.optimizer == state.optimizer);
-    CHECK(test::same_bits(read.optimizer.norms, state.optimizer.norms));
+    CHECK(same_bits(read.optimizer.norms, state.optimizer.norms));
     CHECK(read.failed_in_a_row == 9);
     CHECK(read.without_update == 127);
     CHECK(read.data == state.data);
@@ -55,10 +54,14 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.run.training_data[0].value == "2");
 
     const auto file = scratch / "trainer_state.json";
-    const std::string whole = test::read_bytes(file);
+    const std::string whole = read_bytes(file);
     const auto faults = [&](const std::string& text) {
-        test::write_bytes(file, text);
+        write_bytes(file, text);
         return error_of([&] { read_trainer_state(scratch.path()); });
+    };
+    const auto read_as = [&](const nlohmann::json& changed) {
+        write_bytes(file, text_of(changed));
+        return read_trainer_state(scratch.path());
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is not a valid JSON object"));
@@ -68,27 +71,23 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     auto json = parse_json(whole);
     auto older = json;
     older["seconds"].erase("before_training");
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).seconds.before_training == 0);
+    CHECK(read_as(older).seconds.before_training == 0);
     // A version that validated on the first tokens.
     older["run"]["options"].erase("val-spread");
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).run.options->at("val-spread") == false);
+    CHECK(read_as(older).run.options->at("val-spread") == false);
     older["seconds"]["before_training"] = 0.5;
     CHECK_THAT(faults(text_of(older)), Contains("seconds is -0.1666") && Contains("expected at least 0"));
     // Where the present format had the sizes of steps at first.
     older = json;
     older["run"]["batches"] = older["batches"];
     older.erase("batches");
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).batches == state.batches);
+    CHECK(read_as(older).batches == state.batches);
     // Where it had sizes that follow the noise scale.
     older = json;
     older["noise_above"] = 3;
     older["run"]["options"]["batch-schedule"] = "auto";
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).run.options->at("total-batch-tokens") == state.batches.back().tokens);
-    CHECK(read_trainer_state(scratch.path()).run.options->at("batch-schedule") == "");
+    CHECK(read_as(older).run.options->at("total-batch-tokens") == state.batches.back().tokens);
+    CHECK(read_as(older).run.options->at("batch-schedule") == "");
     older["batches"] = nlohmann::json::array({0});
     CHECK_THAT(faults(text_of(older)), Contains("trainer_state.json"));
     // A format in which all steps have one size.
@@ -99,16 +98,14 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     older["optimizer"].erase("second_surplus");
     OptimizerCounts without_surplus = state.optimizer;
     without_surplus.second_surplus = 0;
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).batches == state.batches);
-    CHECK(read_trainer_state(scratch.path()).optimizer == without_surplus);
+    CHECK(read_as(older).batches == state.batches);
+    CHECK(read_as(older).optimizer == without_surplus);
     // A format in which every task has a name of its own.
     older["format"] = 5;
     older.erase("tasks");
     older["validated"] = true, older["scored"] = false, older["sampled"] = true;
     older["seconds"].update({{"validation", tiny}, {"samples", 2}, {"checkpoint", large}});
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).tasks == state.tasks);
+    CHECK(read_as(older).tasks == state.tasks);
     for (const auto& [format, name, wrong] :
          {std::tuple(5, "scored", "8"), {5, "seconds", "[]"}, {7, "tasks", "null"},
           {7, "tasks", R"({"samples": {"pending": 0, "seconds": 1}})"},
@@ -124,22 +121,19 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     older["onebit_files"] = 4;
     older["optimizer"]["onebit"] = older["optimizer"]["own"];
     older["optimizer"].erase("own");
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).optimizer == without_surplus);
-    CHECK(read_trainer_state(scratch.path()).state_files == state.state_files);
-    CHECK(read_trainer_state(scratch.path()).tasks == state.tasks);
+    CHECK(read_as(older).optimizer == without_surplus);
+    CHECK(read_as(older).state_files == state.state_files);
+    CHECK(read_as(older).tasks == state.tasks);
     // A format without HellaSwag.
     older["format"] = 3;
     older.erase("scored");
-    test::write_bytes(file, text_of(older));
-    CHECK(read_trainer_state(scratch.path()).optimizer == without_surplus);
-    CHECK(!read_trainer_state(scratch.path()).tasks.at("hellaswag").pending);
+    CHECK(read_as(older).optimizer == without_surplus);
+    CHECK(!read_as(older).tasks.at("hellaswag").pending);
     // A format without 1-bit Adam.
     older["format"] = 2;
     older["optimizer"].erase("onebit");
     older.erase("onebit_files");
-    test::write_bytes(file, text_of(older));
-    const TrainerState before = read_trainer_state(scratch.path());
+    const TrainerState before = read_as(older);
     CHECK(onebit_counts(before.optimizer.own, 5, "") == OnebitCounts{});
     CHECK(before.state_files == std::map<std::string, int>{{"optimizer", 8}});
     CHECK(before.optimizer.losses == state.optimizer.losses);

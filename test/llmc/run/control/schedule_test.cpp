@@ -1,8 +1,6 @@
 // schedule_test.cpp - learning rates against published ones, and where each schedule changes
-
 #include <cmath>
 
-#include "kernels/base/error.h"
 #include "llmc/run/control/schedule.h"
 #include "test/support/catch.h"
 

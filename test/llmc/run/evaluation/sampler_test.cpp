@@ -1,5 +1,4 @@
 // sampler_test.cpp - the frequencies of sampled tokens, and which are never sampled
-
 #include <cmath>
 #include <limits>
 #include <set>

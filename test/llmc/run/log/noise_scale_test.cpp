@@ -3,8 +3,6 @@
 
 #include <cmath>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "kernels/base/error.h"
 #include "test/support/catch.h"

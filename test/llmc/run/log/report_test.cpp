@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "llmc/base/json_text.h"
 #include "test/support/run_support.h"
 
 using namespace llmc;

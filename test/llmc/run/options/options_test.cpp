@@ -1,5 +1,4 @@
 // options_test.cpp - parsing, errors and --help of the command line
-
 #include <array>
 #include <nlohmann/json.hpp>
 #include <sstream>

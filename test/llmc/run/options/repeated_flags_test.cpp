@@ -6,12 +6,7 @@
 
 using namespace llmc;
 using test::read, test::refusal;
-
-namespace {
-
 using Texts = std::vector<std::string>;
-
-}  // namespace
 
 TEST_CASE("several -i and -j keep their order on every way to the options of a run", "[options]") {
     const Texts want{"b,{1,2}.bin", "a.bin", "a b.bin"};
