@@ -18,6 +18,7 @@
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
 #include "llmc/comm/communicator.h"
+#include "llmc/model/outer_steps.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/start/version.h"
 
