@@ -97,7 +97,8 @@ void StepLog::compare_phases(std::int64_t steps) {
 }
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
-    const double sequences = double(step.positions) / double(loop_.steps.batch().seq_len);
+    // Of the worker, as the valid targets.
+    const double sequences = double(step.positions) / (step.workers * double(loop_.steps.batch().seq_len));
     Report::Noise noise{.whole = noise_.whole().estimate(),
                         .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
     if (!noise_.by_module()) return noise;

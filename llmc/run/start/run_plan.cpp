@@ -120,7 +120,8 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         require(worker.stage == (worker.ranks > 1 ? 1 : 0), "--zero-stage", worker.stage,
                 worker.ranks > 1
                     ? "1 with --outer-workers: the ranks of a worker divide the optimizer's state"
-                    : "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard");
+                    : "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard",
+                worker.ranks > 1 ? "use -z 1" : "use -z 0, or set --outer-workers to less than the number of ranks");
         require(worker.ranks > 1 || o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
                 "auto, micro or off: the ranks of local steps have no gradient in common", "use micro");
     }
@@ -166,7 +167,7 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                                 .workers = plan.world->ranks / plan.setup.sharding.ranks,
                                 .seq_len = o.seq_len, .last_step = plan.steps.total};
         require(o.outer_bits == 32 || plan.optimizer.outer.workers > 1, "--outer-bits", o.outer_bits,
-                "32 with one worker, which sends nothing", "remove it, or start more ranks");
+                "32 with one worker, which sends nothing", "use --outer-bits 32, or more workers");
         require(!plan.steps.total || o.outer_start_step < *plan.steps.total, "--outer-start-step", o.outer_start_step,
                 "less than the " + counted(*plan.steps.total, "step") + " of the run");
     }
@@ -231,7 +232,8 @@ int ranks_of_worker(const Options& o, int ranks) {
     if (o.outer_steps == 0) return ranks;
     if (o.outer_workers == 0) return 1;
     require(ranks % o.outer_workers == 0, "--outer-workers", o.outer_workers,
-            "a number that divides the " + counted(ranks, "rank"));
+            "a number that divides the " + counted(ranks, "rank"),
+            "use --outer-workers auto -z 0 for workers of one rank each");
     return int(ranks / o.outer_workers);
 }
 

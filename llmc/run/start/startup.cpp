@@ -137,7 +137,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     for (const std::string& note : {note_on_default_model(plan, data), note_on_disk(plan)})
         if (!note.empty()) notes.push_back(note);
     if (plan.setup.dtype == kernels::DType::bf16 && device::memory_is_host_memory() &&
-        context.matmul.describe(plan.setup.dtype).find("widened") != std::string::npos)
+        context.matmul.describe(plan.setup.dtype).find("widened to fp32") != std::string::npos)
         notes.push_back("this processor computes products of bf16 as fp32: --dtype fp32 is faster here");
     if (const std::string seen = note_on_seen_shards(data.files); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)

@@ -169,12 +169,16 @@ StartupItem training_item(const RunPlan& plan) {
                  counted(outer.every, "step") +
                  (workers == 1 ? ", though one worker sends nothing\n"
                              : format(": each sends %.4g MB per round, instead of %.4g per step\n", round, full));
+        const std::int64_t steps = plan.steps.total.value_or(0),
+                           local = std::max<std::int64_t>(steps - outer.start_step, 0);
+        const double run = double(steps - local) * full + double(ceil_div(local, outer.every)) * round;
         if (workers > 1)
             for (const double gigabits : {0.1, 1.0, 10.0})
                 details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
-                                  "of %d data-parallel steps\n",
+                                  "of %d data-parallel steps;\n    %.3g s for those of the run, %.3g s without outer "
+                                  "steps\n",
                                   gigabits, 8e-3 * round / gigabits, 8e-3 * outer.every * full / gigabits,
-                                  int(outer.every));
+                                  int(outer.every), 8e-3 * run / gigabits, 8e-3 * double(steps) * full / gigabits);
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
@@ -392,10 +396,6 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                            (optimizer.rate == 1 ? "of " : optimizer.title + (": " + text_of_number(optimizer.rate)) +
                                                               " times that of ") + name +
                                (smaller < 1 ? ", for smaller steps by their square root" : ", at its tokens per step"));
-    if (o.lr_schedule == LrSchedule::wsd) {
-        text += suggestion("--cooldown-fraction", o.cooldown_fraction, 0.2, "of Haegele et al. 2024, arXiv 2405.18392");
-        if (o.cooldown_shape == CooldownShape::linear) text += "  --cooldown-shape linear -> 1-sqrt: as well\n";
-    }
     if (plan.setup.dtype == kernels::DType::fp32 && (device::is_gpu() || o.plans_elsewhere()))
         text += "  --dtype fp32 -> bf16: on GPUs half of the memory of activations, and much faster products\n";
     if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !optimizer.local_gradients)
