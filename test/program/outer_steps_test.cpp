@@ -219,7 +219,7 @@ TEST_CASE("programs that load the model of a checkpoint within a round say that 
     CHECK_THAT(folder.train({"-e", folder.path("out"), "--eval-only", "--tune=off"}), !Contains("was saved within"));
 }
 
-TEST_CASE("--major-every keeps the first checkpoint after each multiple, at the end of its round", "[run][outer]") {
+TEST_CASE("--major-every keeps the checkpoint of the end of the round of a multiple", "[run][outer]") {
     const TrainingFolder folder;
     const auto kept = [&](const Texts& more) {
         folder.run(more).exits(0);

@@ -37,14 +37,15 @@ void require_room_on_disk(const fs::path& output_dir, const ParameterTable& tabl
 }
 
 // Whether --major-every keeps the checkpoint: that of a multiple or, because checkpoints wait for the end of a round of
-// local steps, the first one after a multiple within a round. `before`: the step of the checkpoint before it, or -1.
-bool is_major(std::int64_t step, const fs::path& folder, std::int64_t every, std::int64_t before) {
+// local steps, of the end of the round of a multiple.
+bool is_major(std::int64_t step, const fs::path& folder, std::int64_t every) {
     if (every == 0) return false;
     if (step % every == 0) return true;
-    if (step < every || before / every == step / every) return false;
+    if (step < every) return false;
     try {
         const TrainerState saved = read_trainer_state(folder);
-        return !saved.workers.empty() && step % every < saved.run.options->at("outer-steps").get<std::int64_t>();
+        return !saved.workers.empty() && !saved.state_files.contains(kOuterWorker) &&
+               step % every < saved.run.options->at("outer-steps").get<std::int64_t>();
     } catch (const std::exception&) {  // damaged
         return false;
     }
@@ -258,8 +259,7 @@ void CheckpointWriter::delete_older() {
             continue;
         }
         if (folder.filename() == best || step == best_step) continue;
-        const auto before = std::next(entry);
-        if (is_major(step, folder, settings_.major_every, before == folders.rend() ? -1 : before->first)) continue;
+        if (is_major(step, folder, settings_.major_every)) continue;
         std::error_code fault;
         if (!fs::exists(folder / kManifestName, fault)) continue;  // not a checkpoint of this program
         const fs::path hidden = StagedFolder::path_of(folder);
