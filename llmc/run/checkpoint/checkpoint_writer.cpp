@@ -44,7 +44,8 @@ bool is_major(std::int64_t step, const fs::path& folder, std::int64_t every) {
     if (step < every) return false;
     try {
         const TrainerState saved = read_trainer_state(folder);
-        return !saved.workers.empty() && !saved.state_files.contains(kOuterWorker) &&
+        const OuterCounts outer = outer_counts(saved.optimizer.own, step, folder.string());
+        return outer.rounds > 0 && outer.round_began == step &&
                step % every < saved.run.options->at("outer-steps").get<std::int64_t>();
     } catch (const std::exception&) {  // damaged
         return false;
