@@ -198,7 +198,7 @@ std::string read_state(const StateFile& file, const StateSource& source,
                 ? counted(source.ranks, "rank") + " instead of " + std::to_string(source.files)
             : workers != file.workers
                 ? counted(file.workers, "worker") + " instead of " + std::to_string(workers)
-                : counted(source.ranks, "rank") + " on other machines") +
+                : counted(source.ranks, "rank") + " grouped otherwise") +
            ": each starts with the mean of " + averaged + " over the checkpoint's ranks";
 }
 

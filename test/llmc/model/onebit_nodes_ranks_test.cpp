@@ -66,7 +66,7 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
     };
     constexpr int kWere = 6, kOnNodeWere = 3;
     const Case now = GENERATE(Case{4, 2, "optimizer state onebit: 4 ranks instead of 6: each starts with the mean of "},
-                              Case{6, 2, "optimizer state onebit: 6 ranks on other machines: each starts with the "},
+                              Case{6, 2, "optimizer state onebit: 6 ranks grouped otherwise: each starts with the "},
                               Case{6, 1, "optimizer state onebit: starts at 0, because the checkpoint's is for "});
     CAPTURE(now.ranks, now.ranks_per_node);
     const ScratchFolder folder;
