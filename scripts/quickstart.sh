@@ -98,10 +98,11 @@ trap 'rmdir "$out" 2>/dev/null || true' EXIT  # if the run does not start
 [ $out = runs/quickstart ] || echo "earlier runs are kept; this run writes to $out"
 
 tokens=$(wc -c "${shards}_train"_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
-batch=16 length=128
+batch=8 length=256
 while [ $((batch * length)) -ge "$tokens" ] && [ $length -gt 16 ]; do length=$((length / 2)); done
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e "custom:l=4,h=4,c=128,t=$length"
-    -b "$batch" -t "$length" --dtype "$dtype" --shuffle --optimizer muon --lr 1e-2 --final-lr-fraction 0
+    -b "$batch" -t "$length" --dtype "$dtype" --shuffle --optimizer muon --lr 1e-2 --muon-momentum 0.9
+    --lr-schedule linear --final-lr-fraction 0
     -v 100 --val-tokens 16384  # takes as long as 3 steps, on any machine
     -s 1000000000 --samples 2 -g 300 --max-minutes "$minutes" -o "$out")
 [ -z "$words" ] || train+=(--prompt "$words")
