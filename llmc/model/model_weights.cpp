@@ -54,12 +54,12 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     const bool receives = context_.world->rank() == 0;
     require(std::int64_t(flat.size()) == (receives ? table_.elements() : 0), "the memory for master weights",
             flat.size(), receives ? std::to_string(table_.elements()) : "none: only rank 0 receives them");
-    wait_for_parameters();  // in fp32 they are the master weights
     copy_to_host(master_weights_.span(), master_weights_are_flat(), flat);
 }
 
 void ModelWeights::copy_to_host(std::span<const float> values, bool are_flat, std::span<float> flat) const {
     const bool receives = !flat.empty();
+    wait_for_parameters();  // in fp32 they are the master weights
     Communicator& communicator = *context_.worker;
     if (are_flat || communicator.size() == 1) {
         const auto copy = [&](const ElementRange& to, const ElementRange& from) {

@@ -245,6 +245,7 @@ private:
     void begin_local(std::int64_t steps) {
         gradients_.leave_world();
         counts_ = {.local_after = steps, .round_began = steps};
+        model_.wait_for_parameters();
         for (const Shard& shard : shards_) {
             const std::span<float> from = master(model_, shard);
             device::copy_on_device(shard.stored.of(anchor_.span()).data(), from.data(), from.size_bytes(),

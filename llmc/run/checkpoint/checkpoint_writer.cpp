@@ -134,6 +134,7 @@ void CheckpointWriter::begin(TrainerState state) {
         staged_.reset();
         return;
     }
+    model_.wait_for_parameters();  // in fp32 they are weights that a checkpoint within a round has
     for (const Copied& copied : copied_) {
         float* to = copied.values.data();
         for (const StateTensor& tensor : copied.file.tensors)
