@@ -47,19 +47,25 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
     require(settings.bits == 1 || local_ranks == 1, "the ranks of a node with 4 bits per element", local_ranks, "1");
     const OnebitScale scale = settings.scale;
     const GradientBuckets owners(table, of);
-    std::vector<ElementRange> ranges;
+    struct Owned {
+        ElementRange flat;
+        std::int64_t values;  // where its values begin
+    };
+    std::vector<Owned> ranges;
     if (of.ranks == 1)
-        for (const GradientBucket& bucket : owners.all()) ranges.push_back(bucket.flat);
+        for (const GradientBucket& bucket : owners.all()) ranges.push_back({bucket.flat, bucket.flat.first});
     else
-        for (const OwnedShard& shard : owners.owned()) ranges.push_back(shard.flat);
+        for (const OwnedShard& shard : owners.owned())
+            ranges.push_back({shard.flat, of.shards_gradients() ? shard.owned.first : shard.flat.first});
     std::vector<Bucket> buckets;
-    const auto add = [&](std::int64_t first, std::int64_t size) {
+    const auto add = [&](std::int64_t first, std::int64_t size, std::int64_t values) {
         const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers, 128,
                                                             settings.bits);
         int scales = 1;
         for (int local_rank = 0; local_rank < local_ranks; ++local_rank) {
             const ElementRange shard = shard_of(size, local_rank, local_ranks);
             Bucket bucket{.flat = {.first = first + shard.first, .size = shard.size},
+                          .values = {.first = values + shard.first, .size = shard.size},
                           .segment = {.first = first, .size = size}, .layout = longest};
             bucket.layout.size = shard.size;
             if (scale == OnebitScale::tensor) {
@@ -73,12 +79,12 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
         }
         for (Bucket& bucket : std::span(buckets).last(std::size_t(local_ranks))) bucket.layout.scales = scales;
     };
-    for (const ElementRange& range : ranges) {
+    for (const auto& [range, values] : ranges) {
         const std::int64_t parts = ceil_div(range.size, kMaxBucketElements);
         const std::int64_t unit = of.ranks == 1 ? kTensorMultiple : kShardMultiple, units = range.size / unit;
         for (std::int64_t part = 0; part < parts; ++part) {
             const std::int64_t first = units * part / parts, end = units * (part + 1) / parts;
-            add(range.first + first * unit, (end - first) * unit);
+            add(range.first + first * unit, (end - first) * unit, values + first * unit);
         }
     }
     return buckets;

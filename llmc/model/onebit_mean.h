@@ -77,7 +77,8 @@ public:
     void admit();        // enqueued: finite() = 1
 
     struct Input {
-        std::span<float> values;  // flat: in: this rank's gradient; out: the compensated values (OnebitCompress)
+        // Flat, or at stage 2 of what this rank owns: in: its gradient; out: the compensated values (OnebitCompress).
+        std::span<float> values;
         std::span<const float> momentum, second_moment = {};  // flat, or empty
         std::span<const float> gradient_scale = {};           // (1), or empty
         float momentum_weight = 0, gradient_weight = 1, eps = 0;
@@ -91,7 +92,7 @@ public:
     std::span<std::int32_t> finite() const { return finite_.span(); }
 
     struct Bucket {
-        ElementRange flat, segment;  // of the flat array
+        ElementRange flat, values, segment;  // in the flat array, in the values of exchange(); in the flat array
         kernels::OnebitLayout layout;
         std::vector<std::int64_t> ends{};  // of groups; empty: one group
         device::Array<kernels::OnebitTile> tiles{}, served_tiles{};
@@ -106,7 +107,7 @@ public:
     std::size_t tiles() const;                                       // of all buckets
     // The bucket's part of the values of exchange(), or of the node's sums: empty for another local rank's bucket.
     std::span<float> values_of(const Bucket& bucket, std::span<float> values) const {
-        return ranks_.within ? bucket.node_sum : bucket.flat.of(values);
+        return ranks_.within ? bucket.node_sum : bucket.values.of(values);
     }
     // Whether a worker has one scale for the whole bucket, not one per group of a chunk.
     bool one_scale() const { return settings_.scale == OnebitScale::bucket; }

@@ -70,13 +70,14 @@ public:
           norm_(1),
           host_(2 * (rows_.size() + 1) * sizeof(double)) {
         const Sharding& sharding = gradients.buckets().sharding();
-        require(sharding.stage == (sharding.ranks > 1 ? 1 : 0), "--zero-stage", sharding.stage,
-                "1 with workers of several ranks, otherwise 0");
+        require((sharding.stage > 0) == (sharding.ranks > 1), "--zero-stage", sharding.stage,
+                "1 or 2 with workers of several ranks, otherwise 0");
         std::vector<kernels::NormTile> tiles;
         for (const OwnedShard& shard : gradients.buckets().owned()) {
             const std::int64_t first = std::ssize(tiles);
             kernels::append_tiles(tiles, 0, shard.flat.size);
             shards_.push_back({shard.flat, shard.owned, sharding.ranks == 1 ? shard.flat : shard.owned,
+                               sharding.shards_gradients() ? shard.owned : shard.flat,
                                {first, std::ssize(tiles) - first}});
         }
         std::vector<std::uint32_t> changing;
@@ -216,6 +217,7 @@ private:
     struct Shard {
         ElementRange flat, owned;  // in the flat array; in the master weights, unless they are flat
         ElementRange stored;       // in anchor and momentum: of the worker's only rank flat, else of what this one owns
+        ElementRange reduced;      // in the reduced gradients
         ElementRange tiles;        // of tiles_
     };
     // Of the results of an outer step, read by round_after().
@@ -295,7 +297,7 @@ private:
         }
         model.wait_for_parameters();
         for (const Shard& shard : shards_)
-            kernels::outer_change({.values = shard.flat.of(values), .master = master(model, shard),
+            kernels::outer_change({.values = shard.reduced.of(values), .master = master(model, shard),
                                    .anchor = shard.stored.of(anchor_.span()), .tiles = tiles_of(shard),
                                    .partial = of_shards_.of(shard.tiles), .rate_sum = rate_sum,
                                    .active = mean_ ? ElementRange{shard.flat.first / 32, ceil_div(shard.flat.size, 32)}
@@ -311,7 +313,7 @@ private:
             across.group_begin(stream);
             if (context_.worker->size() == 1) across.all_reduce<float>(values);
             else
-                for (const Shard& shard : shards_) across.all_reduce<float>(shard.flat.of(values));
+                for (const Shard& shard : shards_) across.all_reduce<float>(shard.reduced.of(values));
             across.wait(stream, last_across_ = across.group_end());
         }
         all.wait(stream, last_);
@@ -331,7 +333,7 @@ private:
     void apply_sums(Model& model, std::span<const float> sums, std::span<const kernels::StepScalars> scalars) {
         const device::StreamRef stream = context_.stream;
         for (const Shard& shard : shards_)
-            kernels::outer_mean({.sums = shard.flat.of(sums), .anchor = shard.stored.of(anchor_.span()),
+            kernels::outer_mean({.sums = shard.reduced.of(sums), .anchor = shard.stored.of(anchor_.span()),
                                  .tiles = tiles_of(shard), .partial = of_shards_.of(shard.tiles),
                                  .workers = workers()}, stream);
         add_up_norm(of_shards_);
@@ -339,7 +341,7 @@ private:
                          [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
             const ElementRange stored = stored_range(shard.flat);
             kernels::outer_update<T>({.parameter = parameter, .master = master, .anchor = stored.of(anchor_.span()),
-                                      .momentum = momentum_of(stored), .sums = shard.flat.of(sums),
+                                      .momentum = momentum_of(stored), .sums = gradients_.reduced(shard),
                                       .norm = norm_.span(), .scalars = scalars, .workers = workers(),
                                       .learning_rate = outer_.learning_rate,
                                       .mu = outer_.momentum, .rounding = rounding_of(settings_, shard.flat.first)},
@@ -363,7 +365,7 @@ private:
             const bool errors = !bucket.error.empty();
             kernels::outer_apply(
                 {.layout = bucket.layout, .tiles = bucket.tiles.span(), .replies = bucket.replies,
-                 .compensated = errors ? bucket.flat.of(values) : std::span<float>(), .error = bucket.error,
+                 .compensated = errors ? mean_->values_of(bucket, values) : std::span<float>(), .error = bucket.error,
                  .messages = errors ? bucket.messages : std::span<std::uint32_t>(), .active = bucket.active,
                  .one = mean_->one_scale(),
                  .anchor = stored.of(anchor_.span()), .momentum = momentum_of(stored),

@@ -128,11 +128,11 @@ TEST_CASE("workers of several ranks train, save and resume", "[run][outer][ranks
     for (const auto& step : folder.log("whole", "step"))
         if (step["noise_scale_seq"].is_number())
             CHECK(double(step["noise_scale_tokens"]) == Approx(16 * double(step["noise_scale_seq"])));
-    const auto again = [&](int from, int ranks, const Texts& other) {
+    const auto again = [&](int from, int ranks, const Texts& other, int status = 0) {
         fs::remove_all(folder.path("again"));
         fs::create_directories(folder.path("again"));
         fs::copy(folder.step("whole", from), folder.step("again", from));
-        return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto"} + other).exits(0);
+        return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto"} + other).exits(status);
     };
     for (const int from : {2, 7}) {
         CHECK_THAT(again(from, 4, {}), !Contains("changed:") && !Contains("each starts with"));
@@ -144,6 +144,12 @@ TEST_CASE("workers of several ranks train, save and resume", "[run][outer][ranks
                Contains("2 ranks instead of 4: each starts with the mean of"));
     CHECK_THAT(again(11, 4, {"--outer-steps", "0", "-z", "2", "--noise-scale", "off"}),
                Contains("ranks train together again"));
+    // With divided gradients: from a local checkpoint, and from a data-parallel one.
+    CHECK_THAT(again(7, 4, {"-z", "2", "--noise-scale", "off"}), !Contains("each starts with"));
+    CHECK(folder.log("again", "outer").back()["round"] == 3);
+    CHECK_THAT(again(2, 4, {"-z", "2", "--noise-scale", "off", "--outer-start-step", "0"}),
+               Contains("local steps from step 3"));
+    CHECK_THAT(again(2, 4, {"-z", "2", "--noise-scale", "off"}, 2), Contains("--outer-start-step is 3; expected 2"));
 }
 
 TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks][mpi]") {
@@ -174,8 +180,9 @@ TEST_CASE("options that outer steps cannot have are refused in one line", "[run]
              {{"--outer-error-decay", "1.5"}, "--outer-error-decay is \"1.5\"; expected"},
              {{"-z", "1"}, "--zero-stage is 1; expected 0 with --outer-steps"},
              {{"--outer-workers", "2"}, "--outer-workers is 2; expected a number that divides the 1 rank"},
-             {{"--dry-run", "--ranks", "2", "--outer-workers", "1"}, "--zero-stage is 0; expected 1 with"},
-             {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "2"}, "--zero-stage is 2; expected 1 with"},
+             {{"--dry-run", "--ranks", "2", "--outer-workers", "1"}, "--zero-stage is 0; expected 1 or 2 with"},
+             {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "2"},
+              "--outer-start-step is 3; expected 0 with -z 2, whose gradients are divided within a worker"},
              {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "1", "--outer-bits", "4"},
               "--outer-bits is 4; expected 32 with one worker"},
              {{"--noise-scale", "rank"}, "--noise-scale is rank with --outer-steps"},

@@ -201,7 +201,7 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, kMany});
     entry("outer-workers", o.outer_workers,
           "number of workers, such as that of the nodes; each has as many consecutive ranks, which sum their "
-          "gradients and need -z 1; auto: every rank is a worker",
+          "gradients and need -z 1 or 2; auto: every rank is a worker",
           Whole{0, kMany, true});
     entry("outer-lr", o.outer_lr, "learning rate of outer steps", Real{1e-6, 2});
     entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps", Real{0, 0.9999999});

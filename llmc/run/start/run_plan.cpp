@@ -117,9 +117,9 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
     const Options& o = plan.options;
     if (plan.world) {
         const Sharding& worker = plan.setup.sharding;
-        require(worker.stage == (worker.ranks > 1 ? 1 : 0), "--zero-stage", worker.stage,
+        require((worker.stage > 0) == (worker.ranks > 1), "--zero-stage", worker.stage,
                 worker.ranks > 1
-                    ? "1 with --outer-workers: the ranks of a worker divide the optimizer's state"
+                    ? "1 or 2 with --outer-workers: the ranks of a worker divide the optimizer's state"
                     : "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard",
                 worker.ranks > 1 ? "use -z 1" : "use -z 0, or set --outer-workers to less than the number of ranks");
         require(worker.ranks > 1 || o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
@@ -265,6 +265,10 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
     if (!o.eval_only) plan_training(plan, files, loader, nodes);
     if (resumption) plan_resumption(plan, vocabulary, *resumption);
+    require(!plan.world || o.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
+            "--outer-start-step", plan.optimizer.outer.start_step,
+            std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",
+            "use -z 1; or make those steps without --outer-steps, and resume with it");
     if (o.sample_every > 0)
         plan.sampler.emplace(rank == 0 ? o.prompt : "",
                              GenerationSettings{.tokens = int(o.sample_tokens), .samples = int(o.samples),

@@ -45,7 +45,8 @@ struct RunPlan {
     bool is_complete() const { return steps.ends_at(first_step); }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
-        return {.sharding = setup.sharding, .world = world, .small_batches = noise.small_batches,
+        return {.sharding = setup.sharding,
+                .world = setup.sharding.shards_gradients() ? std::nullopt : world, .small_batches = noise.small_batches,
                 .reduce_in_bf16 = reduce_in_bf16, .may_stay_local = optimizer.kind->local_gradients};
     }
     OptimizerRun optimizer_run() const {
