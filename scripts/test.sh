@@ -32,7 +32,7 @@ set -uo pipefail
 tier=${1:-default}
 most_words "$([ "$tier" = changed ] && echo 2 || echo 1)" "$@"
 cd "$(dirname "$0")/.." || exit
-unite="kernels llmc test" changed=
+unite="kernels llmc test" changed= tags=
 case $tier in
     default | kernels | host | ranks | run | cuda | all) ;;
     changed)

@@ -37,7 +37,7 @@ TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its s
     CHECK(compressed <= 2 * share * elements / 8 + sketch + sums + 3 * 2 * (ranks - 1) * (128 + 16 + 16));
     for (std::size_t i = 0; i < steps.size(); ++i) {
         CHECK(steps[i]["stage"] == (i < 4 ? "warm-up" : "compressed"));
-        CHECK(steps[i]["largest_update"].is_null() == (i < 4));
+        CHECK(steps[i].contains("largest_update") == (i >= 4));
         CHECK(steps[i]["noise_scale_tokens_of"].is_null() == (i >= 4));
         CHECK(steps[i]["noise_state"].is_string());
         if (i >= 4) CHECK((steps[i]["largest_update"] > 0.0 && steps[i]["largest_update"] < 0.1));

@@ -32,7 +32,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     const Texts flags = outer_flags(folder, "whole", more + Texts{"-v", "5", "-n", "2"});
     const std::string output = folder.run_ranks(2, flags).exits(0);
     CHECK_THAT(output, Contains("workers: 2 ranks, local steps from step 4 on, with an outer step after every 4 steps: "
-                                "each sends 0."));
+                                "a worker sends 0."));
     CHECK(steps_with(folder, "whole", "outer") == std::vector<std::int64_t>{7, 11, 13});
     CHECK(steps_with(folder, "whole", "val") == std::vector<std::int64_t>{0, 7, 11, 13});
     CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
@@ -57,7 +57,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});
     CHECK_THAT(again(2, {"--outer-bits", "32", "--dry-run"}),
-               Contains("each sends 0.17 MB per round, instead of 0.17 per step\n") &&
+               Contains("a worker sends 0.17 MB per round, instead of 0.17 per step\n") &&
                    Contains("a link of 0.1 Gbit/s needs 0.0136 s for the bytes of an outer step, 0.0544 s for those of "
                             "4 data-parallel steps;\n    0.109 s for those of the run, 0.272 s without outer steps\n"));
     CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, local steps from step 4 on"));

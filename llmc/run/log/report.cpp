@@ -196,10 +196,8 @@ void Report::step(const Step& s) {
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
     if (s.progress && s.progress->is_length) event["progress"] = s.progress->share;
     if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
-    if (*s.phase) {
-        event["stage"] = s.phase;
-        event["largest_update"] = x.largest_update;
-    }
+    if (*s.phase) event["stage"] = s.phase;
+    if (!std::isnan(x.largest_update)) event["largest_update"] = x.largest_update;
     if (s.communication) {
         event["comm_ms"] = s.communication->busy * 1e3;
         event["comm_hidden"] = hidden(*s.communication);

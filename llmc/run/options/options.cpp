@@ -84,7 +84,8 @@ std::vector<Option> option_table(Options& o) {
     entry("max-minutes", o.max_minutes,
           "without --max-steps, --max-tokens and --epochs: length of the whole run, with the time before a resume, "
           "validations, samples and checkpoints; the learning rate then follows the time. With one of them: time from "
-          "this start until the run ends early, with a last validation, samples and a checkpoint. 0: no limit",
+          "this start until the run ends early, with a last validation, samples and a checkpoint, within a round of "
+          "--outer-steps with a checkpoint only. 0: no limit",
           Real{0, 1e7});
     entry("shuffle", o.shuffle,
           "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "

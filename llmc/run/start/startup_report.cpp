@@ -166,9 +166,9 @@ StartupItem training_item(const RunPlan& plan) {
                                                  : std::to_string(workers) + ", each of " +
                                                        counted(ranks / workers, "rank")) + ", local steps from step " +
                  with_commas(outer.start_step + 1) + " on, with an outer step after every " +
-                 counted(outer.every, "step") +
+                 (outer.every == 1 ? "step" : counted(outer.every, "step")) +
                  (workers == 1 ? ", though one worker sends nothing\n"
-                             : format(": each sends %.4g MB per round, instead of %.4g per step\n", round, full));
+                             : format(": a worker sends %.4g MB per round, instead of %.4g per step\n", round, full));
         const std::int64_t steps = plan.steps.total.value_or(0),
                            local = std::max<std::int64_t>(steps - outer.start_step, 0);
         const double run = double(steps - local) * full + double(ceil_div(local, outer.every)) * round;
