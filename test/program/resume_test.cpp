@@ -397,18 +397,18 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
         const auto names = fs::exists(out) ? names_in(out) : std::set<std::string>();
         return std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".partial"); });
     };
-    // The newest checkpoint: its name ends with the step.
+    // The step of the newest checkpoint, or 0.
     const auto newest = [&] {
-        std::string newest;
+        int newest = 0;
         for (const std::string& name : fs::exists(out) ? names_in(out) : std::set<std::string>())
-            if (name.starts_with("step_") && name > newest) newest = name;
+            if (name.starts_with("step_")) newest = std::max(newest, std::stoi(name.substr(5)));
         return newest;
     };
     std::mt19937 engine(3);
     int killed = 0, exit_code = -1;
-    unsigned longer = 1;  // grows if a start has saved nothing
+    unsigned longer = 1;  // grows if a start has saved nothing, and shrinks if it has come far
     for (int start = 0; start < 10 * kills && exit_code != 0; ++start) {
-        const std::string before = newest();
+        const int before = newest();
         Process process(command, folder.path("killed" + std::to_string(start) + ".txt"));
         std::vector<pid_t> victims{process.id()};
         if (ranks > 1) {  // mpirun may hang if they are killed while MPI starts
@@ -426,7 +426,8 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
         REQUIRE((exit_code == 0 || exit_code == -SIGKILL || ranks > 1));
         REQUIRE(process.output().find("error: ") == std::string::npos);
         killed += exit_code != 0;
-        longer += newest() == before;
+        const int made = newest() - before;
+        longer = made == 0 ? longer + 1 : made > steps / kills ? std::max(longer / 2, 1u) : longer;
         if (fs::is_symlink(folder.path("killed/best"))) REQUIRE(fs::exists(folder.path("killed/best/manifest.json")));
     }
     CAPTURE(ranks, outer, killed);
