@@ -5,8 +5,8 @@
 #   HOSTFILE=hosts INTERFACE=ens1f0 scripts/run_two_nodes.sh -i '/data/train_*.bin' -e d12 -b 16 -t 1024 -d 524288 \
 #       -z 1 -o /shared/runs/mine
 #
-# Program and data must be at the same paths on all machines (PROGRAM=... selects the program); with -z 1, -z 2 or
-# --optimizer onebit-adam all ranks write checkpoints, so -o must be on a shared file system; otherwise only rank 0, on
+# Program and data must be at the same paths on all machines (PROGRAM=... selects the program). If all ranks write
+# checkpoints (with which flags: scripts/README.md), -o must be on a shared file system; otherwise only rank 0, on
 # the first machine, writes to -o. INTERFACE: the network interface for mpirun and NCCL. Without it each selects one,
 # which fails if some networks do not reach the other machines (docker0, management). RANKS: number of ranks, if fewer
 # than the slots. RSH: the command to use instead of ssh. NCCL_*, OMP_* and CUDA_VISIBLE_DEVICES are passed on. Ctrl-C
