@@ -213,6 +213,7 @@ constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.
 // (the lowest) after 19, and 1.439 after 25
 constexpr double kPassesAsNew = 4, kMostPasses = 40;
 constexpr double kLeastSteps = 500;  // fewer steps of a larger batch train less; an estimate
+constexpr double kBeta2OfWorkers = 0.999;  // dev/results/2026-11-27-outer-steps.md
 constexpr double kMostParametersPerToken = 20;  // nanoGPT's shakespeare_char has 10.6, with dropout; an estimate
 
 const PublishedRun& nearest(double parameters) {
@@ -400,6 +401,9 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += "  --dtype fp32 -> bf16: on GPUs half of the memory of activations, and much faster products\n";
     if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !optimizer.local_gradients)
         text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
+    if (o.outer_steps > 0 && o.beta2 < kBeta2OfWorkers)
+        text += suggestion("--beta2", o.beta2, kBeta2OfWorkers,
+                           "a worker sees a rare token less often, and its second moment should last until then");
     if (plan.between_steps.control.timed) return text;
     const double passes = tokens / text_tokens;
     const bool weighted = data.files.train && data.files.train->is_weighted();
