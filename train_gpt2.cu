@@ -37,8 +37,8 @@ struct Trainer {
     const std::unique_ptr<Model> model = make_initial_model(startup, context);
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
-                      .may_overfit = options.overfit_batch, .output_dir = options.output_dir,
-                      .total_steps = plan.steps.total}};
+                      .may_overfit = options.overfit_batch, .in_order = !options.shuffle,
+                      .output_dir = options.output_dir, .total_steps = plan.steps.total}};
     std::optional<Report> report{};
     std::optional<Evaluator> evaluator{};
 

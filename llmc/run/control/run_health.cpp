@@ -108,7 +108,9 @@ RunHealth::Validated RunHealth::validation(std::int64_t steps, double loss) {
                                " validations are worse than the best one (" + loss_text(state_.best_validation) +
                                " after step " + std::to_string(state_.best_validation_after) +
                                ") while the training loss falls; use the checkpoint of that step (--keep-best), or "
-                               "more data, fewer steps or a smaller model" + kSeeHealth}};
+                               "more data, fewer steps or a smaller model" +
+                               (settings_.in_order ? "; or, if the text changes in its course, --shuffle" : "") +
+                               kSeeHealth}};
 }
 
 void RunHealth::count(std::int64_t number, std::int32_t skip) {

@@ -18,6 +18,7 @@ public:
         int vocabulary = 0;             // 0: losses are not compared with the entropy of random guesses
         std::int64_t warmup_steps = 0;  // their losses are never high
         bool may_overfit = false;       // that is no reason for a warning
+        bool in_order = false;          // the text is not shuffled, and may change in its course
         std::string output_dir{};       // whose checkpoints are suggested; "": none
         std::optional<std::int64_t> total_steps{};
     };

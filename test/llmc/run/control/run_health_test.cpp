@@ -51,7 +51,8 @@ TEST_CASE("a loss that stays high for 50 steps after the warm-up is reported onc
 }
 
 TEST_CASE("the best validation, overfitting and a loss that is not finite are reported", "[health]") {
-    RunHealth health({.vocabulary = 257});
+    const bool in_order = GENERATE(false, true);
+    RunHealth health({.vocabulary = 257, .in_order = in_order});
     std::int64_t number = 0;
     const auto validate = [&](double training, double validation) {
         steps(health, number, 10, training);
@@ -67,6 +68,7 @@ TEST_CASE("the best validation, overfitting and a loss that is not finite are re
     const auto third = validate(2.6, 3.2);
     REQUIRE(third.warning);
     CHECK_THAT(third.warning->text, Contains("the last 3 validations are worse than the best one (3 after step 20)"));
+    CHECK((third.warning->text.find("--shuffle") != std::string::npos) == in_order);
     CHECK_FALSE(validate(2.5, 3.3).warning);
     CHECK(validate(2.5, 2.9).best);
     CHECK(health.state().validations_since_best == 0);
