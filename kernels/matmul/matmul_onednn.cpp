@@ -105,6 +105,14 @@ struct Matmul::State {
         }
     }
 
+    bool has_kernel(const Shape& shape) {
+        try {
+            return plan_for(shape, plans).has_kernel;
+        } catch (const dnnl::error& error) {
+            fail_in_library(shape.call(), error.message, error.status);
+        }
+    }
+
     template <class T> bool widens() {
         if constexpr (dtype_of<T> == DType::fp32) return false;
         else {
@@ -135,7 +143,7 @@ struct Matmul::State {
         const Gemm gemm = shape.gemm();
         dnnl_status_t status = dnnl_success;
         if constexpr (dtype_of<T> == DType::bf16) {
-            if (!widen) return run(shape, left, right, bias, result);
+            if (!widen && has_kernel(shape)) return run(shape, left, right, bias, result);
             widened::Product op{.rows = gemm.m, .columns = gemm.n, .inner = gemm.k,
                                 .left = {left, gemm.left_stride(), gemm.left_transposed},
                                 .right = {right, gemm.right_stride(), gemm.right_transposed},
@@ -183,7 +191,9 @@ struct Matmul::State {
             const ScaledShape shape{op.m, op.n, op.k, op.batch, part, op.left_transposed, op.right_transposed,
                                     op.alpha, op.beta, omp_get_max_threads()};
             try {
-                execute(plan_for(shape, scaled_plans), left, op.right.data(), out);
+                Plan& plan = plan_for(shape, scaled_plans);
+                if (!plan.has_kernel) return multiply_widened(op, part);
+                execute(plan, left, op.right.data(), out);
             } catch (const dnnl::error& error) {
                 fail_in_library("a scaled product", described(op), error.status);
             }

@@ -121,7 +121,9 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                 worker.ranks > 1
                     ? "1 or 2 with --outer-workers: the ranks of a worker divide the optimizer's state"
                     : "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard",
-                worker.ranks > 1 ? "use -z 1" : "use -z 0, or set --outer-workers to less than the number of ranks");
+                worker.ranks > 1 ? "use -z 1"
+                : plan.world->ranks > 1 ? "use -z 0, or set --outer-workers to less than the number of ranks"
+                                        : "use -z 0");
         require(worker.ranks > 1 || o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
                 "auto, micro or off: the ranks of local steps have no gradient in common", "use micro");
     }
@@ -267,7 +269,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     if (resumption) plan_resumption(plan, vocabulary, *resumption);
     require(!plan.world || o.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
             "--outer-start-step", plan.optimizer.outer.start_step,
-            std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",
+            "at most " + std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",
             "use -z 1; or make those steps without --outer-steps, and resume with it");
     if (o.sample_every > 0)
         plan.sampler.emplace(rank == 0 ? o.prompt : "",

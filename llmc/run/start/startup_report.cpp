@@ -160,8 +160,10 @@ StartupItem training_item(const RunPlan& plan) {
     if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
         const int ranks = plan.world->ranks, workers = outer.workers;
         const double round = outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6,
-                     full = 2 * double(ranks - 1) / ranks * (plan.reduce_in_bf16 ? 2e-6 : 4e-6) *
-                            double(plan.table.elements());
+                     reduced = plan.reduce_in_bf16 ? 2 : 4,
+                     gathered = plan.setup.sharding.stage == 0                 ? reduced
+                                : plan.setup.dtype == kernels::DType::bf16 ? 2 : 4,
+                     full = double(ranks - 1) / ranks * (reduced + gathered) * double(plan.table.elements()) / 1e6;
         lines += "workers: " + (workers == ranks ? counted(ranks, "rank")
                                                  : std::to_string(workers) + ", each of " +
                                                        counted(ranks / workers, "rank")) + ", local steps from step " +
