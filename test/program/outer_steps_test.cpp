@@ -150,7 +150,8 @@ TEST_CASE("workers of several ranks train, save and resume", "[run][outer][ranks
     CHECK(folder.log("again", "outer").back()["round"] == 3);
     CHECK_THAT(again(2, 4, {"-z", "2", "--noise-scale", "off", "--outer-start-step", "0"}),
                Contains("local steps from step 3"));
-    CHECK_THAT(again(2, 4, {"-z", "2", "--noise-scale", "off"}, 2), Contains("--outer-start-step is 3; expected at most 2"));
+    CHECK_THAT(again(2, 4, {"-z", "2", "--noise-scale", "off"}, 2),
+               Contains("--outer-start-step is 3; expected at most 2"));
 }
 
 TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks][mpi]") {
