@@ -179,7 +179,8 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     CHECK(!fs::exists(folder.path("out")));
     CHECK_THAT(folder.train({"-x", "10", "-v", "0", "--dry-run"}),  // whose 500 steps need 3 sequences at most
                Contains("  --total-batch-tokens 64 -> 48: ") && Contains("\n  --max-steps 10 -> 500: 4 passes over") &&
-                   Contains("  --micro-batch 4 -> 3: ") && Contains("hold out text (-j), and train until"));
+                   Contains("  --micro-batch 4 -> 3: ") && Contains("  --beta2 0.95 -> 0.99: ") &&
+                   Contains("hold out text (-j), and train until"));
     CHECK_THAT(folder.train({"-e", "d12", "-x", "10", "--dry-run"}),
                Contains("  --init d12 -> custom:l=2,h=2,c=64,t=16: the model") && !Contains("--max-steps 10 ->"));
     ShardBytes(std::vector<std::uint16_t>(1601, 1), 257, 256).write(folder.path("few.bin"));

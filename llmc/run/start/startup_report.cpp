@@ -216,6 +216,9 @@ constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.
 constexpr double kPassesAsNew = 4, kMostPasses = 40;
 constexpr double kLeastSteps = 500;  // fewer steps of a larger batch train less; an estimate
 constexpr double kBeta2OfWorkers = 0.999;  // dev/results/2026-11-27-outer-steps.md
+// 0.95 is GPT-3's, for 0.5 million tokens a step. Losses 0.03 to 0.18 lower: 2026-11-25-muon.md, -27-h200-sweeps.md
+constexpr double kBeta2OfFewTokens = 0.99;
+constexpr std::int64_t kFewTokens = 8192;
 constexpr double kMostParametersPerToken = 20;  // nanoGPT's shakespeare_char has 10.6, with dropout; an estimate
 
 const PublishedRun& nearest(double parameters) {
@@ -406,6 +409,9 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     if (o.outer_steps > 0 && o.beta2 < kBeta2OfWorkers)
         text += suggestion("--beta2", o.beta2, kBeta2OfWorkers,
                            "a worker sees a rare token less often, and its second moment should last until then");
+    else if (as_published && step_tokens <= kFewTokens && o.beta2 < kBeta2OfFewTokens)
+        text += suggestion("--beta2", o.beta2, kBeta2OfFewTokens,
+                           "second moments of steps of so few tokens are noisy; measured at 512 to 8,192");
     if (plan.between_steps.control.timed) return text;
     const double passes = tokens / text_tokens;
     const bool weighted = data.files.train && data.files.train->is_weighted();
