@@ -374,7 +374,8 @@ OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& shardin
     const std::size_t mask = device::memory_is_host_memory()
                                  ? elements / 8 + std::min(elements, kDownloadedAtOnce) * sizeof(float) : 0;
     // With nodes as workers, the shadow moment is freed before the mean is allocated.
-    bytes.bytes = sketch_bytes() + mask + (local_ranks > 1 ? std::max(mean.device, bytes.bytes) : mean.device);
+    bytes.bytes = sketch_bytes() + mask + mean.lists +
+                  (local_ranks > 1 ? std::max(mean.device, bytes.bytes) : mean.device);
     bytes.copied = std::max(bytes.copied, mean.errors);
     return bytes;
 }

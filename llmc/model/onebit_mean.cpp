@@ -47,25 +47,19 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
     require(settings.bits == 1 || local_ranks == 1, "the ranks of a node with 4 bits per element", local_ranks, "1");
     const OnebitScale scale = settings.scale;
     const GradientBuckets owners(table, of);
-    struct Owned {
-        ElementRange flat;
-        std::int64_t values;  // where its values begin
-    };
-    std::vector<Owned> ranges;
-    if (of.ranks == 1)
-        for (const GradientBucket& bucket : owners.all()) ranges.push_back({bucket.flat, bucket.flat.first});
+    std::vector<OwnedShard> shards;
+    if (of.ranks > 1) shards = owners.owned();
     else
-        for (const OwnedShard& shard : owners.owned())
-            ranges.push_back({shard.flat, of.shards_gradients() ? shard.owned.first : shard.flat.first});
+        for (const GradientBucket& bucket : owners.all()) shards.push_back({.flat = bucket.flat, .owned = bucket.flat});
     std::vector<Bucket> buckets;
-    const auto add = [&](std::int64_t first, std::int64_t size, std::int64_t values) {
+    const auto add = [&](std::int64_t first, std::int64_t size, std::int64_t owned) {
         const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers, 128,
                                                             settings.bits);
         int scales = 1;
         for (int local_rank = 0; local_rank < local_ranks; ++local_rank) {
             const ElementRange shard = shard_of(size, local_rank, local_ranks);
             Bucket bucket{.flat = {.first = first + shard.first, .size = shard.size},
-                          .values = {.first = values + shard.first, .size = shard.size},
+                          .owned = {.first = owned + shard.first, .size = shard.size},
                           .segment = {.first = first, .size = size}, .layout = longest};
             bucket.layout.size = shard.size;
             if (scale == OnebitScale::tensor) {
@@ -79,12 +73,12 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
         }
         for (Bucket& bucket : std::span(buckets).last(std::size_t(local_ranks))) bucket.layout.scales = scales;
     };
-    for (const auto& [range, values] : ranges) {
-        const std::int64_t parts = ceil_div(range.size, kMaxBucketElements);
-        const std::int64_t unit = of.ranks == 1 ? kTensorMultiple : kShardMultiple, units = range.size / unit;
+    for (const OwnedShard& shard : shards) {
+        const std::int64_t parts = ceil_div(shard.flat.size, kMaxBucketElements);
+        const std::int64_t unit = of.ranks == 1 ? kTensorMultiple : kShardMultiple, units = shard.flat.size / unit;
         for (std::int64_t part = 0; part < parts; ++part) {
             const std::int64_t first = units * part / parts, end = units * (part + 1) / parts;
-            add(range.first + first * unit, (end - first) * unit, values + first * unit);
+            add(shard.flat.first + first * unit, (end - first) * unit, shard.owned.first + first * unit);
         }
     }
     return buckets;
@@ -119,9 +113,17 @@ OnebitMean::Bytes OnebitMean::bytes(const ParameterTable& table, int workers, in
                                     const OnebitMeanSettings& settings, const Sharding& of) {
     std::vector<Bucket> buckets = divide(table, workers, local_ranks, settings, of);
     Bytes bytes{.device = device::allocation_size(lay_out(buckets, 0, local_ranks, settings.errors, nullptr)),
-                .errors = 0, .messages = 0};
+                .lists = 0, .errors = 0, .messages = 0};
     for (std::size_t i = 0; i < buckets.size(); i += std::size_t(local_ranks))
         bytes.messages += std::size_t(buckets[i].layout.ranks * buckets[i].layout.message_words()) * 4;
+    const auto lists = [](const OnebitPlan& plan) {
+        return device::allocation_size(plan.tiles.size() * sizeof(OnebitTile)) +
+               device::allocation_size(plan.groups.size() * sizeof(OnebitGroup));
+    };
+    for (const Bucket& bucket : buckets) {
+        const OnebitPlan plan = plan_of(bucket.layout, bucket.ends, settings.scale, {});
+        bytes.lists += lists(plan) + lists(kernels::onebit_plan_of_chunk(plan, 0));
+    }
     for (std::size_t i = 0; settings.errors && i < buckets.size(); i += std::size_t(local_ranks))
         bytes.errors += std::size_t(buckets[i].layout.padded() + buckets[i].layout.chunk) * sizeof(float);
     return bytes;
@@ -135,6 +137,7 @@ OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, co
       local_rank_(ranks.within ? ranks.within->rank() : 0),
       local_ranks_(ranks.within ? ranks.within->size() : 1),
       settings_(settings),
+      owned_values_(of.shards_gradients()),
       elements_(table.elements()),
       buckets_(divide(table, ranks.across->size(), local_ranks_, settings, of)),
       memory_(lay_out(buckets_, local_rank_, local_ranks_, settings.errors, nullptr)),

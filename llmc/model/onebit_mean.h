@@ -64,7 +64,8 @@ public:
 
     // For the memory plan: for `workers` ranks, or nodes of `local_ranks` ranks each.
     struct Bytes {
-        std::size_t device, errors;  // errors: of the checkpointed ones, with padding
+        std::size_t device, lists;   // lists: of tiles and groups, in device memory, too
+        std::size_t errors;          // of the checkpointed ones, with padding
         std::size_t messages;        // of a rank to all ranks; as many are those of the replies
     };
     static Bytes bytes(const ParameterTable& table, int workers, int local_ranks, const OnebitMeanSettings& settings,
@@ -92,7 +93,8 @@ public:
     std::span<std::int32_t> finite() const { return finite_.span(); }
 
     struct Bucket {
-        ElementRange flat, values, segment;  // in the flat array, in the values of exchange(); in the flat array
+        ElementRange flat, owned;  // in the flat array, and in an array of what the rank owns
+        ElementRange segment;      // of the flat array
         kernels::OnebitLayout layout;
         std::vector<std::int64_t> ends{};  // of groups; empty: one group
         device::Array<kernels::OnebitTile> tiles{}, served_tiles{};
@@ -107,7 +109,7 @@ public:
     std::size_t tiles() const;                                       // of all buckets
     // The bucket's part of the values of exchange(), or of the node's sums: empty for another local rank's bucket.
     std::span<float> values_of(const Bucket& bucket, std::span<float> values) const {
-        return ranks_.within ? bucket.node_sum : bucket.values.of(values);
+        return ranks_.within ? bucket.node_sum : (owned_values_ ? bucket.owned : bucket.flat).of(values);
     }
     // Whether a worker has one scale for the whole bucket, not one per group of a chunk.
     bool one_scale() const { return settings_.scale == OnebitScale::bucket; }
@@ -142,6 +144,7 @@ private:
     OnebitRanks ranks_;
     int rank_, local_rank_, local_ranks_;
     OnebitMeanSettings settings_;
+    bool owned_values_;  // those of exchange() are of what this rank owns
     std::int64_t elements_;
     std::vector<Bucket> buckets_;
     device::Memory memory_;          // of all buckets

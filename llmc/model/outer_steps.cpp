@@ -76,9 +76,7 @@ public:
         for (const OwnedShard& shard : gradients.buckets().owned()) {
             const std::int64_t first = std::ssize(tiles);
             kernels::append_tiles(tiles, 0, shard.flat.size);
-            shards_.push_back({shard.flat, shard.owned, sharding.ranks == 1 ? shard.flat : shard.owned,
-                               sharding.shards_gradients() ? shard.owned : shard.flat,
-                               {first, std::ssize(tiles) - first}});
+            shards_.push_back({shard, {first, std::ssize(tiles) - first}});
         }
         std::vector<std::uint32_t> changing;
         std::vector<std::int32_t> verdicts;
@@ -146,7 +144,7 @@ public:
             StateTensor momentum{.name = "outer_momentum", .shards = {}, .whole = !divided};
             if (divided)
                 for (const Shard& shard : shards_)
-                    momentum.shards.push_back({shard.flat.first, shard.stored.of(momentum_.span())});
+                    momentum.shards.push_back({shard.flat.first, stored(shard).of(momentum_.span())});
             else momentum.shards = {{0, momentum_.span()}};
             files.push_back({.name = "outer", .by = StateFile::By::first_worker, .optional = true,
                              .tensors = {momentum}});
@@ -214,11 +212,8 @@ public:
     }
 
 private:
-    struct Shard {
-        ElementRange flat, owned;  // in the flat array; in the master weights, unless they are flat
-        ElementRange stored;       // in anchor and momentum: of the worker's only rank flat, else of what this one owns
-        ElementRange reduced;      // in the reduced gradients
-        ElementRange tiles;        // of tiles_
+    struct Shard : OwnedShard {
+        ElementRange tiles;  // of tiles_
     };
     // Of the results of an outer step, read by round_after().
     struct Copy {
@@ -235,12 +230,9 @@ private:
     }
     std::span<double> row() const { return rows_.span().subspan(kRow * std::size_t(context_.world->rank()), kRow); }
     int workers() const { return context_.world->size() / context_.worker->size(); }
-    // Of a part of a shard.
-    ElementRange stored_range(const ElementRange& flat) const {
-        for (const Shard& shard : shards_)
-            if (flat.first >= shard.flat.first && flat.end() <= shard.flat.end())
-                return {shard.stored.first + flat.first - shard.flat.first, flat.size};
-        return flat;  // of several shards, which are stored flat
+    // Of a shard, in anchor and momentum: of the worker's only rank flat, else of what this one owns.
+    const ElementRange& stored(const OwnedShard& shard) const {
+        return context_.worker->size() == 1 ? shard.flat : shard.owned;
     }
 
     // From the next step on workers make local steps; the weights are the first anchor.
@@ -250,7 +242,7 @@ private:
         model_.wait_for_parameters();
         for (const Shard& shard : shards_) {
             const std::span<float> from = master(model_, shard);
-            device::copy_on_device(shard.stored.of(anchor_.span()).data(), from.data(), from.size_bytes(),
+            device::copy_on_device(stored(shard).of(anchor_.span()).data(), from.data(), from.size_bytes(),
                                    context_.stream);
         }
     }
@@ -297,8 +289,8 @@ private:
         }
         model.wait_for_parameters();
         for (const Shard& shard : shards_)
-            kernels::outer_change({.values = shard.reduced.of(values), .master = master(model, shard),
-                                   .anchor = shard.stored.of(anchor_.span()), .tiles = tiles_of(shard),
+            kernels::outer_change({.values = gradients_.reduced(shard), .master = master(model, shard),
+                                   .anchor = stored(shard).of(anchor_.span()), .tiles = tiles_of(shard),
                                    .partial = of_shards_.of(shard.tiles), .rate_sum = rate_sum,
                                    .active = mean_ ? ElementRange{shard.flat.first / 32, ceil_div(shard.flat.size, 32)}
                                                          .of(active_.span()) : std::span<const std::uint32_t>()},
@@ -313,12 +305,12 @@ private:
             across.group_begin(stream);
             if (context_.worker->size() == 1) across.all_reduce<float>(values);
             else
-                for (const Shard& shard : shards_) across.all_reduce<float>(shard.reduced.of(values));
+                for (const Shard& shard : shards_) across.all_reduce<float>(gradients_.reduced(shard));
             across.wait(stream, last_across_ = across.group_end());
         }
         all.wait(stream, last_);
         if (mean_) apply_mean<T>(model, values, rate_sum, scalars);
-        else apply_sums<T>(model, values, scalars);
+        else apply_sums<T>(model, scalars);
         counts_.round_began = steps_;
         counts_.rate_sum = 0;
         Copy& copy = copies_[++counts_.rounds % 2];
@@ -329,17 +321,16 @@ private:
     }
 
     // The outer step in fp32, from the sums of all workers' weights.
-    template <class T>
-    void apply_sums(Model& model, std::span<const float> sums, std::span<const kernels::StepScalars> scalars) {
+    template <class T> void apply_sums(Model& model, std::span<const kernels::StepScalars> scalars) {
         const device::StreamRef stream = context_.stream;
         for (const Shard& shard : shards_)
-            kernels::outer_mean({.sums = shard.reduced.of(sums), .anchor = shard.stored.of(anchor_.span()),
+            kernels::outer_mean({.sums = gradients_.reduced(shard), .anchor = stored(shard).of(anchor_.span()),
                                  .tiles = tiles_of(shard), .partial = of_shards_.of(shard.tiles),
                                  .workers = workers()}, stream);
         add_up_norm(of_shards_);
         update_shards<T>(model, gradients_.buckets(), context_,
                          [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
-            const ElementRange stored = stored_range(shard.flat);
+            const ElementRange stored = this->stored(shard);
             kernels::outer_update<T>({.parameter = parameter, .master = master, .anchor = stored.of(anchor_.span()),
                                       .momentum = momentum_of(stored), .sums = gradients_.reduced(shard),
                                       .norm = norm_.span(), .scalars = scalars, .workers = workers(),
@@ -360,7 +351,7 @@ private:
         agree();
         std::int64_t tile = 0;
         for (const OnebitMean::Bucket& bucket : mean_->buckets()) {
-            const ElementRange stored = stored_range(bucket.flat);
+            const ElementRange stored = bucket.owned;
             const auto tiles = std::ssize(bucket.tiles.span());
             const bool errors = !bucket.error.empty();
             kernels::outer_apply(
@@ -378,7 +369,7 @@ private:
         add_up_norm(of_mean_);
         update_shards<T>(model, gradients_.buckets(), context_,
                          [&](const OwnedShard& shard, std::span<T> parameter, std::span<float> master) {
-            const std::span<float> from = stored_range(shard.flat).of(anchor_.span());
+            const std::span<float> from = stored(shard).of(anchor_.span());
             device::copy_on_device(master.data(), from.data(), from.size_bytes(), stream);
             if constexpr (!std::is_same_v<T, float>)
                 kernels::round_parameters({.parameter = parameter, .master = master, .scalars = scalars,
@@ -453,7 +444,7 @@ std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const Par
     if (settings.momentum > 0) all.push_back({"outer steps: momentum, fp32", bytes, bytes});
     if (settings.bits < 32) {
         const auto mean = OnebitMean::bytes(table, settings.workers, 1, mean_of(settings), sharding);
-        all.push_back({"outer steps: exchange", mean.device, mean.errors});
+        all.push_back({"outer steps: exchange", mean.device + mean.lists, mean.errors});
     }
     return all;
 }

@@ -12,10 +12,10 @@
 // the learning rate. A scale per tensor within a chunk; rows that no token or position of the run has are left out.
 //
 // A worker is one rank, which stores all weights and all moments; or several, which sum their gradients in every step
-// and divide the optimizer's state (ZeRO stage 1): then a rank makes the outer step of what it owns, together with the
-// ranks of other workers that own the same. State in device memory: the anchor, and unless the momentum is 0, u, both
-// fp32; the gradient's memory holds the sums. A checkpoint has u once, the inner optimizer's state of every worker and,
-// within a round, its weights.
+// and divide the optimizer's state (ZeRO stage 1, or 2 with the gradients): then a rank makes the outer step of what it
+// owns, together with the ranks of other workers that own the same. State in device memory: the anchor, and unless the
+// momentum is 0, u, both fp32; the gradient's memory holds the sums. A checkpoint has u once, the inner optimizer's
+// state of every worker and, within a round, its weights.
 //
 // Source    Douillard et al. 2023, arXiv 2311.08105 (DiLoCo); Therien et al. 2025, arXiv 2505.23725 (MuLoCo).
 #pragma once
@@ -26,7 +26,7 @@ namespace llmc {
 inline constexpr const char* kOuterWorker = "worker";  // the state's file that checkpoints within a round have
 
 // Decorates an optimizer that exists once per worker (Settings::world of the exchange). Throws Error unless the ZeRO
-// stage is 1 in workers of several ranks, and 0 in those of one.
+// stage is 1 or 2 in workers of several ranks, and 0 in those of one.
 std::unique_ptr<Optimizer> make_outer_steps(std::unique_ptr<Optimizer> inner, const Model& model,
                                             GradientExchange& gradients, const OptimizerSettings& settings,
                                             Context& context);

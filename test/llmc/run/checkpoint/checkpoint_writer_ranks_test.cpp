@@ -130,8 +130,8 @@ TEST_CASE("the plan's line of 1-bit Adam's state is what it allocates", "[ranks]
         for (int rank = 0; rank < of.ranks; ++rank)
             planned += double(onebit_bytes(table, setup_of(of, rank).sharding, of.optimizer).bytes) - freeze;
         CAPTURE(of.name, of.ranks, adamw, all, planned);
-        // Not counted: lists of tiles, groups and segments, about 1 % of this small model; and what the rest
-        // of the process allocates meanwhile. An array of the model has 3 MB.
-        CHECK(planned == Approx(all - adamw).epsilon(0.02).margin(40000));
+        // Not counted: lists on the host, less than 1 % even of this small model; and what the rest of the process
+        // allocates meanwhile. An array of the model has 3 MB.
+        CHECK(planned == Approx(all - adamw).epsilon(0.01).margin(40000));
     }
 }
