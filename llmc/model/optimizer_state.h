@@ -41,8 +41,8 @@ struct StateFile {
     std::string name;
     // Which ranks write it: rank 0; those of the first worker, which has what all workers have; all.
     enum class By { rank_0, first_worker, all } by = By::rank_0;
-    // Above 0: so many workers have values of their own, for the same elements; worker w is the ranks from w * ranks /
-    // workers on. The same ranks of as many workers read their own values, others the mean over workers.
+    // The number of workers that each have values of their own for the same elements; 0: none. Worker w is the ranks
+    // from w * ranks / workers on. With as many ranks and workers each reads its own values, otherwise the mean of all.
     int workers = 0;
     bool optional = false;      // true: a checkpoint may lack it, and the values stay as they are
     std::vector<StateTensor> tensors{};

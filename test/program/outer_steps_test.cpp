@@ -59,7 +59,8 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     CHECK_THAT(again(2, {"--outer-bits", "32", "--dry-run"}),
                Contains("a worker sends 0.17 MB per round, instead of 0.17 per step\n") &&
                    Contains("a link of 0.1 Gbit/s needs 0.0136 s for the bytes of an outer step, 0.0544 s for those of "
-                            "4 data-parallel steps;\n    0.109 s for those of the run, 0.272 s without outer ") &&
+                            "4 data-parallel steps;\n    0.109 s for those of the run, 0.272 s without outer steps"
+                            "\n") &&
                    Contains("  --beta2 0.95 -> 0.999: "));
     CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, local steps from step 4 on"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
@@ -180,7 +181,8 @@ TEST_CASE("options that outer steps cannot have are refused in one line", "[run]
              {{"--outer-bits", "4"}, "--outer-bits is 4; expected 32 with one worker"},
              {{"--outer-bits", "1", "--outer-errors"}, "--outer-errors is set with --outer-bits 1; expected"},
              {{"--outer-error-decay", "1.5"}, "--outer-error-decay is \"1.5\"; expected"},
-             {{"-z", "1"}, "which has nothing to shard; use -z 0\n"},
+             {{"-z", "1"}, "--zero-stage is 1; expected 0 with --outer-steps: each rank is a worker of its own, which "
+                           "has nothing to shard; use -z 0\n"},
              {{"--outer-workers", "2"}, "--outer-workers is 2; expected a number that divides the 1 rank"},
              {{"--dry-run", "--ranks", "2", "--outer-workers", "1"}, "--zero-stage is 0; expected 1 or 2 with"},
              {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "2"},

@@ -79,8 +79,8 @@ public:
         setup.sharding.ranks = ranks_;
         setup.sharding.whole_matrices = settings.kind->whole_matrices;
         if (settings.outer.every > 0) {
-            if (!setup.sharding.shards_gradients()) exchange.world = {.rank = rank_, .ranks = ranks_};
-            if (exchange.world) exchange.world->whole_matrices = setup.sharding.whole_matrices;
+            if (!setup.sharding.shards_gradients())
+                exchange.world = {.rank = rank_, .ranks = ranks_, .whole_matrices = setup.sharding.whole_matrices};
             setup.sharding.rank = context.worker->rank();
             setup.sharding.ranks = context.worker->size();
         }
