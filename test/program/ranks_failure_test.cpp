@@ -278,7 +278,7 @@ TEST_CASE("the script for one node starts a rank for each GPU that it may use", 
     folder.script("nvidia-smi", "printf 'GPU 0: A\\nGPU 1: B\\nGPU 2: C\\nGPU 3: D\\n'\n");
     const auto started = [&](const std::string& variables) {
         const std::string output = folder.command(
-            {"env", "PATH=" + folder.path() + ":" + std::getenv("PATH"), "sh", "-c",
+            {"env", "PATH=" + folder.path() + ":" + std::getenv("PATH"), "PROGRAM=" + program("train_gpt2"), "sh", "-c",
              variables + " exec " + program("../../scripts/run_one_node.sh") + " -x 1"}).exits(0);
         const auto at = output.find("-np ");
         REQUIRE(at != std::string::npos);

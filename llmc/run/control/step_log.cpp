@@ -7,38 +7,51 @@
 namespace llmc {
 
 void StepLog::enqueued(const Report::Step& step) {
-    report_pending(1);
+    if (pending_ && !pending_->ended) {
+        end_of(*pending_, 1);
+        if (may_contain_stop(*pending_)) before_ = std::exchange(pending_, {});
+    }
+    report(pending_, 1);
     pending_ = {step, began_.seconds};
     pending_->step.phase = loop_.optimizer.optimizer().phase();
     pending_->step.bytes_sent = loop_.ranks.bytes_sent() - began_.bytes_sent;
-    if (!loop_.optimizer.scalars_ready()) return;
+    if (before_ || !loop_.optimizer.scalars_ready()) return;
     pending_->ended = run_clock();
-    if (loop_.ranks.size() == 1 || pending_->seconds(last_seconds_) < Interrupt::kStop) report_pending(0);
+    if (!may_contain_stop(*pending_)) report(pending_, 0);
 }
 
 void StepLog::leave_out(double seconds) {
-    const bool waits = pending_ && pending_->ended;  // the step before, for this agreement
-    const double current = run_clock() - std::max(waits ? *pending_->ended : last_seconds_, began_.seconds);
-    if (waits && pending_->seconds(last_seconds_) > current) {
-        const double before = std::min(seconds, pending_->seconds(last_seconds_));
-        pending_->stopped += before;
+    Pending* const waits = before_ ? &*before_ : pending_ && pending_->ended ? &*pending_ : nullptr;
+    const double current = run_clock() - std::max(waits ? *waits->ended : last_seconds_, began_.seconds);
+    if (waits && waits->seconds(last_seconds_) > current) {
+        const double before = std::min(seconds, waits->seconds(last_seconds_));
+        waits->stopped += before;
         seconds -= before;
     }
     left_out_ += std::min(seconds, current);
+    report(before_, 1);
 }
 
-void StepLog::report_pending(int steps_back) {
-    if (!pending_) return;
-    Report::Step step = pending_->step;
+void StepLog::flush() {
+    report(before_, 1);
+    report(pending_, 0);
+}
+
+// Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between. A stop
+// after its end is subtracted, too.
+void StepLog::end_of(Pending& step, int steps_back) const {
+    if (!step.ended) step.ended = std::max({run_clock(loop_.optimizer.ended(steps_back)), last_seconds_, step.began});
+}
+
+void StepLog::report(std::optional<Pending>& pending, int steps_back) {
+    if (!pending) return;
+    Report::Step step = pending->step;
     step.scalars = loop_.optimizer.scalars(steps_back);
-    // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between. A
-    // stop after its end is subtracted, too.
-    if (!pending_->ended)
-        pending_->ended = std::max({run_clock(loop_.optimizer.ended(steps_back)), last_seconds_, pending_->began});
+    end_of(*pending, steps_back);
     const double stopped = loop_.interrupt.stopped_seconds() + left_out_;
-    double seconds = pending_->seconds(last_seconds_);
+    double seconds = pending->seconds(last_seconds_);
     // When a stop began is known to within a step: a step with one takes at least as long as the one before.
-    if (std::exchange(stopped_before_, stopped) != stopped || pending_->stopped > 0)
+    if (std::exchange(stopped_before_, stopped) != stopped || pending->stopped > 0)
         seconds = std::max(seconds, step_seconds_);
     step_seconds_ = seconds;
     step.speed = throughput_.read(seconds, step.positions, step.workers * step.scalars.valid_targets);
@@ -51,8 +64,8 @@ void StepLog::report_pending(int steps_back) {
         step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(step.step + 1));
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
-    last_seconds_ = *pending_->ended;
-    pending_.reset();
+    last_seconds_ = *pending->ended;
+    pending.reset();
     if (measures_noise_) {
         const StepSize size = loop_.steps.at(step.step);
         if (size.changes) noise_.restart(size.relative);

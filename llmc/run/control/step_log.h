@@ -36,11 +36,11 @@ public:
     // Other ranks were stopped for so long (RunControl::stopped_elsewhere()): in the step that is being made, or in the
     // one before, if that took longer.
     void leave_out(double seconds);
-    // The step has been enqueued: reports the step before, and this one too if its results are available, unless it may
-    // contain a stop of another rank that has not been agreed on.
+    // The step has been enqueued: reports the step before, and this one too if its results are available. A step that
+    // may contain a stop of another rank waits for the ranks' next agreement, and leave_out().
     void enqueued(const Report::Step& step);
-    // Waits for the last step and reports it.
-    void flush() { report_pending(0); }
+    // Waits for the last step and reports all.
+    void flush();
 
     const ModuleNoise& noise() const { return noise_; }
     // The number of steps that phase_speed() compares.
@@ -61,7 +61,11 @@ private:
     double run_clock(double at = seconds_now()) const {
         return at - loop_.interrupt.stopped_seconds() - left_out_;
     }
-    void report_pending(int steps_back);
+    void end_of(Pending& step, int steps_back) const;
+    bool may_contain_stop(const Pending& step) const {
+        return loop_.ranks.size() > 1 && step.seconds(last_seconds_) >= Interrupt::kStop;
+    }
+    void report(std::optional<Pending>& pending, int steps_back);
     void follow_phase(const Report::Step& step);
     void compare_phases(std::int64_t steps);
     Report::Noise noise_so_far(const Report::Step& step) const;
@@ -71,7 +75,7 @@ private:
     bool measures_noise_;
     const Loop loop_;
     CommTimes times_{};  // at the last report
-    std::optional<Pending> pending_;
+    std::optional<Pending> pending_, before_;  // the last step, and the one before, if it waits for an agreement
     const char* phase_ = "";  // of the step before
     std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
     struct {
