@@ -412,6 +412,13 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     else if (as_published && step_tokens <= kFewTokens && o.beta2 < kBeta2OfFewTokens)
         text += suggestion("--beta2", o.beta2, kBeta2OfFewTokens,
                            "second moments of steps of so few tokens are noisy; measured at 512 to 8,192");
+    if (OuterSettings outer = plan.optimizer.outer;
+        outer.workers > 1 && (outer.every > 1 || outer.learning_rate != 1 || outer.momentum != 0)) {
+        outer.every = outer.bits = 1;
+        text += format("  --outer-steps 1 --outer-lr 1 --outer-momentum 0 --outer-bits 1: %.3g MB a step, and the loss "
+                       "ends lower than\n    with rounds of several steps, as measured (RUNS.md)\n",
+                       outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6);
+    }
     if (plan.between_steps.control.timed) return text;
     const double passes = tokens / text_tokens;
     const bool weighted = data.files.train && data.files.train->is_weighted();
