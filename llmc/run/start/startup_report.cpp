@@ -216,6 +216,7 @@ constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.
 constexpr double kPassesAsNew = 4, kMostPasses = 40;
 constexpr double kLeastSteps = 500;  // fewer steps of a larger batch train less; an estimate
 constexpr double kBeta2OfWorkers = 0.999;  // dev/results/2026-11-27-outer-steps.md
+constexpr std::int64_t kTokensForOneBit = 2048;  // of a worker's step; 1 bit was no better with 512: the same page
 // 0.95 is GPT-3's, for 0.5 million tokens a step. Losses 0.03 to 0.18 lower: 2026-11-25-muon.md, -27-h200-sweeps.md
 constexpr double kBeta2OfFewTokens = 0.99;
 constexpr std::int64_t kFewTokens = 8192;
@@ -413,7 +414,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += suggestion("--beta2", o.beta2, kBeta2OfFewTokens,
                            "second moments of steps of so few tokens are noisy; measured at 512 to 8,192");
     if (OuterSettings outer = plan.optimizer.outer;
-        outer.workers > 1 && (outer.every > 1 || outer.learning_rate != 1 || outer.momentum != 0)) {
+        outer.workers > 1 && (outer.every > 1 || outer.learning_rate != 1 || outer.momentum != 0) &&
+        plan.steps.common() >= outer.workers * kTokensForOneBit) {
         outer.every = outer.bits = 1;
         text += format("  --outer-steps 1 --outer-lr 1 --outer-momentum 0 --outer-bits 1: %.3g MB a step, and the loss "
                        "ends lower than\n    with rounds of several steps, as measured (RUNS.md)\n",
