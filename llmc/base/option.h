@@ -15,7 +15,7 @@ namespace llmc {
 template <class Number>
 struct Bounds {
     Number least, most;
-    bool least_is_auto = false;  // 0 is written as auto
+    bool has_auto = false;  // written as auto: 0, or of a real number NaN
 };
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has

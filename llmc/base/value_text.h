@@ -74,14 +74,17 @@ template <class Number> Number parse_number(std::string_view flag, std::string_v
     return *value;
 }
 
-// The same for a number from 1 on, or "auto", which is 0.
-inline std::int64_t number_or_auto(std::string_view flag, std::string_view text, std::int64_t most) {
-    if (text == "auto") return 0;
+// The same, or "auto", which is `automatic`.
+template <class Number>
+Number number_or_auto(std::string_view flag, std::string_view text, Number automatic, Number least, Number most) {
+    if (text == "auto") return automatic;
     try {
-        return parse_number(flag, text, std::int64_t(1), most);
+        return parse_number(flag, text, least, most);
     } catch (const Error&) {
-        fail(flag, in_quotes(text), "auto, or a whole number from 1 to " + std::to_string(most),
-             forms_of_numbers(most));
+        constexpr bool whole = std::is_integral_v<Number>;
+        fail(flag, in_quotes(text), "auto, or a " + std::string(whole ? "whole " : "") + "number from " +
+                                        text_of_number(least) + " to " + text_of_number(most),
+             whole ? forms_of_numbers(std::int64_t(most)) : "");
     }
 }
 

@@ -96,7 +96,10 @@ public:
     void sync(CommEvent event) override {
         if (stream_) stream_->sync(event.number);
     }
-    std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
+    std::optional<CommTimes> times() const override {
+        if (size() == 1) return {};
+        return stream_ ? stream_->times() : CommTimes{};
+    }
     void end_all(bool abandon) noexcept override {
         if (abandon) {
             process_->orderly = false;

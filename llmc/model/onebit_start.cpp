@@ -47,7 +47,7 @@ void onebit_flags(OptionList& list, std::any& own) {
 std::any onebit_settings(const std::any& own, const OptimizerFlags& of_run) {
     const auto& flags = std::any_cast<const OnebitFlags&>(own);
     OnebitSettings onebit = flags.settings;
-    onebit.freeze_after = number_or_auto("--onebit-freeze-step", flags.freeze_step, kMany);
+    onebit.freeze_after = number_or_auto<std::int64_t>("--onebit-freeze-step", flags.freeze_step, 0, 1, kMany);
     onebit.lr_warmup_steps = of_run.warmup_steps;
     onebit.frozen_only = flags.bits == 32;
     if (flags.hierarchical && !of_run.nodes.empty()) onebit.ranks_per_node = ranks_per_node(of_run.nodes);

@@ -62,7 +62,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
                             "4 data-parallel steps;\n    0.109 s for those of the run, 0.272 s without outer steps"
                             "\n") &&
                    Contains("  --beta2 0.95 -> 0.999: ") && !Contains("MB a step, and"));
-    CHECK_THAT(again(2, {"-d", "4096", "--dry-run"}), Contains("--outer-bits 1: 0.00589 MB a step, and"));
+    CHECK_THAT(again(2, {"-d", "4096", "--outer-lr", "1", "--dry-run"}), Contains("  --outer-steps 1 --outer-bits 1 --outer-lr auto: 0.00589 MB a step, and"));
     CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, local steps from step 4 on"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     CHECK_THAT(again(2, {"--outer-steps", "0"}), Contains("optimizer state outer: not loaded") &&
@@ -171,17 +171,20 @@ TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks]
 TEST_CASE("options that outer steps cannot have are refused in one line", "[run][outer]") {
     const TrainingFolder folder;
     for (const auto& [flags, says] : std::vector<std::pair<Texts, std::string>>{
-             {{"--outer-lr", "0"}, "--outer-lr is \"0\"; expected"},
+             {{"--outer-lr", "0"}, "--outer-lr is \"0\"; expected auto, or a number from 1e-06 to 2"},
              {{"--outer-lr", "2.5"}, "--outer-lr is \"2.5\"; expected"},
              {{"--outer-momentum", "1"}, "--outer-momentum is \"1\"; expected"},
              {{"--outer-steps", "-1"}, "--outer-steps is \"-1\"; expected"},
              {{"--outer-steps", "0", "--outer-start-step", "0", "--outer-lr", "0.5"},
-              "--outer-lr is set with --outer-steps 0; expected --outer-steps above 0; set that, or --outer-lr=0.7"},
+              "--outer-lr is set with --outer-steps 0; expected --outer-steps above 0; set that, or --outer-lr=auto"},
              {{"--outer-start-step", "13"}, "--outer-start-step is 13; expected less than the 13 steps of the run"},
              {{"--outer-bits", "8"}, "--outer-bits is 8; expected 32, 4 or 1"},
              {{"--outer-bits", "4"}, "--outer-bits is 4; expected 32 with one worker"},
              {{"--outer-bits", "1", "--outer-errors"}, "--outer-errors is set with --outer-bits 1; expected"},
              {{"--outer-error-decay", "1.5"}, "--outer-error-decay is \"1.5\"; expected"},
+             {{"--outer-error-decay", "0.5"}, "--outer-error-decay is set without errors that are carried over; "
+                                              "expected --outer-errors, or --outer-bits 1; remove it"},
+             {{"--outer-lr", "x"}, "--outer-lr is \"x\"; expected auto, or a number from 1e-06 to 2"},
              {{"-z", "1"}, "--zero-stage is 1; expected 0 with --outer-steps: each rank is a worker of its own, which "
                            "has nothing to shard; use -z 0\n"},
              {{"--outer-workers", "2"}, "--outer-workers is 2; expected a number that divides the 1 rank"},

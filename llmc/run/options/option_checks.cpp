@@ -48,6 +48,9 @@ void check_outer_steps(const Options& o) {
     require(!o.outer_errors || o.outer_bits == 4, "--outer-errors",
             "set with --outer-bits " + std::to_string(o.outer_bits),
             "--outer-bits 4: 32 bits lose nothing, and 1 bit always carries errors over", "remove it");
+    require(o.outer_errors || o.outer_bits == 1 || o.outer_error_decay == Options().outer_error_decay,
+            "--outer-error-decay", "set without errors that are carried over", "--outer-errors, or --outer-bits 1",
+            "remove it");
     require(!o.is_timed(), "--max-minutes", "the length of a run with --outer-steps",
             "a number of steps or tokens, which says where the last round ends", "add --max-steps");
     require(!o.stochastic_rounding, "--stochastic-rounding", "set with --outer-steps",

@@ -19,8 +19,10 @@ namespace llmc {
 namespace {
 
 bool is_auto(const Option& option) {
+    if (const auto* const range = std::get_if<Real>(&option.limits))
+        return range->has_auto && std::isnan(*std::get<double*>(option.field));
     const auto* const range = std::get_if<Whole>(&option.limits);
-    return range && range->least_is_auto && *std::get<std::int64_t*>(option.field) == range->least;
+    return range && range->has_auto && *std::get<std::int64_t*>(option.field) == 0;
 }
 
 nlohmann::json json_of_value(const Option& option) {
@@ -204,11 +206,13 @@ std::vector<Option> option_table(Options& o) {
           "number of workers, such as that of the nodes; each has as many consecutive ranks, which sum their "
           "gradients and need -z 1 or 2; auto: every rank is a worker",
           Whole{0, kMany, true});
-    entry("outer-lr", o.outer_lr, "learning rate of outer steps", Real{1e-6, 2});
-    entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps", Real{0, 0.9999999});
+    entry("outer-lr", o.outer_lr, "learning rate of outer steps; auto: 0.7, or 1 with --outer-steps 1",
+          Real{1e-6, 2, true});
+    entry("outer-momentum", o.outer_momentum, "Nesterov momentum of outer steps; auto: 0.6, or 0 with --outer-steps 1",
+          Real{0, 0.9999999, true});
     entry("outer-bits", o.outer_bits,
           "bits per element of what workers send in an outer step: 32; 4, 15 levels of the changes; 1, their signs, "
-          "for --outer-steps 1 --outer-lr 1 --outer-momentum 0", Whole{1, 32});
+          "for --outer-steps 1", Whole{1, 32});
     entry("outer-errors", o.outer_errors,
           "carry what 4 bits lose over to the next outer step, which takes 4 bytes per parameter; 1 bit always does");
     entry("outer-error-decay", o.outer_error_decay, "factor on what is carried over, per outer step", Real{0, 1});
@@ -312,9 +316,10 @@ void set_values(const Option& option, const std::string& name, const std::vector
     const auto within = [&](const auto& range) { return parse_number(name, value, range.least, range.most); };
     if (auto* const* whole = std::get_if<std::int64_t*>(&option.field)) {
         const Whole& range = std::get<Whole>(option.limits);
-        **whole = range.least_is_auto ? number_or_auto(name, value, range.most) : within(range);
+        **whole = range.has_auto ? number_or_auto<std::int64_t>(name, value, 0, 1, range.most) : within(range);
     } else if (auto* const* real = std::get_if<double*>(&option.field)) {
-        **real = within(std::get<Real>(option.limits));
+        const Real& range = std::get<Real>(option.limits);
+        **real = range.has_auto ? number_or_auto<double>(name, value, NAN, range.least, range.most) : within(range);
     } else if (auto* const* is_set = std::get_if<bool*>(&option.field)) {
         const auto given = switch_value(value);
         require(given.has_value(), name, in_quotes(value), "true or false");

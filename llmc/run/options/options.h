@@ -1,6 +1,7 @@
 // options.h - the command line. One table (options.cpp) drives --help, parsing, error messages, the printed options and
 // the log
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
@@ -75,7 +76,7 @@ struct Options {
     // Outer steps
     std::int64_t outer_steps = 0, outer_start_step = 0;  // 0: no outer steps; no data-parallel ones
     std::int64_t outer_workers = 0;                      // 0 (auto): every rank is a worker
-    double outer_lr = 0.7, outer_momentum = 0.6;
+    double outer_lr = NAN, outer_momentum = NAN;         // auto
     std::int64_t outer_bits = 32;           // 32, 4 or 1
     bool outer_errors = false;
     double outer_error_decay = 0.9;

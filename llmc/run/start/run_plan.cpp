@@ -162,8 +162,11 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
     plan.setup.sharding.whole_matrices = o.optimizer->whole_matrices;
     if (plan.world) {
         plan.world->whole_matrices = o.optimizer->whole_matrices;
+        const OuterSettings mean{.learning_rate = 1, .momentum = 0}, rounds, &usual = o.outer_steps == 1 ? mean : rounds;
+        const auto given = [](double value, float otherwise) { return std::isnan(value) ? otherwise : float(value); };
         plan.optimizer.outer = {.every = o.outer_steps, .start_step = o.outer_start_step,
-                                .learning_rate = float(o.outer_lr), .momentum = float(o.outer_momentum),
+                                .learning_rate = given(o.outer_lr, usual.learning_rate),
+                                .momentum = given(o.outer_momentum, usual.momentum),
                                 .bits = int(o.outer_bits), .errors = o.outer_errors,
                                 .error_decay = float(o.outer_error_decay),
                                 .workers = plan.world->ranks / plan.setup.sharding.ranks,

@@ -171,16 +171,18 @@ StartupItem training_item(const RunPlan& plan) {
                  (outer.every == 1 ? "step" : counted(outer.every, "step")) +
                  (workers == 1 ? ", though one worker sends nothing\n"
                              : format(": a worker sends %.4g MB per round, instead of %.4g per step\n", round, full));
+        if (outer.bits == 1 && outer.every > 1)
+            lines += "  1 bit in rounds of several steps costs more loss than 4; it is for --outer-steps 1\n";
+        details += format("  outer learning rate %.4g, momentum %.4g\n", outer.learning_rate, outer.momentum);
         const std::int64_t steps = plan.steps.total.value_or(0),
                            local = std::max<std::int64_t>(steps - outer.start_step, 0);
         const double run = double(steps - local) * full + double(ceil_div(local, outer.every)) * round;
         if (workers > 1)
             for (const double gigabits : {0.1, 1.0, 10.0})
                 details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
-                                  "of %d data-parallel steps;\n    %.3g s for those of the run, %.3g s without outer "
-                                  "steps\n",
+                                  "of %s;\n    %.3g s for those of the run, %.3g s without outer steps\n",
                                   gigabits, 8e-3 * round / gigabits, 8e-3 * outer.every * full / gigabits,
-                                  int(outer.every), 8e-3 * run / gigabits, 8e-3 * double(steps) * full / gigabits);
+                                  counted(outer.every, "data-parallel step").c_str(), 8e-3 * run / gigabits, 8e-3 * double(steps) * full / gigabits);
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
@@ -414,12 +416,13 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += suggestion("--beta2", o.beta2, kBeta2OfFewTokens,
                            "second moments of steps of so few tokens are noisy; measured at 512 to 8,192");
     if (OuterSettings outer = plan.optimizer.outer;
-        outer.workers > 1 && (outer.every > 1 || outer.learning_rate != 1 || outer.momentum != 0) &&
-        plan.steps.common() >= outer.workers * kTokensForOneBit) {
+        outer.workers > 1 && outer.every > 1 && step_tokens >= outer.workers * kTokensForOneBit) {
         outer.every = outer.bits = 1;
-        text += format("  --outer-steps 1 --outer-lr 1 --outer-momentum 0 --outer-bits 1: %.3g MB a step, and the loss "
-                       "ends lower than\n    with rounds of several steps, as measured (RUNS.md)\n",
-                       outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6);
+        text += std::string("  --outer-steps 1 --outer-bits 1") + (o.outer_errors ? " --outer-errors=off" : "") +
+                (std::isnan(o.outer_lr) ? "" : " --outer-lr auto") +
+                (std::isnan(o.outer_momentum) ? "" : " --outer-momentum auto") +
+                format(": %.3g MB a step, and the loss ends\n    lower than with rounds of several steps, as measured "
+                       "(RUNS.md)\n", outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6);
     }
     if (plan.between_steps.control.timed) return text;
     const double passes = tokens / text_tokens;
@@ -450,6 +453,8 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                 length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0 || !o.batch_schedule.empty(),
                        plan.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
+    if (as_published && o.outer_steps > 0 && o.outer_start_step >= steps)
+        text += suggestion("--outer-start-step", o.outer_start_step, steps * 3 / 10, "30 % of the run, as measured");
     if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
            format("%.3g", double(plan.steps.positions_left(0)) / text_tokens) +
