@@ -182,7 +182,8 @@ StartupItem training_item(const RunPlan& plan) {
                 details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
                                   "of %s;\n    %.3g s for those of the run, %.3g s without outer steps\n",
                                   gigabits, 8e-3 * round / gigabits, 8e-3 * outer.every * full / gigabits,
-                                  counted(outer.every, "data-parallel step").c_str(), 8e-3 * run / gigabits, 8e-3 * double(steps) * full / gigabits);
+                                  counted(outer.every, "data-parallel step").c_str(), 8e-3 * run / gigabits,
+                                  8e-3 * double(steps) * full / gigabits);
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
