@@ -162,7 +162,8 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
     plan.setup.sharding.whole_matrices = o.optimizer->whole_matrices;
     if (plan.world) {
         plan.world->whole_matrices = o.optimizer->whole_matrices;
-        const OuterSettings mean{.learning_rate = 1, .momentum = 0}, usual = o.outer_steps == 1 ? mean : OuterSettings();
+        OuterSettings usual;
+        if (o.outer_steps == 1) usual = {.learning_rate = 1, .momentum = 0};
         const auto given = [](double value, float otherwise) { return std::isnan(value) ? otherwise : float(value); };
         plan.optimizer.outer = {.every = o.outer_steps, .start_step = o.outer_start_step,
                                 .learning_rate = given(o.outer_lr, usual.learning_rate),
