@@ -140,6 +140,7 @@ void check_stop(int stopped, const Texts& more) {
     CHECK(jump < 0.5);
     for (const auto& validation : folder.log("out", "val"))
         CHECK((validation["ms"] >= 0 && validation["ms"] < 5000));
+    for (const auto& checkpoint : folder.log("out", "checkpoint")) CHECK(checkpoint["waited_ms"] < 5000);
 }
 
 }  // namespace
@@ -153,6 +154,7 @@ TEST_CASE("a run of --max-minutes does not count the time in which one of its ra
           "[run][timed][ranks][mpi][stand_in]") {
     for (const int rank : {0, 1}) check_stop(rank, {"-v", "0"});
     check_stop(1, {"-v", "1", "--val-tokens", "300"});
+    check_stop(1, {"-v", "0", "-n", "1", "--keep-checkpoints", "2"});
 }
 
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",

@@ -15,6 +15,7 @@
 //                     manifest.json                    (weights/manifest.h)
 //   OUT/best -> step_00000100                          with --keep-best
 #pragma once
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -55,6 +56,11 @@ public:
     // checkpoints that --keep-checkpoints does not keep are deleted.
     void begin(TrainerState state);
     bool is_writing() const { return begun_ && !writing_.done(); }
+    // A rank was stopped for so long: perhaps while training waited for the checkpoint.
+    void leave_out(double seconds) {
+        if (begun_ && begun_->waited_seconds > seconds / 2)
+            begun_->waited_seconds = std::max(begun_->waited_seconds - seconds, 0.0);
+    }
     // Waits for the checkpoint, if one has begun, and reports it. A failure is reported, and training continues; with
     // `last` it is thrown as a SharedError. Not collective.
     void end(bool last);

@@ -129,6 +129,7 @@ void BetweenSteps::note_stops() {
     const double stopped = control_.stopped() - stops_noted_;
     if (stopped < 1) return;  // the rest of one that overlaps with one that has been noted
     stops_noted_ = control_.stopped();
+    loop_.checkpoints.leave_out(stopped);
     loop_.report.stopped(step_, stopped);
 }
 
