@@ -9,14 +9,11 @@ namespace {
 // The forward pass: out = 0 + bias in every row.
 template <class T>
 struct AddBias : Operation {
-    int rows, channels;
-    Tensor<T> bias, out;
+    using Operation::Operation;
+    int rows = shape[0], channels = shape[1];
+    Tensor<T> bias = input<T>("bias", channels);
+    Tensor<T> out = output<T>("out", std::size_t(rows) * channels);
 
-    explicit AddBias(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          bias(input<T>("bias", channels)),
-          out(output<T>("out", std::size_t(rows) * channels)) {}
     template <class V> void formula(V& v) const {
         v.each(rows, [n = channels, b = v[bias], y = v[out]](std::size_t row) {
             for (int c = 0; c < n; ++c) y[row * n + c] = b[c];
@@ -26,18 +23,13 @@ struct AddBias : Operation {
 
 template <class T>
 struct BiasGradient : Operation {
-    int rows, channels;
-    bool accumulate;
-    Tensor<T> dout;
-    Tensor<float> dbias, work;
+    int rows = shape[0], channels = shape[1];
+    bool accumulate = shape[3];
+    Tensor<T> dout = input<T>("dout", std::size_t(rows) * channels, {.mean = double(shape[2])});
+    Tensor<float> dbias = output_or_in_out<float>(accumulate, "dbias", channels);
+    Tensor<float> work = scratch<float>("scratch", kernels::bias_gradient_scratch(channels));
 
-    explicit BiasGradient(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          accumulate(s[3]),
-          dout(input<T>("dout", std::size_t(rows) * channels, {.mean = double(s[2])})),
-          dbias(output_or_in_out<float>(accumulate, "dbias", channels)),
-          work(scratch<float>("scratch", kernels::bias_gradient_scratch(channels))) {
+    explicit BiasGradient(const Shape& shape) : Operation(shape) {
         bytes = 1.0 * rows * channels * sizeof(T);
         weights = {{dout.number, "out"}};
         gradients = {{dbias.number, "bias", accumulate}};

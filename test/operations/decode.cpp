@@ -26,26 +26,21 @@ struct CacheSizes {
 
 template <class T>
 struct DecodeAttention : Operation {
-    CacheSizes s;
-    Tensor<T> qkv, keys, values, out;
-    Tensor<float> sums;
+    CacheSizes s{shape};
+    Tensor<T> qkv = input<T>("qkv", 3 * s.elements());
+    Tensor<T> keys = input<T>("keys", s.cache()), values = input<T>("values", s.cache());
+    Tensor<T> out = output<T>("out", s.elements());
+    Tensor<float> sums = scratch<float>(
+        "scratch", kernels::decode_attention_scratch(s.batch, s.count, s.capacity, s.heads, s.head_size));
 
-    explicit DecodeAttention(const Shape& shape)
-        : s(shape),
-          qkv(input<T>("qkv", 3 * s.elements())),
-          keys(input<T>("keys", s.cache())),
-          values(input<T>("values", s.cache())),
-          out(output<T>("out", s.elements())),
-          sums(scratch<float>("scratch", kernels::decode_attention_scratch(s.batch, s.count, s.capacity, s.heads,
-                                                                           s.head_size))) {
+    explicit DecodeAttention(const Shape& shape) : Operation(shape) {
         const double read = double(s.first + s.count) * s.batch * s.heads * s.head_size;
         flops = 4 * read * s.count;
         bytes = (2 * read + 2 * s.elements()) * sizeof(T);
         // Nothing is read past the last position.
         for (const int cache : {keys.number, values.number})
             adjust(cache, [this](std::size_t i, double x) {
-                const bool written = int(i / s.head_size % s.capacity) < s.first + s.count;
-                return written ? x : std::numeric_limits<double>::quiet_NaN();
+                return int(i / s.head_size % s.capacity) < s.first + s.count ? x : NAN;
             });
     }
     static bool applies(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
@@ -79,14 +74,11 @@ struct DecodeAttention : Operation {
 
 template <class T>
 struct CacheAppend : Operation {
-    CacheSizes s;
-    Tensor<T> qkv, keys, values;
+    CacheSizes s{shape};
+    Tensor<T> qkv = input<T>("qkv", 3 * s.elements());
+    Tensor<T> keys = in_out<T>("keys", s.cache()), values = in_out<T>("values", s.cache());
 
-    explicit CacheAppend(const Shape& shape)
-        : s(shape),
-          qkv(input<T>("qkv", 3 * s.elements())),
-          keys(in_out<T>("keys", s.cache())),
-          values(in_out<T>("values", s.cache())) {
+    explicit CacheAppend(const Shape& shape) : Operation(shape) {
         bytes = 4.0 * s.elements() * sizeof(T);
         for (const int copied : {keys.number, values.number}) tensors[copied].exact = true;
     }

@@ -13,11 +13,9 @@ const Fill kArguments{.deviation = 3,
 
 template <class T>
 struct GeluForward : Operation {
-    Tensor<T> in, out;
+    Tensor<T> in = input<T>("in", shape[0], kArguments), out = output<T>("out", shape[0]);
 
-    explicit GeluForward(const Shape& s) : in(input<T>("in", s[0], kArguments)), out(output<T>("out", s[0])) {
-        bytes = 2.0 * s[0] * sizeof(T);
-    }
+    explicit GeluForward(const Shape& shape) : Operation(shape) { bytes = 2.0 * shape[0] * sizeof(T); }
     void run(device::StreamRef stream) override { kernels::gelu_forward<T>({out, in}, stream); }
     template <class V> void formula(V& v) const {
         const auto x = v[in], y = v[out];
@@ -27,13 +25,13 @@ struct GeluForward : Operation {
 
 template <class T>
 struct GeluBackward : Operation {
-    Tensor<T> in, dout, din;
+    bool in_place = shape[1];
+    Tensor<T> in = input<T>("in", shape[0], kArguments);
+    Tensor<T> dout = in_place ? in_out<T>("dout", shape[0]) : input<T>("dout", shape[0]);
+    Tensor<T> din = in_place ? dout : output<T>("din", shape[0]);
 
-    explicit GeluBackward(const Shape& s) : in(input<T>("in", s[0], kArguments)) {
-        const bool in_place = s[1];
-        dout = in_place ? in_out<T>("dout", s[0]) : input<T>("dout", s[0]);
-        din = in_place ? dout : output<T>("din", s[0]);
-        bytes = 3.0 * s[0] * sizeof(T);
+    explicit GeluBackward(const Shape& shape) : Operation(shape) {
+        bytes = 3.0 * shape[0] * sizeof(T);
         weights = {{dout.number, "out"}};
         gradients = {{din.number, "in", false}};
     }

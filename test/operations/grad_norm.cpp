@@ -13,18 +13,15 @@ namespace {
 // bf16.
 template <class T>
 struct SquaredNorm : Operation {
-    std::vector<kernels::NormTile> tiles;
-    Tensor<float> elements;
-    Tensor<double> partial, sum;
+    std::vector<kernels::NormTile> tiles = tiles_of(shape[0]);
+    Tensor<float> elements = input<float>("values", shape[0], {.deviation = 0.01});
+    Tensor<double> partial = scratch<double>("partial", tiles.size()), sum = output<double>("sum", 1);
     std::optional<Tensor<T>> rounded;  // empty in fp32
-    device::Array<kernels::NormTile> device_tiles;
+    device::Array<kernels::NormTile> device_tiles{tiles, nullptr};
 
-    explicit SquaredNorm(const Shape& s)
-        : tiles(tiles_of(s[0])), elements(input<float>("values", s[0], {.deviation = 0.01})),
-          partial(scratch<double>("partial", std::int64_t(tiles.size()))),
-          sum(output<double>("sum", 1)), device_tiles(tiles, nullptr) {
-        if constexpr (sizeof(T) == 2) rounded = output<T>("rounded", s[0]);
-        bytes = (sizeof(T) == 2 ? 6.0 : 4.0) * s[0];
+    explicit SquaredNorm(const Shape& shape) : Operation(shape) {
+        if constexpr (sizeof(T) == 2) rounded = output<T>("rounded", shape[0]);
+        bytes = (sizeof(T) == 2 ? 6.0 : 4.0) * shape[0];
     }
     static std::vector<kernels::NormTile> tiles_of(std::int64_t elements) {
         std::vector<kernels::NormTile> tiles;

@@ -9,15 +9,12 @@ namespace {
 // T is the type in which gradients are exchanged.
 template <class T>
 struct GradientCopy : Operation {
-    bool accumulate;
-    Tensor<T> in;
-    Tensor<float> out;
+    bool accumulate = shape[1];
+    Tensor<T> in = input<T>("in", shape[0]);
+    Tensor<float> out = output_or_in_out<float>(accumulate, "out", shape[0]);
 
-    explicit GradientCopy(const Shape& s)
-        : accumulate(s[1]),
-          in(input<T>("in", s[0])),
-          out(output_or_in_out<float>(accumulate, "out", s[0])) {
-        bytes = double(s[0]) * (sizeof(T) + (accumulate ? 8 : 4));
+    explicit GradientCopy(const Shape& shape) : Operation(shape) {
+        bytes = double(shape[0]) * (sizeof(T) + (accumulate ? 8 : 4));
     }
     void run(device::StreamRef stream) override { kernels::gradient_copy<float, T>({out, in, accumulate}, stream); }
     template <class V> void formula(V& v) const {
@@ -30,12 +27,10 @@ struct GradientCopy : Operation {
 
 template <class>
 struct GradientRounding : Operation {
-    Tensor<float> in;
-    Tensor<bf16> out;
+    Tensor<float> in = input<float>("in", shape[0]);
+    Tensor<bf16> out = output<bf16>("out", shape[0]);
 
-    explicit GradientRounding(const Shape& s) : in(input<float>("in", s[0])), out(output<bf16>("out", s[0])) {
-        bytes = 6.0 * s[0];
-    }
+    explicit GradientRounding(const Shape& shape) : Operation(shape) { bytes = 6.0 * shape[0]; }
     void run(device::StreamRef stream) override { kernels::gradient_copy<bf16, float>({out, in}, stream); }
     template <class V> void formula(V& v) const {
         v.each(in.storage().size, [from = v[in], to = v[out]](std::size_t i) { to[i] = from[i]; });

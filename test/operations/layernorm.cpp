@@ -31,19 +31,13 @@ void normalise(int channels, In x, Out normed, Statistic mean, Statistic rstd, P
 
 template <class T>
 struct LayerNormForward : Operation {
-    int rows, channels;
-    Tensor<T> residual, weight, bias, normed;
-    Tensor<float> mean, rstd;
+    int rows = shape[0], channels = shape[1];
+    Tensor<T> residual = input<T>("residual", size(), rows_about(shape));
+    Tensor<T> weight = input<T>("weight", channels, kWeight), bias = input<T>("bias", channels);
+    Tensor<T> normed = output<T>("normed", size());
+    Tensor<float> mean = output<float>("mean", rows), rstd = output<float>("rstd", rows);
 
-    explicit LayerNormForward(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          residual(input<T>("residual", size(), rows_about(s))),
-          weight(input<T>("weight", channels, kWeight)),
-          bias(input<T>("bias", channels)),
-          normed(output<T>("normed", size())),
-          mean(output<float>("mean", rows)),
-          rstd(output<float>("rstd", rows)) {
+    explicit LayerNormForward(const Shape& shape) : Operation(shape) {
         bytes = 2.0 * size() * sizeof(T);
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
@@ -58,21 +52,16 @@ struct LayerNormForward : Operation {
 
 template <class T>
 struct ResidualLayerNormForward : Operation {
-    int rows, channels;
-    Tensor<T> left, right, weight, bias, residual, normed;
-    Tensor<float> mean, rstd;
+    int rows = shape[0], channels = shape[1];
+    bool in_place = shape[4];
+    Tensor<T> left = tensor<T>(in_place ? Role::in_out : Role::input, "left", size(), rows_about(shape));
+    Tensor<T> right = input<T>("right", size(), {.deviation = shape[3] ? 0.0 : 1.0});
+    Tensor<T> weight = input<T>("weight", channels, kWeight), bias = input<T>("bias", channels);
+    Tensor<T> residual = in_place ? left : output<T>("residual", size());
+    Tensor<T> normed = output<T>("normed", size());
+    Tensor<float> mean = output<float>("mean", rows), rstd = output<float>("rstd", rows);
 
-    explicit ResidualLayerNormForward(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          left(tensor<T>(s[4] ? Role::in_out : Role::input, "left", size(), rows_about(s))),
-          right(input<T>("right", size(), {.deviation = s[3] ? 0.0 : 1.0})),
-          weight(input<T>("weight", channels, kWeight)),
-          bias(input<T>("bias", channels)),
-          residual(s[4] ? left : output<T>("residual", size())),
-          normed(output<T>("normed", size())),
-          mean(output<float>("mean", rows)),
-          rstd(output<float>("rstd", rows)) {
+    explicit ResidualLayerNormForward(const Shape& shape) : Operation(shape) {
         tensors[residual.number].exact = true;
         bytes = 4.0 * size() * sizeof(T);
     }
@@ -84,39 +73,29 @@ struct ResidualLayerNormForward : Operation {
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto a = v[left], b = v[right], x = v[residual];
-        v.each(rows,
-               [=, this, &v, y = v[normed], m = v[mean], r = v[rstd], w = v[weight], bias_ = v[bias]](std::size_t row) {
-                   for (std::size_t i = row * channels; i < (row + 1) * channels; ++i)
-                       x[i] = v.template stored<T>(N(a[i]) + N(b[i]));
-                   normalise<N>(channels, x, y, m, r, w, bias_, row);
-               });
+        v.each(rows, [=, this, &v, y = v[normed], m = v[mean], r = v[rstd], w = v[weight],
+                      bias_ = v[bias]](std::size_t row) {
+            for (std::size_t i = row * channels; i < (row + 1) * channels; ++i)
+                x[i] = v.template stored<T>(N(a[i]) + N(b[i]));
+            normalise<N>(channels, x, y, m, r, w, bias_, row);
+        });
     }
 };
 
 template <class T>
 struct LayerNormBackward : Operation {
-    int rows, channels;
-    bool adds, adds_parameters;
-    Tensor<T> dnormed, residual, weight;
-    Tensor<float> mean, rstd;
-    Tensor<T> dresidual;
-    Tensor<float> dweight, dbias, dresidual_sum, work;
+    int rows = shape[0], channels = shape[1];
+    bool adds = shape[4], adds_parameters = shape[5];
+    Tensor<T> dnormed = input<T>("dnormed", size()), residual = input<T>("residual", size(), rows_about(shape));
+    Tensor<T> weight = input<T>("weight", channels, kWeight);
+    Tensor<float> mean = input<float>("mean", rows), rstd = input<float>("rstd", rows);
+    Tensor<T> dresidual = output_or_in_out<T>(adds, "dresidual", size());
+    Tensor<float> dweight = output_or_in_out<float>(adds_parameters, "dweight", channels);
+    Tensor<float> dbias = output_or_in_out<float>(adds_parameters, "dbias", channels);
+    Tensor<float> dresidual_sum = output_or_in_out<float>(adds_parameters, "sum of dresidual", channels);
+    Tensor<float> work = scratch<float>("scratch", kernels::layernorm_backward_scratch(channels));
 
-    explicit LayerNormBackward(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          adds(s[4]),
-          adds_parameters(s[5]),
-          dnormed(input<T>("dnormed", size())),
-          residual(input<T>("residual", size(), rows_about(s))),
-          weight(input<T>("weight", channels, kWeight)),
-          mean(input<float>("mean", rows)),
-          rstd(input<float>("rstd", rows)),
-          dresidual(output_or_in_out<T>(adds, "dresidual", size())),
-          dweight(output_or_in_out<float>(adds_parameters, "dweight", channels)),
-          dbias(output_or_in_out<float>(adds_parameters, "dbias", channels)),
-          dresidual_sum(output_or_in_out<float>(adds_parameters, "sum of dresidual", channels)),
-          work(scratch<float>("scratch", kernels::layernorm_backward_scratch(channels))) {
+    explicit LayerNormBackward(const Shape& shape) : Operation(shape) {
         bytes = (adds ? 4.0 : 3.0) * size() * sizeof(T);
         weights = {{dnormed.number, "normed"}};
         gradients = {{dresidual.number, "residual", adds}, {dweight.number, "weight", adds_parameters},
@@ -148,8 +127,8 @@ struct LayerNormBackward : Operation {
                 dx[i] = adds ? N(dx[i]) + slope : slope;
             }
         });
-        sum_rows(v, v[dweight], rows, channels, adds_parameters, [=, n = channels](int row, int c) {
-                return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
+        sum_rows(v, v[dweight], rows, channels, adds_parameters,
+                 [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
         sum_rows(v, v[dbias], rows, channels, adds_parameters,
                  [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]); });
         sum_rows(v, v[dresidual_sum], rows, channels, adds_parameters, [=, &v, n = channels](int row, int c) {

@@ -32,21 +32,14 @@ template <class T> bool has_arithmetic(const Shape& s) {
 
 template <class T>
 struct LinearForward : Operation {
-    LinearSizes s;
-    bool with_bias, with_gelu;
-    Matmul matmul;
-    Tensor<T> in, weight, bias, pre, out;
+    LinearSizes s{shape};
+    bool with_bias = shape[4], with_gelu = shape[5];
+    Matmul matmul{{.bf16 = s.arithmetic}};
+    Tensor<T> in = input<T>("in", s.in_size()), weight = input<T>("weight", s.weight_size(), s.weights());
+    Tensor<T> bias = input<T>("bias", with_bias ? s.out : 0);
+    Tensor<T> pre = output<T>("pre", with_gelu ? s.out_size() : 0), out = output<T>("out", s.out_size());
 
-    explicit LinearForward(const Shape& shape)
-        : s(shape),
-          with_bias(shape[4]),
-          with_gelu(shape[5]),
-          matmul({.bf16 = s.arithmetic}),
-          in(input<T>("in", s.in_size())),
-          weight(input<T>("weight", s.weight_size(), s.weights())),
-          bias(input<T>("bias", with_bias ? s.out : 0)),
-          pre(output<T>("pre", with_gelu ? s.out_size() : 0)),
-          out(output<T>("out", s.out_size())) {
+    explicit LinearForward(const Shape& shape) : Operation(shape) {
         flops = s.flops();
         bytes = double(s.in_size() + s.weight_size() + s.out_size() * (1 + with_gelu)) * sizeof(T);
     }
@@ -87,13 +80,12 @@ struct FewRowsForward : LinearForward<T> {
 // out = in weight^T, or gelu(pre) weight^T, as a function of in or pre.
 template <class T>
 struct LinearOfInput : Operation {
-    LinearSizes s;
-    bool with_gelu;
-    Tensor<T> in, weight, out;
+    using Operation::Operation;
+    LinearSizes s{shape};
+    bool with_gelu = shape[4];
+    Tensor<T> in = input<T>(with_gelu ? "pre" : "in", s.in_size());
+    Tensor<T> weight = input<T>("weight", s.weight_size(), s.weights()), out = output<T>("out", s.out_size());
 
-    explicit LinearOfInput(const Shape& shape)
-        : s(shape), with_gelu(shape[4]), in(input<T>(with_gelu ? "pre" : "in", s.in_size())),
-          weight(input<T>("weight", s.weight_size(), s.weights())), out(output<T>("out", s.out_size())) {}
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(s.rows, [s = s, with_gelu = with_gelu, x = v[in], w = v[weight], y = v[out]](std::size_t row) {
@@ -109,15 +101,13 @@ struct LinearOfInput : Operation {
 
 template <class T>
 struct LinearBackwardInput : Operation {
-    LinearSizes s;
-    bool with_gelu;
-    Matmul matmul;
-    Tensor<T> dout, weight, pre, din;
+    LinearSizes s{shape};
+    bool with_gelu = shape[4];
+    Matmul matmul{{.bf16 = s.arithmetic}};
+    Tensor<T> dout = input<T>("dout", s.out_size()), weight = input<T>("weight", s.weight_size(), s.weights());
+    Tensor<T> pre = input<T>("pre", with_gelu ? s.in_size() : 0), din = output<T>("din", s.in_size());
 
-    explicit LinearBackwardInput(const Shape& shape)
-        : s(shape), with_gelu(shape[4]), matmul({.bf16 = s.arithmetic}),
-          dout(input<T>("dout", s.out_size())), weight(input<T>("weight", s.weight_size(), s.weights())),
-          pre(input<T>("pre", with_gelu ? s.in_size() : 0)), din(output<T>("din", s.in_size())) {
+    explicit LinearBackwardInput(const Shape& shape) : Operation(shape) {
         flops = s.flops();
         bytes = double(s.out_size() + s.weight_size() + s.in_size() * (1 + with_gelu)) * sizeof(T);
         weights = {{dout.number, "out"}};
@@ -151,21 +141,14 @@ struct LinearBackwardInput : Operation {
 
 template <class T>
 struct LinearBackwardWeight : Operation {
-    LinearSizes s;
-    bool with_bias, accumulate;
-    Matmul matmul;
-    Tensor<T> dout, in;
-    Tensor<float> dweight, dbias;
+    LinearSizes s{shape};
+    bool with_bias = shape[4], accumulate = shape[5];
+    Matmul matmul{{.bf16 = s.arithmetic}};
+    Tensor<T> dout = input<T>("dout", s.out_size()), in = input<T>("in", s.in_size());
+    Tensor<float> dweight = output_or_in_out<float>(accumulate, "dweight", s.weight_size());
+    Tensor<float> dbias = output_or_in_out<float>(accumulate, "dbias", with_bias ? s.out : 0);
 
-    explicit LinearBackwardWeight(const Shape& shape)
-        : s(shape),
-          with_bias(shape[4]),
-          accumulate(shape[5]),
-          matmul({.bf16 = s.arithmetic}),
-          dout(input<T>("dout", s.out_size())),
-          in(input<T>("in", s.in_size())),
-          dweight(output_or_in_out<float>(accumulate, "dweight", s.weight_size())),
-          dbias(output_or_in_out<float>(accumulate, "dbias", with_bias ? s.out : 0)) {
+    explicit LinearBackwardWeight(const Shape& shape) : Operation(shape) {
         flops = s.flops();
         bytes = double(s.in_size() + s.out_size()) * sizeof(T) +
                 double(s.weight_size()) * sizeof(float) * (1 + accumulate);

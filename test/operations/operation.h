@@ -176,6 +176,7 @@ void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term)
 // An operation at one shape in one type.
 class Operation {
 public:
+    explicit Operation(const Shape& shape) : shape(shape) {}
     virtual ~Operation() = default;
     // Calls the kernel's launcher; a forward pass that exists only for its formula has none.
     virtual void run(device::StreamRef) {}
@@ -215,6 +216,8 @@ public:
     std::vector<Gradient> gradients;
 
 protected:
+    const Shape shape;
+
     // Changes the initial values of a tensor, element by element; does nothing for large tensors, which repeat.
     template <class Change> void adjust(int number, Change change) {
         Storage& storage = tensors[number];
@@ -241,6 +244,11 @@ protected:
     }
     template <class E> Tensor<E> output_or_in_out(bool added_to, const std::string& name, std::size_t size) {
         return added_to ? in_out<E>(name, size) : output<E>(name, size);
+    }
+    // The parameters of master weights: in fp32 the master weights themselves.
+    template <class E> Tensor<E> parameter_of(const Tensor<float>& master, Role role) {
+        if constexpr (sizeof(E) == 2) return tensor<E>(role, "parameter", master.storage().size, {});
+        else return master;
     }
 };
 

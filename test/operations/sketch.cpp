@@ -21,15 +21,13 @@ std::uint32_t mix(std::uint32_t x) {
 
 template <class>
 struct Sketch : Operation {
-    int elements;
-    std::uint32_t draw;
-    Tensor<float> gradient, work, out;
+    int elements = shape[0];
+    std::uint32_t draw = shape[1];
+    Tensor<float> gradient = input<float>("values", elements);
+    Tensor<float> work = scratch<float>("scratch", kernels::sketch_scratch());
+    Tensor<float> out = output<float>("sketch", kSketchColumns);
 
-    explicit Sketch(const Shape& s)
-        : elements(s[0]), draw(std::uint32_t(s[1])), gradient(input<float>("values", elements)),
-          work(scratch<float>("scratch", kernels::sketch_scratch())), out(output<float>("sketch", kSketchColumns)) {
-        bytes = 4.0 * elements;
-    }
+    explicit Sketch(const Shape& shape) : Operation(shape) { bytes = 4.0 * elements; }
     void run(device::StreamRef stream) override { kernels::sketch({out, work, gradient, kScale, draw}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;

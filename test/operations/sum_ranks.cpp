@@ -8,18 +8,14 @@ namespace {
 
 template <class T>
 struct SumRanks : Operation {
-    int elements, ranks, rank;
-    std::size_t stride;
-    Tensor<T> own, out, others;
+    int elements = shape[0], ranks = shape[1], rank = shape[2];
+    bool in_place = shape[3];
+    std::size_t stride = elements / 32 * 32 + 32;
+    Tensor<T> own = in_place ? in_out<T>("out", elements) : input<T>("own", elements);
+    Tensor<T> out = in_place ? own : output<T>("out", elements);
+    Tensor<T> others = input<T>("others", stride * ranks);
 
-    explicit SumRanks(const Shape& s)
-        : elements(s[0]),
-          ranks(s[1]),
-          rank(s[2]),
-          stride(s[0] / 32 * 32 + 32),
-          own(s[3] ? in_out<T>("out", elements) : input<T>("own", elements)),
-          out(s[3] ? own : output<T>("out", elements)),
-          others(input<T>("others", stride * ranks)) {
+    explicit SumRanks(const Shape& shape) : Operation(shape) {
         // Very different magnitudes, so that another order of additions gives different bits; NaN in unused elements.
         adjust(own.number, [&](std::size_t, double x) { return x * size_of(rank); });
         adjust(others.number, [&](std::size_t i, double x) {
