@@ -169,12 +169,7 @@ const std::vector<Shape> kSmall{{4, 12, 64, 64, 1}, {8, 4, 32, 128, 1}, {4, 12, 
     kLarge{{64, 12, 64, 1024, 1}};
 const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len", "deviation"};
 
-std::vector<Shape> edges(const std::vector<Shape>& lengths, const std::vector<Shape>& more) {
-    std::vector<Shape> all = with_each(lengths, {1});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-}
-const std::vector<Shape> kEdges = edges(kLengths, {{1, 6, 64, 97, 30}});
+const std::vector<Shape> kEdges = joined(with_each(kLengths, {1}), {{1, 6, 64, 97, 30}});
 
 const Registered forward({.name = "attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges,
                           .small = kSmall, .large = kLarge, .make = make<AttentionForward>});
@@ -183,22 +178,18 @@ const Registered backward({.name = "attention backward", .tag = "[attention]", .
                            .forward = make<AttentionForward>});
 
 // Three tiles are the minimum with which a buffer is reused.
-const std::vector<Shape> kTensorCoreEdges = edges(
+const std::vector<Shape> kTensorCoreEdges = joined(with_each(
     {{1, 1, 64, 1}, {2, 3, 64, 2}, {1, 2, 64, 31}, {1, 2, 64, 33}, {1, 2, 64, 63}, {1, 2, 64, 64}, {2, 3, 64, 65},
      {1, 2, 64, 127}, {1, 2, 64, 128}, {1, 2, 64, 129}, {1, 1, 64, 257}, {1, 2, 80, 129}, {1, 2, 96, 129},
-     {1, 2, 128, 129}}, {{1, 6, 64, 97, 30}, {1, 6, 80, 97, 30}});
-const Registered flash_forward({.name = "flash attention forward", .tag = "[attention]", .dimensions = kDimensions,
-                                .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge, .make = make<FlashForward>,
-                                .dtypes = {DType::bf16}});
-const Registered flash_backward({.name = "flash attention backward", .tag = "[attention]", .dimensions = kDimensions,
-                                 .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge,
-                                 .make = make<FlashBackward>, .forward = make<FlashForward>, .dtypes = {DType::bf16}});
-const Registered cudnn_forward({.name = "cuDNN attention forward", .tag = "[attention]", .dimensions = kDimensions,
-                                .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge, .make = make<CudnnForward>,
-                                .dtypes = {DType::bf16}});
-const Registered cudnn_backward({.name = "cuDNN attention backward", .tag = "[attention]", .dimensions = kDimensions,
-                                 .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge,
-                                 .make = make<CudnnBackward>, .forward = make<CudnnForward>, .dtypes = {DType::bf16}});
+     {1, 2, 128, 129}}, {1}), {{1, 6, 64, 97, 30}, {1, 6, 80, 97, 30}});
+Registration on_tensor_cores(const std::string& name, const Factory& make, const Maker& forward = {}) {
+    return {.name = name, .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges, .small = kLarge,
+            .large = kLarge, .make = make, .forward = forward, .dtypes = {DType::bf16}};
+}
+const Registered flash_forward(on_tensor_cores("flash attention forward", make<FlashForward>));
+const Registered flash_backward(on_tensor_cores("flash attention backward", make<FlashBackward>, make<FlashForward>));
+const Registered cudnn_forward(on_tensor_cores("cuDNN attention forward", make<CudnnForward>));
+const Registered cudnn_backward(on_tensor_cores("cuDNN attention backward", make<CudnnBackward>, make<CudnnForward>));
 
 }  // namespace
 }  // namespace operations::attention_operation

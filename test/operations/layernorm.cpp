@@ -152,12 +152,9 @@ std::vector<Shape> alternating(std::vector<Shape> shapes) {
     for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i].push_back(i % 2);
     return shapes;
 }
-std::vector<Shape> backward_edges() {
-    auto shapes = with_each(with_each(kEdges, {1}), {1});
-    shapes.insert(shapes.end(), {{37, 80, 100, 0, 0, 0}, {37, 80, 100, 0, 0, 1}, {37, 80, 100, 0, 1, 0},
-                                 {7, 1600, 0, 0, 0, 0}, {1, 12304, 0, 0, 0, 0}});
-    return shapes;
-}
+const std::vector<Shape> kBackwardEdges = joined(
+    with_each(with_each(kEdges, {1}), {1}), {{37, 80, 100, 0, 0, 0}, {37, 80, 100, 0, 0, 1}, {37, 80, 100, 0, 1, 0},
+                                             {7, 1600, 0, 0, 0, 0}, {1, 12304, 0, 0, 0, 0}});
 
 const Registered forward({.name = "layernorm forward", .tag = "[layernorm]",
                           .dimensions = {"rows", "channels", "offset", "flat"}, .edges = kEdges, .small = kSmall,
@@ -168,7 +165,7 @@ const Registered residual_forward({.name = "residual layernorm forward", .tag = 
                                    .large = with_each(kLarge, {0}), .make = make<ResidualLayerNormForward>});
 const Registered backward({.name = "layernorm backward", .tag = "[layernorm]",
                            .dimensions = {"rows", "channels", "offset", "flat", "add dresidual", "add parameters"},
-                           .edges = backward_edges(), .small = with_each(with_each(kSmall, {1}), {1}),
+                           .edges = kBackwardEdges, .small = with_each(with_each(kSmall, {1}), {1}),
                            .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LayerNormBackward>,
                            .forward = make<LayerNormForward>});
 

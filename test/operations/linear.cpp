@@ -192,57 +192,41 @@ std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) {
 // options.
 std::vector<Shape> edges(int choices) {
     auto shapes = with_each({{1, 16, 48}, {3, 48, 80}, {37, 80, 16}, {300, 48, 64}}, {0, 1, 2});
-    auto tiles = with_each({{520, 16, 16}, {520, 784, 16}, {520, 16, 1040}, {3, 784, 1040}, {4, 1040, 784},
-                            {800, 1040, 16}}, {2});
-    tiles.push_back({5, 768, 768, 0});
+    auto tiles = joined(with_each({{520, 16, 16}, {520, 784, 16}, {520, 16, 1040}, {3, 784, 1040}, {4, 1040, 784},
+                                   {800, 1040, 16}}, {2}), {{5, 768, 768, 0}});
     for (int choice = 0; choice < choices; ++choice) {
         shapes = with_each(shapes, {0, 1});
         tiles = with_each(tiles, {1});
     }
-    shapes.insert(shapes.end(), tiles.begin(), tiles.end());
-    return shapes;
+    return joined(shapes, tiles);
 }
 // The layers of GPT-2 124M.
 std::vector<Shape> layers(int rows) {
     return with_each({{rows, 768, 2304}, {rows, 768, 768}, {rows, 768, 3072}, {rows, 3072, 768}}, {0});
 }
-std::vector<Shape> with_head(std::vector<Shape> shapes) {
-    shapes.push_back({8192, 768, 50304, 0});
-    return shapes;
-}
-const std::vector<Shape> kSmall = layers(256), kLarge = with_head(layers(65536));
+const std::vector<Shape> kSmall = layers(256), kLarge = joined(layers(65536), {{8192, 768, 50304, 0}});
 // arithmetic: 0 measured, 1 native, 2 widened
 const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"};
 const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu"};
 const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
 
 const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
-                          .edges = edges(2),
-                          .small = with_each(with_each(kSmall, {1}), {0, 1}),
+                          .edges = edges(2), .small = with_each(with_each(kSmall, {1}), {0, 1}),
                           .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
 // Every number of rows, with several packs per lane, and a last pack that only some lanes have.
-std::vector<Shape> few_rows_edges() {
-    const auto shapes = with_each({{1, 64, 48}, {2, 48, 40}, {3, 1056, 16}, {4, 2080, 8}}, {0});
-    return with_each(with_each(shapes, {0, 1}), {0, 1});
-}
-std::vector<Shape> few_rows() {
-    auto shapes = layers(1);
-    shapes.push_back({1, 768, 50304, 0});
-    for (const Shape& layer : layers(4)) shapes.push_back(layer);
-    return with_each(with_each(shapes, {1}), {0});
-}
+const std::vector<Shape> kFewRowsEdges{{1, 64, 48, 0}, {2, 48, 40, 0}, {3, 1056, 16, 0}, {4, 2080, 8, 0}};
+const std::vector<Shape> kFewRows =
+    with_each(with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}), {0});
 const Registered few_rows_forward({.name = "linear forward, few rows", .tag = "[few_rows]", .dimensions = kForward,
-                                   .edges = few_rows_edges(), .small = few_rows(), .large = few_rows(),
-                                   .make = make<FewRowsForward>});
+                                   .edges = with_each(with_each(kFewRowsEdges, {0, 1}), {0, 1}), .small = kFewRows,
+                                   .large = kFewRows, .make = make<FewRowsForward>});
 const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
-                                 .edges = edges(1),
-                                 .small = with_each(kSmall, {0, 1}),
+                                 .edges = edges(1), .small = with_each(kSmall, {0, 1}),
                                  .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
-                                  .edges = edges(2),
-                                  .small = with_each(with_each(kSmall, {1}), {1}),
+                                  .edges = edges(2), .small = with_each(with_each(kSmall, {1}), {1}),
                                   .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LinearBackwardWeight>,
                                   .forward = without_gelu, .same_on_any_threads = false});
 

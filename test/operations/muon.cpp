@@ -54,13 +54,8 @@ struct MuonMomentum : Operation {
         kernels::muon_momentum<T>({momentum, direction, partial, grad, of.device_tiles.span(), of.device_step.span(),
                                    kMu, of.packed}, stream);
     }
-    void collect() override {  // the contract does not specify which elements a partial sum covers
-        const auto parts = partial.storage().bytes();
-        std::vector<double> norms(Matrices::kCount);
-        for (std::size_t i = 0; i < of.tiles.size(); ++i)
-            norms[std::size_t(of.tiles[i].matrix)] += partial.storage().value(parts, i);
-        device::copy_to_device(squared_norm.span().data(), norms.data(), norms.size() * sizeof norms[0], nullptr);
-        device::sync(nullptr);
+    void collect() override {
+        add_up(partial, squared_norm, [this](std::size_t tile) { return of.tiles[tile].matrix; });
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;

@@ -200,9 +200,8 @@ public:
         return all;
     }
     int find(const std::string& name) const {  // number of a tensor, -1 if there is none
-        for (std::size_t i = 0; i < tensors.size(); ++i)
-            if (tensors[i].name == name) return int(i);
-        return -1;
+        const auto found = std::ranges::find(tensors, name, &Storage::name);
+        return found == tensors.end() ? -1 : int(found - tensors.begin());
     }
 
     std::vector<Storage> tensors;
@@ -244,6 +243,16 @@ protected:
     }
     template <class E> Tensor<E> output_or_in_out(bool added_to, const std::string& name, std::size_t size) {
         return added_to ? in_out<E>(name, size) : output<E>(name, size);
+    }
+    // For collect(): adds element i of `partial` to element sum_of(i) of `sums`, because the contract does not specify
+    // which elements a partial sum covers.
+    template <class SumOf> void add_up(const Tensor<double>& partial, const Tensor<double>& sums, SumOf sum_of) {
+        const auto parts = partial.storage().bytes();
+        std::vector<double> totals(sums.storage().size);
+        for (std::size_t i = 0; i < partial.storage().size; ++i)
+            totals[sum_of(i)] += partial.storage().value(parts, i);
+        device::copy_to_device(sums.span().data(), totals.data(), totals.size() * sizeof(double), nullptr);
+        device::sync(nullptr);
     }
     // The parameters of master weights: in fp32 the master weights themselves.
     template <class E> Tensor<E> parameter_of(const Tensor<float>& master, Role role) {
@@ -302,6 +311,7 @@ const std::vector<Registration>& all();
 
 // Each shape with each of these numbers appended.
 std::vector<Shape> with_each(const std::vector<Shape>& shapes, const std::vector<int>& last);
+std::vector<Shape> joined(std::vector<Shape> shapes, const std::vector<Shape>& more);
 
 inline const char* name_of(DType dtype) { return dtype == DType::bf16 ? "bf16" : "fp32"; }
 
