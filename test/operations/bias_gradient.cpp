@@ -45,16 +45,12 @@ struct BiasGradient : Operation {
 
 // One row; less than a chunk; row counts that are not a multiple of a chunk or a team; more rows than the maximum
 // number of minimal chunks; channels beyond one slice, and not a multiple of 32.
-const Registered bias_gradient(
-    {.name = "bias gradient",
-     .tag = "[bias_gradient]",
-     .dimensions = {"rows", "channels", "mean", "add"},
-     .edges = with_each(with_each({{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}}, {0, 100}),
-                        {0, 1}),
-     .small = {{1024, 3072, 0, 0}},
-     .large = {{65536, 3072, 0, 0}},
-     .make = make<BiasGradient>,
-     .forward = make<AddBias>});
+const std::vector<Shape> kEdges{{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}};
+const Registered bias_gradient({.name = "bias gradient", .tag = "[bias_gradient]",
+                                .dimensions = {"rows", "channels", "mean", "add"},
+                                .edges = with_each(with_each(kEdges, {0, 100}), {0, 1}),
+                                .small = {{1024, 3072, 0, 0}}, .large = {{65536, 3072, 0, 0}},
+                                .make = make<BiasGradient>, .forward = make<AddBias>});
 
 }  // namespace
 }  // namespace operations::bias_gradient_operation

@@ -109,20 +109,12 @@ const Registered forward({.name = "embedding forward", .tag = "[embedding]", .di
                           .edges = {{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 257, 64}, {2, 5, 768, 50, 5}},
                           .small = kSmall, .large = kLarge, .make = make<EmbeddingForward>});
 // One row; tails; mostly tokens with one row; a few with many, with a partial or an exactly full slice; GPT-2's width.
-const Registered backward({.name = "embedding backward",
-                           .tag = "[embedding]",
-                           .dimensions = kDimensions,
-                           .edges = with_each({{1, 1, 16, 1, 1},
-                                               {2, 3, 48, 5, 4},
-                                               {3, 37, 80, 5000, 64},
-                                               {5, 301, 80, 7, 301},
-                                               {5, 101, 96, 5, 101},
-                                               {2, 33, 768, 257, 40}},
+const Registered backward({.name = "embedding backward", .tag = "[embedding]", .dimensions = kDimensions,
+                           .edges = with_each({{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 5000, 64},
+                                               {5, 301, 80, 7, 301}, {5, 101, 96, 5, 101}, {2, 33, 768, 257, 40}},
                                               {0, 1}),
-                           .small = with_each(kSmall, {1}),
-                           .large = with_each(kLarge, {1}),
-                           .make = make<EmbeddingBackward>,
-                           .forward = make<EmbeddingForward>});
+                           .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}),
+                           .make = make<EmbeddingBackward>, .forward = make<EmbeddingForward>});
 
 }  // namespace
 }  // namespace operations::embedding_operation

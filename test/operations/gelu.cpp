@@ -48,8 +48,7 @@ const std::vector<Shape> kEdges{{8}, {32}, {24}, {1000}, {4096 * 8 + 8}, {100 * 
 const std::vector<Shape> kSmall{{1024 * 3072}}, kLarge{{65536 * 3072}};
 
 const Registered forward({.name = "gelu forward", .tag = "[gelu][one_order]", .dimensions = {"elements"},
-                          .edges = kEdges,
-                          .small = kSmall, .large = kLarge, .make = make<GeluForward>});
+                          .edges = kEdges, .small = kSmall, .large = kLarge, .make = make<GeluForward>});
 const Registered backward({.name = "gelu backward", .tag = "[gelu][one_order]", .dimensions = {"elements", "in place"},
                            .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {0}),
                            .large = with_each(kLarge, {0}), .make = make<GeluBackward>, .forward = make<GeluForward>});

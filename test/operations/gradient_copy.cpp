@@ -41,13 +41,13 @@ struct GradientRounding : Operation {
 const std::vector<Shape> kEdges{{0}, {16}, {1024}, {1040}, {16384}, {40000}};
 
 const Registered gradient_copy({.name = "gradient copy", .tag = "[gradient_copy][one_order]",
-                                .dimensions = {"elements", "add"},
-                                .edges = with_each(kEdges, {0, 1}), .small = with_each({{1 << 24}}, {0, 1}),
+                                .dimensions = {"elements", "add"}, .edges = with_each(kEdges, {0, 1}),
+                                .small = with_each({{1 << 24}}, {0, 1}),
                                 .large = with_each({{124475904}}, {0, 1}), .make = make<GradientCopy>});
 const Registered gradient_rounding({.name = "gradient rounding", .tag = "[gradient_copy][one_order]",
-                                    .dimensions = {"elements"},
-                                    .edges = kEdges, .small = {{1 << 25}}, .large = {{124475904}},
-                                    .make = make<GradientRounding>, .dtypes = {DType::bf16}});
+                                    .dimensions = {"elements"}, .edges = kEdges, .small = {{1 << 25}},
+                                    .large = {{124475904}}, .make = make<GradientRounding>,
+                                    .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations::gradient_copy_operation

@@ -265,8 +265,7 @@ const Registered compress({.name = "onebit compress", .tag = "[onebit]",
                            .dimensions = and_one(kOnebitDimensions, "momentum"),
                            .edges = with_each(kEdges, {0, 1, 2}), .small = with_each(kSmall, {0, 1}),
                            .large = with_each(kLarge, {0, 1}), .make = make<Compress>, .dtypes = {DType::fp32}});
-const Registered serve({.name = "onebit serve", .tag = "[onebit]",
-                        .dimensions = kWithOne,
+const Registered serve({.name = "onebit serve", .tag = "[onebit]", .dimensions = kWithOne,
                         .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
                         .make = make<Serve>, .dtypes = {DType::fp32}});
 const Registered commit({.name = "onebit commit", .tag = "[onebit][one_order]", .dimensions = kOnebitDimensions,

@@ -44,18 +44,10 @@ struct Sketch : Operation {
 };
 
 // No elements; one element less than a row, a row, a little more; one row for each run of rows and a little more.
-const Registered sketch({.name = "sketch",
-                         .tag = "[sketch][one_order]",
-                         .dimensions = {"elements", "draw"},
-                         .edges = {{0, 0},
-                                   {64, 5},
-                                   {kSketchColumns - 1, 5},
-                                   {kSketchColumns, 0},
-                                   {kSketchColumns + 70, 5},
-                                   {33 * kSketchColumns + 5, 0}},
-                         .small = {{1 << 24, 5}},
-                         .large = {{124475904, 5}},
-                         .make = make<Sketch>,
+const Registered sketch({.name = "sketch", .tag = "[sketch][one_order]", .dimensions = {"elements", "draw"},
+                         .edges = {{0, 0}, {64, 5}, {kSketchColumns - 1, 5}, {kSketchColumns, 0},
+                                   {kSketchColumns + 70, 5}, {33 * kSketchColumns + 5, 0}},
+                         .small = {{1 << 24, 5}}, .large = {{124475904, 5}}, .make = make<Sketch>,
                          .dtypes = {DType::fp32}});
 
 }  // namespace

@@ -42,24 +42,12 @@ struct SumRanks : Operation {
 
 // No elements; less than a pack, exactly one, a little more; tiles and a remainder. First, middle and last rank of few
 // and of many.
-const Registered sum_ranks({.name = "sum over ranks",
-                            .tag = "[sum_ranks][one_order]",
+const Registered sum_ranks({.name = "sum over ranks", .tag = "[sum_ranks][one_order]",
                             .dimensions = {"elements", "ranks", "rank", "in place"},
-                            .edges = {{0, 2, 1, 0},
-                                      {1, 1, 0, 0},
-                                      {1, 3, 2, 1},
-                                      {31, 2, 0, 0},
-                                      {32, 8, 7, 0},
-                                      {33, 3, 1, 1},
-                                      {4096, 2, 1, 1},
-                                      {5000, 8, 0, 0},
-                                      {20011, 1, 0, 1},
-                                      {20011, 3, 1, 0},
-                                      {20011, 3, 2, 0},
-                                      {20011, 8, 4, 1}},
-                            .small = {{1 << 23, 4, 1, 1}},
-                            .large = {{1 << 26, 8, 1, 1}},
-                            .make = make<SumRanks>});
+                            .edges = {{0, 2, 1, 0}, {1, 1, 0, 0}, {1, 3, 2, 1}, {31, 2, 0, 0}, {32, 8, 7, 0},
+                                      {33, 3, 1, 1}, {4096, 2, 1, 1}, {5000, 8, 0, 0}, {20011, 1, 0, 1},
+                                      {20011, 3, 1, 0}, {20011, 3, 2, 0}, {20011, 8, 4, 1}},
+                            .small = {{1 << 23, 4, 1, 1}}, .large = {{1 << 26, 8, 1, 1}}, .make = make<SumRanks>});
 
 }  // namespace
 }  // namespace operations::sum_ranks_operation
