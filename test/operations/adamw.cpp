@@ -157,12 +157,12 @@ const Registered adamw({.name = "adamw", .tag = "[adamw][one_order]", .dimension
                         .small = {{1 << 24, 10}}, .large = {{124475904, 10}}, .make = make<AdamW>});
 const Registered stochastic_adamw({.name = "adamw, stochastic rounding", .tag = "[adamw][rounding][one_order]",
                                    .dimensions = {"elements", "step", "first / 16"},
-                                   .edges = with_each(with_each(kElements, {3}), kFirsts), .small = {{1 << 24, 10, 0}},
+                                   .edges = with_each(kElements, {3}, kFirsts), .small = {{1 << 24, 10, 0}},
                                    .large = {{124475904, 10, 0}}, .make = make<StochasticAdamW>,
                                    .dtypes = {DType::bf16}});
 const Registered round_parameters({.name = "round parameters", .tag = "[rounding][one_order]",
                                    .dimensions = {"elements", "first / 16", "stochastic"},
-                                   .edges = with_each(with_each(kElements, kFirsts), {0, 1}),
+                                   .edges = with_each(kElements, kFirsts, {0, 1}),
                                    .small = {{1 << 24, 0, 0}, {1 << 24, 0, 1}},
                                    .large = {{124475904, 0, 0}, {124475904, 0, 1}}, .make = make<RoundParameters>,
                                    .dtypes = {DType::bf16}});

@@ -48,7 +48,7 @@ struct BiasGradient : Operation {
 const std::vector<Shape> kEdges{{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}};
 const Registered bias_gradient({.name = "bias gradient", .tag = "[bias_gradient]",
                                 .dimensions = {"rows", "channels", "mean", "add"},
-                                .edges = with_each(with_each(kEdges, {0, 100}), {0, 1}),
+                                .edges = with_each(kEdges, {0, 100}, {0, 1}),
                                 .small = {{1024, 3072, 0, 0}}, .large = {{65536, 3072, 0, 0}},
                                 .make = make<BiasGradient>, .forward = make<AddBias>});
 

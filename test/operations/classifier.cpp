@@ -62,7 +62,7 @@ const std::vector<Shape> kEdges{{1, 61, 64}, {37, 61, 64}, {5, 257, 384}, {1, 25
                                 {4, 9000, 9024}, {9, 9000, 9024}, {3, 50257, 50304}};
 const Registered classifier({.name = "classifier", .tag = "[classifier]",
                              .dimensions = {"rows", "vocabulary", "padded", "mean", "write dlogits"},
-                             .edges = with_each(with_each(kEdges, {0, -300}), {0, 1}),
+                             .edges = with_each(kEdges, {0, -300}, {0, 1}),
                              .small = with_each({{256, 50257, 50304, 0}}, {0, 1}),
                              .large = with_each({{8192, 50257, 50304, 0}}, {0, 1}), .make = make<Classifier>,
                              .forward = losses_only});

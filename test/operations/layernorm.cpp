@@ -37,9 +37,7 @@ struct LayerNormForward : Operation {
     Tensor<T> normed = output<T>("normed", size());
     Tensor<float> mean = output<float>("mean", rows), rstd = output<float>("rstd", rows);
 
-    explicit LayerNormForward(const Shape& shape) : Operation(shape) {
-        bytes = 2.0 * size() * sizeof(T);
-    }
+    explicit LayerNormForward(const Shape& shape) : Operation(shape) { bytes = 2.0 * size() * sizeof(T); }
     std::size_t size() const { return std::size_t(rows) * channels; }
     void run(device::StreamRef stream) override {
         kernels::layernorm_forward<T>({normed, mean, rstd, residual, weight, bias, rows, channels}, stream);
@@ -153,8 +151,8 @@ std::vector<Shape> alternating(std::vector<Shape> shapes) {
     return shapes;
 }
 const std::vector<Shape> kBackwardEdges = joined(
-    with_each(with_each(kEdges, {1}), {1}), {{37, 80, 100, 0, 0, 0}, {37, 80, 100, 0, 0, 1}, {37, 80, 100, 0, 1, 0},
-                                             {7, 1600, 0, 0, 0, 0}, {1, 12304, 0, 0, 0, 0}});
+    with_each(kEdges, {1}, {1}), {{37, 80, 100, 0, 0, 0}, {37, 80, 100, 0, 0, 1}, {37, 80, 100, 0, 1, 0},
+                                  {7, 1600, 0, 0, 0, 0}, {1, 12304, 0, 0, 0, 0}});
 
 const Registered forward({.name = "layernorm forward", .tag = "[layernorm]",
                           .dimensions = {"rows", "channels", "offset", "flat"}, .edges = kEdges, .small = kSmall,
@@ -165,8 +163,8 @@ const Registered residual_forward({.name = "residual layernorm forward", .tag = 
                                    .large = with_each(kLarge, {0}), .make = make<ResidualLayerNormForward>});
 const Registered backward({.name = "layernorm backward", .tag = "[layernorm]",
                            .dimensions = {"rows", "channels", "offset", "flat", "add dresidual", "add parameters"},
-                           .edges = kBackwardEdges, .small = with_each(with_each(kSmall, {1}), {1}),
-                           .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LayerNormBackward>,
+                           .edges = kBackwardEdges, .small = with_each(kSmall, {1}, {1}),
+                           .large = with_each(kLarge, {1}, {1}), .make = make<LayerNormBackward>,
                            .forward = make<LayerNormForward>});
 
 }  // namespace

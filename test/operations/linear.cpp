@@ -211,23 +211,23 @@ const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu"}
 const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
 
 const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
-                          .edges = edges(2), .small = with_each(with_each(kSmall, {1}), {0, 1}),
-                          .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
+                          .edges = edges(2), .small = with_each(kSmall, {1}, {0, 1}),
+                          .large = with_each(kLarge, {1}, {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
 // Every number of rows, with several packs per lane, and a last pack that only some lanes have.
 const std::vector<Shape> kFewRowsEdges{{1, 64, 48, 0}, {2, 48, 40, 0}, {3, 1056, 16, 0}, {4, 2080, 8, 0}};
 const std::vector<Shape> kFewRows =
-    with_each(with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}), {0});
+    with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}, {0});
 const Registered few_rows_forward({.name = "linear forward, few rows", .tag = "[few_rows]", .dimensions = kForward,
-                                   .edges = with_each(with_each(kFewRowsEdges, {0, 1}), {0, 1}), .small = kFewRows,
+                                   .edges = with_each(kFewRowsEdges, {0, 1}, {0, 1}), .small = kFewRows,
                                    .large = kFewRows, .make = make<FewRowsForward>});
 const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
                                  .edges = edges(1), .small = with_each(kSmall, {0, 1}),
                                  .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
-                                  .edges = edges(2), .small = with_each(with_each(kSmall, {1}), {1}),
-                                  .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LinearBackwardWeight>,
+                                  .edges = edges(2), .small = with_each(kSmall, {1}, {1}),
+                                  .large = with_each(kLarge, {1}, {1}), .make = make<LinearBackwardWeight>,
                                   .forward = without_gelu, .same_on_any_threads = false});
 
 }  // namespace

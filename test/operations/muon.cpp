@@ -179,7 +179,7 @@ struct ScaledProduct : Operation {
 };
 
 // A part of a pack of threads, whole tiles, and a little more.
-const std::vector<Shape> kSizes = with_each(with_each({{16}, {1024}, {1040}, {16384}, {40000}}, {0, 1}), {0, 1});
+const std::vector<Shape> kSizes = with_each({{16}, {1024}, {1040}, {16384}, {40000}}, {0, 1}, {0, 1});
 const Registered momentum({.name = "muon momentum", .tag = "[muon][one_order]",
                            .dimensions = {"elements of a matrix", "skipped", "packed"}, .edges = kSizes,
                            .small = {{1 << 22, 0, 0}}, .large = {{28311552, 0, 0}}, .make = make<MuonMomentum>});

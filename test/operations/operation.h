@@ -215,7 +215,7 @@ public:
     std::vector<Gradient> gradients;
 
 protected:
-    const Shape shape;
+    const Shape shape;  // members of derived classes are initialized from it
 
     // Changes the initial values of a tensor, element by element; does nothing for large tensors, which repeat.
     template <class Change> void adjust(int number, Change change) {
@@ -225,6 +225,7 @@ protected:
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = change(i, storage.initial(i));
         storage.set_initial(values);
     }
+    // The order in which tensors are added seeds their values.
     template <class E> Tensor<E> tensor(Role role, const std::string& name, std::size_t size, const Fill& fill) {
         tensors.emplace_back(name, role, size, element_of<E>(), fill, unsigned(1000003 * (tensors.size() + 1) + size));
         return {&tensors, int(tensors.size()) - 1};
@@ -311,6 +312,10 @@ const std::vector<Registration>& all();
 
 // Each shape with each of these numbers appended.
 std::vector<Shape> with_each(const std::vector<Shape>& shapes, const std::vector<int>& last);
+inline std::vector<Shape> with_each(const std::vector<Shape>& shapes, const std::vector<int>& next_to_last,
+                                    const std::vector<int>& last) {
+    return with_each(with_each(shapes, next_to_last), last);
+}
 std::vector<Shape> joined(std::vector<Shape> shapes, const std::vector<Shape>& more);
 
 inline const char* name_of(DType dtype) { return dtype == DType::bf16 ? "bf16" : "fp32"; }
