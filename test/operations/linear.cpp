@@ -216,8 +216,7 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .same_on_any_threads = false});
 // Every number of rows, with several packs per lane, and a last pack that only some lanes have.
 const std::vector<Shape> kFewRowsEdges{{1, 64, 48, 0}, {2, 48, 40, 0}, {3, 1056, 16, 0}, {4, 2080, 8, 0}};
-const std::vector<Shape> kFewRows =
-    with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}, {0});
+const std::vector<Shape> kFewRows = with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}, {0});
 const Registered few_rows_forward({.name = "linear forward, few rows", .tag = "[few_rows]", .dimensions = kForward,
                                    .edges = with_each(kFewRowsEdges, {0, 1}, {0, 1}), .small = kFewRows,
                                    .large = kFewRows, .make = make<FewRowsForward>});
