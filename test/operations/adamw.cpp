@@ -30,21 +30,21 @@ std::vector<DecaySegment> segments_of(std::int64_t elements) {
     return segments;
 }
 
-StepScalars scalars_of(int step) {
-    StepScalars s{};
-    s.adam_step = step;
-    s.learning_rate = 6e-4f;
-    s.grad_scale = step == 3 ? 0.37f : 1.0f;
-    s.first_correction = float(1 / (1 - std::pow(double(kBeta1), step)));
-    s.second_correction = float(1 / (1 - std::pow(double(kBeta2), step)));
-    return s;
-}
-
 // Every word of the generator's key and counter is nonzero. `first` is in units of 16 elements, so that an int reaches
 // beyond call 2^32.
 constexpr std::int64_t kManySteps = std::int64_t(1) << 33;
 Rounding stochastic(int first) {
     return {.stochastic = true, .seed = 0xfedcba9876543210, .first_element = std::int64_t(first) * 16};
+}
+
+StepScalars scalars_of(int step, const Rounding& rounding) {
+    StepScalars s{};
+    s.adam_step = rounding.stochastic ? kManySteps + step : step;
+    s.learning_rate = 6e-4f;
+    s.grad_scale = step == 3 ? 0.37f : 1.0f;
+    s.first_correction = float(1 / (1 - std::pow(double(kBeta1), step)));
+    s.second_correction = float(1 / (1 - std::pow(double(kBeta2), step)));
+    return s;
 }
 
 // The bits of one element, as random.h defines them, from a separate call of the generator.
@@ -81,33 +81,21 @@ typename V::Number rounded_parameter(const V&, const typename V::Number& master,
 
 template <class T>
 struct AdamW : Operation {
-    int elements;
     Rounding rounding;
-    StepScalars step;
-    std::vector<DecaySegment> segments;
-    Tensor<float> master, m, v, grad;
-    Tensor<T> parameter;  // in fp32 the master weight
-    device::Array<StepScalars> device_step;
-    device::Array<DecaySegment> device_segments;
+    int elements = shape[0];
+    bool first_step = shape[1] == 1;
+    StepScalars step = scalars_of(shape[1], rounding);
+    std::vector<DecaySegment> segments = segments_of(elements);
+    Tensor<float> master = in_out<float>("master", elements, {.deviation = 0.02});
+    Tensor<float> m = in_out<float>("m", elements, {.deviation = first_step ? 0 : 0.01});
+    Tensor<float> v = in_out<float>("v", elements, {.deviation = first_step ? 0 : 1e-5, .mean = first_step ? 0 : 1e-4});
+    Tensor<float> grad = input<float>("grad", elements, {.deviation = 0.01});
+    Tensor<T> parameter = parameter_of<T>(master, Role::output);
+    device::Array<StepScalars> device_step{{&step, 1}, nullptr};
+    device::Array<DecaySegment> device_segments{segments, nullptr};
 
-    explicit AdamW(const Shape& s, const Rounding& rounding = {})
-        : elements(s[0]),
-          rounding(rounding),
-          step(scalars_of(s[1])),
-          segments(segments_of(elements)),
-          master(in_out<float>("master", elements, {.deviation = 0.02})),
-          m(in_out<float>("m", elements, {.deviation = s[1] == 1 ? 0 : 0.01})),
-          v(in_out<float>("v", elements, s[1] == 1 ? Fill{.deviation = 0} : Fill{.deviation = 1e-5, .mean = 1e-4})),
-          grad(input<float>("grad", elements, {.deviation = 0.01})),
-          device_step(1),
-          device_segments(segments.size()) {
+    explicit AdamW(const Shape& shape, const Rounding& rounding = {}) : Operation(shape), rounding(rounding) {
         adjust(grad.number, [](std::size_t i, double x) { return i % 7 == 3 ? 0 : x; });
-        if constexpr (sizeof(T) == 2) parameter = output<T>("parameter", elements);
-        else parameter = master;
-        if (rounding.stochastic) step.adam_step += kManySteps;
-        device_step.upload({&step, 1}, nullptr);
-        device_segments.upload(segments, nullptr);
-        device::sync(nullptr);
         bytes = double(elements) * (sizeof(T) == 2 ? 30 : 28);
     }
     void run(device::StreamRef stream) override {
@@ -137,24 +125,18 @@ struct AdamW : Operation {
 
 template <class T>
 struct StochasticAdamW : AdamW<T> {
-    explicit StochasticAdamW(const Shape& s) : AdamW<T>(s, stochastic(s[2])) {}
+    explicit StochasticAdamW(const Shape& shape) : AdamW<T>(shape, stochastic(shape[2])) {}
 };
 
 template <class>
 struct RoundParameters : Operation {
-    Rounding rounding;
+    Rounding rounding = shape[2] ? stochastic(shape[1]) : Rounding{};
     StepScalars step{.adam_step = kManySteps + 7};
-    Tensor<float> master;
-    Tensor<bf16> parameter;
-    device::Array<StepScalars> device_step;
+    Tensor<float> master = input<float>("master", shape[0], {.deviation = 0.02});
+    Tensor<bf16> parameter = output<bf16>("parameter", shape[0]);
+    device::Array<StepScalars> device_step{{&step, 1}, nullptr};
 
-    explicit RoundParameters(const Shape& s)
-        : rounding(s[2] ? stochastic(s[1]) : Rounding{}), master(input<float>("master", s[0], {.deviation = 0.02})),
-          parameter(output<bf16>("parameter", s[0])), device_step(1) {
-        device_step.upload({&step, 1}, nullptr);
-        device::sync(nullptr);
-        bytes = 6.0 * s[0];
-    }
+    explicit RoundParameters(const Shape& shape) : Operation(shape) { bytes = 6.0 * shape[0]; }
     void run(device::StreamRef stream) override {
         kernels::round_parameters({parameter, master, device_step.span(), rounding}, stream);
     }
@@ -175,12 +157,12 @@ const Registered adamw({.name = "adamw", .tag = "[adamw][one_order]", .dimension
                         .small = {{1 << 24, 10}}, .large = {{124475904, 10}}, .make = make<AdamW>});
 const Registered stochastic_adamw({.name = "adamw, stochastic rounding", .tag = "[adamw][rounding][one_order]",
                                    .dimensions = {"elements", "step", "first / 16"},
-                                   .edges = with_each(with_each(kElements, {3}), kFirsts), .small = {{1 << 24, 10, 0}},
+                                   .edges = with_each(kElements, {3}, kFirsts), .small = {{1 << 24, 10, 0}},
                                    .large = {{124475904, 10, 0}}, .make = make<StochasticAdamW>,
                                    .dtypes = {DType::bf16}});
 const Registered round_parameters({.name = "round parameters", .tag = "[rounding][one_order]",
                                    .dimensions = {"elements", "first / 16", "stochastic"},
-                                   .edges = with_each(with_each(kElements, kFirsts), {0, 1}),
+                                   .edges = with_each(kElements, kFirsts, {0, 1}),
                                    .small = {{1 << 24, 0, 0}, {1 << 24, 0, 1}},
                                    .large = {{124475904, 0, 0}, {124475904, 0, 1}}, .make = make<RoundParameters>,
                                    .dtypes = {DType::bf16}});

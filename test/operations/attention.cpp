@@ -37,16 +37,13 @@ template <class T> bool whole_packs(const Shape& shape) { return shape[2] * size
 
 template <class T>
 struct AttentionForward : Operation {
-    AttentionSizes s;
-    Tensor<T> qkv, out;
-    Tensor<float> logsumexp;
+    AttentionSizes s{shape};
+    Tensor<T> qkv = input<T>("qkv", 3 * s.elements(), {.deviation = double(shape[4])});
+    Tensor<T> out = output<T>("out", s.elements());
+    Tensor<float> logsumexp = output<float>("logsumexp", s.rows());
     bool rounds_weights = false;  // to bf16 before the product with the values, as on tensor cores
 
-    explicit AttentionForward(const Shape& shape)
-        : s(shape),
-          qkv(input<T>("qkv", 3 * s.elements(), {.deviation = double(shape[4])})),
-          out(output<T>("out", s.elements())),
-          logsumexp(output<float>("logsumexp", s.rows())) {
+    explicit AttentionForward(const Shape& shape) : Operation(shape) {
         flops = s.flops();
         bytes = 4.0 * s.elements() * sizeof(T);
     }
@@ -56,46 +53,41 @@ struct AttentionForward : Operation {
     template <class V> void formula(V& v) const {  // one query at a time, two passes over its keys
         using N = typename V::Number;
         const auto x = v[qkv], y = v[out];
-        v.each(std::size_t(s.batch) * s.heads,
-               [=, &v, s = s, rounds = rounds_weights, lse = v[logsumexp]](std::size_t sequence) {
-                   const N scale = N(1) / sqrt(N(s.head_size));
-                   std::vector<N> p(s.seq_len), sums(s.head_size);
-                   for (int i = 0; i < s.seq_len; ++i) {
-                       N maximum = -INFINITY, sum = 0;
-                       for (int j = 0; j <= i; ++j) {
-                           p[j] = dot<N>(x, s.at(sequence, i, 3, 0), x, s.at(sequence, j, 3, 1), s.head_size) * scale;
-                           maximum = maximum < p[j] ? p[j] : maximum;
-                       }
-                       for (int j = 0; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
-                       std::fill(sums.begin(), sums.end(), N(0));
-                       for (int j = 0; j <= i; ++j) {
-                           const N weight = rounds ? rounded_weight(v, p[j]) : p[j];
-                           for (int c = 0; c < s.head_size; ++c) sums[c] += weight * N(x[s.at(sequence, j, 3, 2) + c]);
-                       }
-                       for (int c = 0; c < s.head_size; ++c) y[s.at(sequence, i) + c] = sums[c] / sum;
-                       lse[sequence * s.seq_len + i] = maximum + log(sum);
-                   }
-               });
+        v.each(s.sequences(), [=, &v, s = s, rounds = rounds_weights, lse = v[logsumexp]](std::size_t sequence) {
+            const N scale = N(1) / sqrt(N(s.head_size));
+            std::vector<N> p(s.seq_len), sums(s.head_size);
+            for (int i = 0; i < s.seq_len; ++i) {
+                N maximum = -INFINITY, sum = 0;
+                for (int j = 0; j <= i; ++j) {
+                    p[j] = dot<N>(x, s.at(sequence, i, 3, 0), x, s.at(sequence, j, 3, 1), s.head_size) * scale;
+                    maximum = maximum < p[j] ? p[j] : maximum;
+                }
+                for (int j = 0; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
+                std::fill(sums.begin(), sums.end(), N(0));
+                for (int j = 0; j <= i; ++j) {
+                    const N weight = rounds ? rounded_weight(v, p[j]) : p[j];
+                    for (int c = 0; c < s.head_size; ++c) sums[c] += weight * N(x[s.at(sequence, j, 3, 2) + c]);
+                }
+                for (int c = 0; c < s.head_size; ++c) y[s.at(sequence, i) + c] = sums[c] / sum;
+                lse[sequence * s.seq_len + i] = maximum + log(sum);
+            }
+        });
     }
 };
 
 template <class T>
 struct AttentionBackward : Operation {
-    AttentionSizes s;
-    Tensor<T> dout, qkv, out;
-    Tensor<float> logsumexp;
-    Tensor<T> dqkv;
-    Tensor<float> delta;
+    AttentionSizes s{shape};
+    Tensor<T> dout = input<T>("dout", s.elements());
+    Tensor<T> qkv = input<T>("qkv", 3 * s.elements(), {.deviation = double(shape[4])});
+    Tensor<T> out = input<T>("out", s.elements());
+    Tensor<float> logsumexp =
+        input<float>("logsumexp", s.rows(), {.deviation = 0.1, .mean = std::log(s.seq_len) + 0.5});
+    Tensor<T> dqkv = output<T>("dqkv", 3 * s.elements());
+    Tensor<float> delta = scratch<float>("delta", s.rows());
     bool rounds_weights = false;
 
-    explicit AttentionBackward(const Shape& shape)
-        : s(shape),
-          dout(input<T>("dout", s.elements())),
-          qkv(input<T>("qkv", 3 * s.elements(), {.deviation = double(shape[4])})),
-          out(input<T>("out", s.elements())),
-          logsumexp(input<float>("logsumexp", s.rows(), {.deviation = 0.1, .mean = std::log(s.seq_len) + 0.5})),
-          dqkv(output<T>("dqkv", 3 * s.elements())),
-          delta(scratch<float>("delta", s.rows())) {
+    explicit AttentionBackward(const Shape& shape) : Operation(shape) {
         flops = 2.5 * s.flops();
         bytes = 8.0 * s.elements() * sizeof(T);
         weights = {{dout.number, "out"}};
@@ -103,9 +95,7 @@ struct AttentionBackward : Operation {
         if (shape[4] == 1) gradients = {{dqkv.number, "qkv", false}};
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    kernels::AttentionBackward<T> op() {
-        return {dqkv, delta, dout, qkv, out, logsumexp, s};
-    }
+    kernels::AttentionBackward<T> op() { return {dqkv, delta, dout, qkv, out, logsumexp, s}; }
     void run(device::StreamRef stream) override { kernels::attention_backward<T>(op(), stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -113,7 +103,7 @@ struct AttentionBackward : Operation {
         const auto stored = [&v, rounds = rounds_weights](const N& weight) {
             return rounds ? rounded_weight(v, weight) : weight;
         };
-        v.each(std::size_t(s.batch) * s.heads, [=, s = s, lse = v[logsumexp]](std::size_t sequence) {
+        v.each(s.sequences(), [=, s = s, lse = v[logsumexp]](std::size_t sequence) {
             const N scale = N(1) / sqrt(N(s.head_size));
             std::vector<N> sums(std::size_t(3) * s.seq_len * s.head_size);  // of dq, dk and dv
             const auto sum = [&](int part, int t) { return &sums[(std::size_t(part) * s.seq_len + t) * s.head_size]; };
@@ -179,12 +169,7 @@ const std::vector<Shape> kSmall{{4, 12, 64, 64, 1}, {8, 4, 32, 128, 1}, {4, 12, 
     kLarge{{64, 12, 64, 1024, 1}};
 const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len", "deviation"};
 
-std::vector<Shape> edges(const std::vector<Shape>& lengths, const std::vector<Shape>& more) {
-    std::vector<Shape> all = with_each(lengths, {1});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-}
-const std::vector<Shape> kEdges = edges(kLengths, {{1, 6, 64, 97, 30}});
+const std::vector<Shape> kEdges = joined(with_each(kLengths, {1}), {{1, 6, 64, 97, 30}});
 
 const Registered forward({.name = "attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges,
                           .small = kSmall, .large = kLarge, .make = make<AttentionForward>});
@@ -193,22 +178,18 @@ const Registered backward({.name = "attention backward", .tag = "[attention]", .
                            .forward = make<AttentionForward>});
 
 // Three tiles are the minimum with which a buffer is reused.
-const std::vector<Shape> kTensorCoreEdges = edges(
+const std::vector<Shape> kTensorCoreEdges = joined(with_each(
     {{1, 1, 64, 1}, {2, 3, 64, 2}, {1, 2, 64, 31}, {1, 2, 64, 33}, {1, 2, 64, 63}, {1, 2, 64, 64}, {2, 3, 64, 65},
      {1, 2, 64, 127}, {1, 2, 64, 128}, {1, 2, 64, 129}, {1, 1, 64, 257}, {1, 2, 80, 129}, {1, 2, 96, 129},
-     {1, 2, 128, 129}}, {{1, 6, 64, 97, 30}, {1, 6, 80, 97, 30}});
-const Registered flash_forward({.name = "flash attention forward", .tag = "[attention]", .dimensions = kDimensions,
-                                .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge, .make = make<FlashForward>,
-                                .dtypes = {DType::bf16}});
-const Registered flash_backward({.name = "flash attention backward", .tag = "[attention]", .dimensions = kDimensions,
-                                 .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge,
-                                 .make = make<FlashBackward>, .forward = make<FlashForward>, .dtypes = {DType::bf16}});
-const Registered cudnn_forward({.name = "cuDNN attention forward", .tag = "[attention]", .dimensions = kDimensions,
-                                .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge, .make = make<CudnnForward>,
-                                .dtypes = {DType::bf16}});
-const Registered cudnn_backward({.name = "cuDNN attention backward", .tag = "[attention]", .dimensions = kDimensions,
-                                 .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge,
-                                 .make = make<CudnnBackward>, .forward = make<CudnnForward>, .dtypes = {DType::bf16}});
+     {1, 2, 128, 129}}, {1}), {{1, 6, 64, 97, 30}, {1, 6, 80, 97, 30}});
+Registration on_tensor_cores(const std::string& name, const Factory& make, const Maker& forward = {}) {
+    return {.name = name, .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges, .small = kLarge,
+            .large = kLarge, .make = make, .forward = forward, .dtypes = {DType::bf16}};
+}
+const Registered flash_forward(on_tensor_cores("flash attention forward", make<FlashForward>));
+const Registered flash_backward(on_tensor_cores("flash attention backward", make<FlashBackward>, make<FlashForward>));
+const Registered cudnn_forward(on_tensor_cores("cuDNN attention forward", make<CudnnForward>));
+const Registered cudnn_backward(on_tensor_cores("cuDNN attention backward", make<CudnnBackward>, make<CudnnForward>));
 
 }  // namespace
 }  // namespace operations::attention_operation

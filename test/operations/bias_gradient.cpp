@@ -9,14 +9,11 @@ namespace {
 // The forward pass: out = 0 + bias in every row.
 template <class T>
 struct AddBias : Operation {
-    int rows, channels;
-    Tensor<T> bias, out;
+    using Operation::Operation;
+    int rows = shape[0], channels = shape[1];
+    Tensor<T> bias = input<T>("bias", channels);
+    Tensor<T> out = output<T>("out", std::size_t(rows) * channels);
 
-    explicit AddBias(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          bias(input<T>("bias", channels)),
-          out(output<T>("out", std::size_t(rows) * channels)) {}
     template <class V> void formula(V& v) const {
         v.each(rows, [n = channels, b = v[bias], y = v[out]](std::size_t row) {
             for (int c = 0; c < n; ++c) y[row * n + c] = b[c];
@@ -26,18 +23,13 @@ struct AddBias : Operation {
 
 template <class T>
 struct BiasGradient : Operation {
-    int rows, channels;
-    bool accumulate;
-    Tensor<T> dout;
-    Tensor<float> dbias, work;
+    int rows = shape[0], channels = shape[1];
+    bool accumulate = shape[3];
+    Tensor<T> dout = input<T>("dout", std::size_t(rows) * channels, {.mean = double(shape[2])});
+    Tensor<float> dbias = output_or_in_out<float>(accumulate, "dbias", channels);
+    Tensor<float> work = scratch<float>("scratch", kernels::bias_gradient_scratch(channels));
 
-    explicit BiasGradient(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          accumulate(s[3]),
-          dout(input<T>("dout", std::size_t(rows) * channels, {.mean = double(s[2])})),
-          dbias(output_or_in_out<float>(accumulate, "dbias", channels)),
-          work(scratch<float>("scratch", kernels::bias_gradient_scratch(channels))) {
+    explicit BiasGradient(const Shape& shape) : Operation(shape) {
         bytes = 1.0 * rows * channels * sizeof(T);
         weights = {{dout.number, "out"}};
         gradients = {{dbias.number, "bias", accumulate}};
@@ -53,16 +45,12 @@ struct BiasGradient : Operation {
 
 // One row; less than a chunk; row counts that are not a multiple of a chunk or a team; more rows than the maximum
 // number of minimal chunks; channels beyond one slice, and not a multiple of 32.
-const Registered bias_gradient(
-    {.name = "bias gradient",
-     .tag = "[bias_gradient]",
-     .dimensions = {"rows", "channels", "mean", "add"},
-     .edges = with_each(with_each({{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}}, {0, 100}),
-                        {0, 1}),
-     .small = {{1024, 3072, 0, 0}},
-     .large = {{65536, 3072, 0, 0}},
-     .make = make<BiasGradient>,
-     .forward = make<AddBias>});
+const std::vector<Shape> kEdges{{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}};
+const Registered bias_gradient({.name = "bias gradient", .tag = "[bias_gradient]",
+                                .dimensions = {"rows", "channels", "mean", "add"},
+                                .edges = with_each(kEdges, {0, 100}, {0, 1}),
+                                .small = {{1024, 3072, 0, 0}}, .large = {{65536, 3072, 0, 0}},
+                                .make = make<BiasGradient>, .forward = make<AddBias>});
 
 }  // namespace
 }  // namespace operations::bias_gradient_operation

@@ -11,21 +11,14 @@ constexpr float kScale = 1.0f / 37;
 
 template <class T>
 struct Classifier : Operation {
-    int rows, vocabulary, padded;
-    bool write;
-    Tensor<T> logits;
-    Tensor<int> targets;
-    Tensor<float> losses;
+    int rows = shape[0], vocabulary = shape[1], padded = shape[2];
+    bool write = shape[4];
+    Tensor<T> logits = tensor<T>(write ? Role::in_out : Role::input, "logits", std::size_t(rows) * padded,
+                                 {.deviation = 2, .mean = double(shape[3])});
+    Tensor<int> targets = input<int>("targets", rows);
+    Tensor<float> losses = output<float>("losses", rows);
 
-    explicit Classifier(const Shape& s)
-        : rows(s[0]),
-          vocabulary(s[1]),
-          padded(s[2]),
-          write(s[4]),
-          logits(tensor<T>(write ? Role::in_out : Role::input, "logits", std::size_t(rows) * padded,
-                           {.deviation = 2, .mean = double(s[3])})),
-          targets(input<int>("targets", rows)),
-          losses(output<float>("losses", rows)) {
+    explicit Classifier(const Shape& shape) : Operation(shape) {
         adjust(logits.number, [this](std::size_t i, double x) { return int(i % padded) < vocabulary ? x : NAN; });
         TextTokens text(vocabulary);
         adjust(targets.number, [&, this](std::size_t row, double) {
@@ -55,9 +48,7 @@ struct Classifier : Operation {
             loss[row] = ignored ? N(0) : log(sum) + maximum - N(all[first + target]);
             if (!write) return;
             for (int c = 0; c < vocabulary; ++c)
-                all[first + c] = ignored
-                                     ? N(0)
-                                     : (exp(N(all[first + c]) - maximum) / sum - N(c == target ? 1 : 0)) * N(kScale);
+                all[first + c] = ignored ? N(0) : (exp(N(all[first + c]) - maximum) / sum - N(c == target)) * N(kScale);
             for (int c = vocabulary; c < padded; ++c) all[first + c] = N(0);
         });
     }
@@ -71,7 +62,7 @@ const std::vector<Shape> kEdges{{1, 61, 64}, {37, 61, 64}, {5, 257, 384}, {1, 25
                                 {4, 9000, 9024}, {9, 9000, 9024}, {3, 50257, 50304}};
 const Registered classifier({.name = "classifier", .tag = "[classifier]",
                              .dimensions = {"rows", "vocabulary", "padded", "mean", "write dlogits"},
-                             .edges = with_each(with_each(kEdges, {0, -300}), {0, 1}),
+                             .edges = with_each(kEdges, {0, -300}, {0, 1}),
                              .small = with_each({{256, 50257, 50304, 0}}, {0, 1}),
                              .large = with_each({{8192, 50257, 50304, 0}}, {0, 1}), .make = make<Classifier>,
                              .forward = losses_only});

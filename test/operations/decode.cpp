@@ -1,7 +1,7 @@
 // decode.cpp - attention of new positions to a cache of keys and values, and appending to the cache
 #include "kernels/attention/decode.h"
 
-#include <limits>
+#include <array>
 
 #include "test/operations/operation.h"
 
@@ -13,6 +13,9 @@ struct CacheSizes {
     explicit CacheSizes(const Shape& s)
         : batch(s[0]), heads(s[1]), head_size(s[2]), first(s[3]), count(s[4]), capacity(s[5]) {}
     std::size_t rows() const { return std::size_t(batch) * count * heads; }
+    std::array<int, 3> sequence_position_head(std::size_t row) const {
+        return {int(row / heads / count), int(row / heads % count), int(row % heads)};
+    }
     std::size_t elements() const { return rows() * head_size; }
     std::size_t cache() const { return std::size_t(batch) * heads * capacity * head_size; }
     // Index of the first element of query, key or value (part 0, 1, 2) of a new position in qkv.
@@ -26,26 +29,21 @@ struct CacheSizes {
 
 template <class T>
 struct DecodeAttention : Operation {
-    CacheSizes s;
-    Tensor<T> qkv, keys, values, out;
-    Tensor<float> sums;
+    CacheSizes s{shape};
+    Tensor<T> qkv = input<T>("qkv", 3 * s.elements());
+    Tensor<T> keys = input<T>("keys", s.cache()), values = input<T>("values", s.cache());
+    Tensor<T> out = output<T>("out", s.elements());
+    Tensor<float> sums = scratch<float>(
+        "scratch", kernels::decode_attention_scratch(s.batch, s.count, s.capacity, s.heads, s.head_size));
 
-    explicit DecodeAttention(const Shape& shape)
-        : s(shape),
-          qkv(input<T>("qkv", 3 * s.elements())),
-          keys(input<T>("keys", s.cache())),
-          values(input<T>("values", s.cache())),
-          out(output<T>("out", s.elements())),
-          sums(scratch<float>("scratch", kernels::decode_attention_scratch(s.batch, s.count, s.capacity, s.heads,
-                                                                           s.head_size))) {
+    explicit DecodeAttention(const Shape& shape) : Operation(shape) {
         const double read = double(s.first + s.count) * s.batch * s.heads * s.head_size;
         flops = 4 * read * s.count;
         bytes = (2 * read + 2 * s.elements()) * sizeof(T);
         // Nothing is read past the last position.
         for (const int cache : {keys.number, values.number})
             adjust(cache, [this](std::size_t i, double x) {
-                const bool written = int(i / s.head_size % s.capacity) < s.first + s.count;
-                return written ? x : std::numeric_limits<double>::quiet_NaN();
+                return int(i / s.head_size % s.capacity) < s.first + s.count ? x : NAN;
             });
     }
     static bool applies(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
@@ -56,8 +54,8 @@ struct DecodeAttention : Operation {
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(s.rows(), [=, s = s, q = v[qkv], k = v[keys], x = v[values], y = v[out]](std::size_t row) {
-            const int head = int(row % s.heads), position = int(row / s.heads % s.count),
-                      sequence = int(row / s.heads / s.count), length = s.first + position + 1;
+            const auto [sequence, position, head] = s.sequence_position_head(row);
+            const int length = s.first + position + 1;
             const N scale = N(1) / sqrt(N(s.head_size));
             std::vector<N> p(length), sums(s.head_size);
             N maximum = -INFINITY, sum = 0;
@@ -79,14 +77,11 @@ struct DecodeAttention : Operation {
 
 template <class T>
 struct CacheAppend : Operation {
-    CacheSizes s;
-    Tensor<T> qkv, keys, values;
+    CacheSizes s{shape};
+    Tensor<T> qkv = input<T>("qkv", 3 * s.elements());
+    Tensor<T> keys = in_out<T>("keys", s.cache()), values = in_out<T>("values", s.cache());
 
-    explicit CacheAppend(const Shape& shape)
-        : s(shape),
-          qkv(input<T>("qkv", 3 * s.elements())),
-          keys(in_out<T>("keys", s.cache())),
-          values(in_out<T>("values", s.cache())) {
+    explicit CacheAppend(const Shape& shape) : Operation(shape) {
         bytes = 4.0 * s.elements() * sizeof(T);
         for (const int copied : {keys.number, values.number}) tensors[copied].exact = true;
     }
@@ -97,8 +92,7 @@ struct CacheAppend : Operation {
     }
     template <class V> void formula(V& v) const {
         v.each(s.rows(), [s = s, from = v[qkv], k = v[keys], x = v[values]](std::size_t row) {
-            const int head = int(row % s.heads), position = int(row / s.heads % s.count),
-                      sequence = int(row / s.heads / s.count);
+            const auto [sequence, position, head] = s.sequence_position_head(row);
             for (int c = 0; c < s.head_size; ++c) {
                 const std::size_t to = s.in_cache(sequence, head, s.first + position) + c;
                 k[to] = from[s.at(sequence, position, 1, head) + c];

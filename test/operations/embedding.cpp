@@ -7,44 +7,37 @@
 namespace operations::embedding_operation {
 namespace {
 
-// GPT-2's ids have the frequencies of text. With smaller vocabularies half of the tokens are 3 (or 0), like spaces in
-// byte text: one token has many more rows than the others.
-std::vector<double> random_tokens(std::size_t size, int vocabulary) {
-    std::mt19937 engine(9);
-    std::vector<double> tokens;
-    if (vocabulary >= kGpt2Vocabulary) {
-        TextTokens text(vocabulary);
-        for (std::size_t i = 0; i < size; ++i) tokens.push_back(text.next());
-        return tokens;
-    }
-    for (std::size_t i = 0; i < size; ++i)
-        tokens.push_back(engine() % 2 ? std::min(3, vocabulary - 1) : int(engine() % unsigned(vocabulary)));
-    return tokens;
-}
-
 struct EmbeddingSizes {
     int batch, seq_len, channels, vocabulary, max_seq_len;
     explicit EmbeddingSizes(const Shape& s)
-        : batch(s[0]),
-          seq_len(s[1]),
-          channels(s[2]),
-          vocabulary(s[3]),
-          max_seq_len(s[4]) {}
+        : batch(s[0]), seq_len(s[1]), channels(s[2]), vocabulary(s[3]), max_seq_len(s[4]) {}
     std::size_t rows() const { return std::size_t(batch) * seq_len; }
+    std::size_t token_table() const { return std::size_t(vocabulary) * channels; }
+    std::size_t position_table() const { return std::size_t(max_seq_len) * channels; }
 };
+
+// GPT-2's ids have the frequencies of text. With smaller vocabularies half of the tokens are 3 (or 0), like spaces in
+// byte text: one token has many more rows than the others.
+std::vector<int> random_tokens(const EmbeddingSizes& s) {
+    std::mt19937 engine(9);
+    TextTokens text(s.vocabulary);
+    std::vector<int> tokens(s.rows());
+    for (int& token : tokens)
+        if (s.vocabulary >= kGpt2Vocabulary) token = text.next();
+        else token = engine() % 2 ? std::min(3, s.vocabulary - 1) : int(engine() % unsigned(s.vocabulary));
+    return tokens;
+}
+Fill filled_with(const std::vector<int>& numbers) { return {.first = {numbers.begin(), numbers.end()}}; }
 
 template <class T>
 struct EmbeddingForward : Operation {
-    EmbeddingSizes s;
-    Tensor<int> tokens;
-    Tensor<T> token_table, position_table, out;
+    EmbeddingSizes s{shape};
+    Tensor<int> tokens = input<int>("tokens", s.rows(), filled_with(random_tokens(s)));
+    Tensor<T> token_table = input<T>("token table", s.token_table());
+    Tensor<T> position_table = input<T>("position table", s.position_table());
+    Tensor<T> out = output<T>("out", s.rows() * s.channels);
 
-    explicit EmbeddingForward(const Shape& shape)
-        : s(shape),
-          tokens(input<int>("tokens", s.rows(), {.first = random_tokens(s.rows(), s.vocabulary)})),
-          token_table(input<T>("token table", std::size_t(s.vocabulary) * s.channels)),
-          position_table(input<T>("position table", std::size_t(s.max_seq_len) * s.channels)),
-          out(output<T>("out", s.rows() * s.channels)) {
+    explicit EmbeddingForward(const Shape& shape) : Operation(shape) {
         tensors[out.number].exact = true;
         bytes = 3.0 * s.rows() * s.channels * sizeof(T);
     }
@@ -64,36 +57,25 @@ struct EmbeddingForward : Operation {
 
 template <class T>
 struct EmbeddingBackward : Operation {
-    EmbeddingSizes s;
-    bool accumulate;
-    kernels::RowsByToken<std::vector<int>> sorted;
-    Tensor<int> tokens, sorted_token, sorted_start, sorted_row;  // tokens: for the formula
-    Tensor<T> dout;
-    Tensor<float> dtoken_table, dposition_table;
+    EmbeddingSizes s{shape};
+    bool accumulate = shape[5];
+    kernels::RowsByToken<std::vector<int>> sorted = kernels::rows_by_token(random_tokens(s), s.vocabulary);
+    Tensor<int> tokens = numbers("tokens", random_tokens(s));  // for the formula
+    Tensor<int> sorted_token = numbers("sorted token", sorted.token);
+    Tensor<int> sorted_start = numbers("start of rows", sorted.start);
+    Tensor<int> sorted_row = numbers("sorted row", sorted.row);
+    Tensor<T> dout = input<T>("dout", s.rows() * s.channels);
+    Tensor<float> dtoken_table = in_out<float>("dtoken table", s.token_table());
+    Tensor<float> dposition_table = output_or_in_out<float>(accumulate, "dposition table", s.position_table());
 
-    explicit EmbeddingBackward(const Shape& shape)
-        : s(shape),
-          accumulate(shape[5]),
-          sorted(sort(s)),
-          tokens(numbers("tokens", random_tokens(s.rows(), s.vocabulary))),
-          sorted_token(numbers("sorted token", sorted.token)),
-          sorted_start(numbers("start of rows", sorted.start)),
-          sorted_row(numbers("sorted row", sorted.row)),
-          dout(input<T>("dout", s.rows() * s.channels)),
-          dtoken_table(in_out<float>("dtoken table", std::size_t(s.vocabulary) * s.channels)),
-          dposition_table(
-              output_or_in_out<float>(accumulate, "dposition table", std::size_t(s.max_seq_len) * s.channels)) {
+    explicit EmbeddingBackward(const Shape& shape) : Operation(shape) {
         bytes = (2.0 * s.rows() * sizeof(T) + 2.0 * (sorted.token.size() + s.seq_len) * sizeof(float)) * s.channels;
         weights = {{dout.number, "out"}};
         gradients = {{dtoken_table.number, "token table", true},
                      {dposition_table.number, "position table", accumulate}};
     }
-    static kernels::RowsByToken<std::vector<int>> sort(const EmbeddingSizes& s) {
-        const auto tokens = random_tokens(s.rows(), s.vocabulary);
-        return kernels::rows_by_token(std::vector<int>(tokens.begin(), tokens.end()), s.vocabulary);
-    }
-    template <class List> Tensor<int> numbers(const char* name, const List& list) {
-        return input<int>(name, list.size(), {.first = {list.begin(), list.end()}});
+    Tensor<int> numbers(const char* name, const std::vector<int>& list) {
+        return input<int>(name, list.size(), filled_with(list));
     }
     void run(device::StreamRef stream) override {
         kernels::embedding_backward<T>({dtoken_table, dposition_table, dout, {sorted_token, sorted_start, sorted_row},
@@ -127,20 +109,12 @@ const Registered forward({.name = "embedding forward", .tag = "[embedding]", .di
                           .edges = {{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 257, 64}, {2, 5, 768, 50, 5}},
                           .small = kSmall, .large = kLarge, .make = make<EmbeddingForward>});
 // One row; tails; mostly tokens with one row; a few with many, with a partial or an exactly full slice; GPT-2's width.
-const Registered backward({.name = "embedding backward",
-                           .tag = "[embedding]",
-                           .dimensions = kDimensions,
-                           .edges = with_each({{1, 1, 16, 1, 1},
-                                               {2, 3, 48, 5, 4},
-                                               {3, 37, 80, 5000, 64},
-                                               {5, 301, 80, 7, 301},
-                                               {5, 101, 96, 5, 101},
-                                               {2, 33, 768, 257, 40}},
+const Registered backward({.name = "embedding backward", .tag = "[embedding]", .dimensions = kDimensions,
+                           .edges = with_each({{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 5000, 64},
+                                               {5, 301, 80, 7, 301}, {5, 101, 96, 5, 101}, {2, 33, 768, 257, 40}},
                                               {0, 1}),
-                           .small = with_each(kSmall, {1}),
-                           .large = with_each(kLarge, {1}),
-                           .make = make<EmbeddingBackward>,
-                           .forward = make<EmbeddingForward>});
+                           .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}),
+                           .make = make<EmbeddingBackward>, .forward = make<EmbeddingForward>});
 
 }  // namespace
 }  // namespace operations::embedding_operation

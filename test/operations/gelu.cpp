@@ -13,11 +13,9 @@ const Fill kArguments{.deviation = 3,
 
 template <class T>
 struct GeluForward : Operation {
-    Tensor<T> in, out;
+    Tensor<T> in = input<T>("in", shape[0], kArguments), out = output<T>("out", shape[0]);
 
-    explicit GeluForward(const Shape& s) : in(input<T>("in", s[0], kArguments)), out(output<T>("out", s[0])) {
-        bytes = 2.0 * s[0] * sizeof(T);
-    }
+    explicit GeluForward(const Shape& shape) : Operation(shape) { bytes = 2.0 * shape[0] * sizeof(T); }
     void run(device::StreamRef stream) override { kernels::gelu_forward<T>({out, in}, stream); }
     template <class V> void formula(V& v) const {
         const auto x = v[in], y = v[out];
@@ -27,13 +25,13 @@ struct GeluForward : Operation {
 
 template <class T>
 struct GeluBackward : Operation {
-    Tensor<T> in, dout, din;
+    bool in_place = shape[1];
+    Tensor<T> in = input<T>("in", shape[0], kArguments);
+    Tensor<T> dout = in_place ? in_out<T>("dout", shape[0]) : input<T>("dout", shape[0]);
+    Tensor<T> din = in_place ? dout : output<T>("din", shape[0]);
 
-    explicit GeluBackward(const Shape& s) : in(input<T>("in", s[0], kArguments)) {
-        const bool in_place = s[1];
-        dout = in_place ? in_out<T>("dout", s[0]) : input<T>("dout", s[0]);
-        din = in_place ? dout : output<T>("din", s[0]);
-        bytes = 3.0 * s[0] * sizeof(T);
+    explicit GeluBackward(const Shape& shape) : Operation(shape) {
+        bytes = 3.0 * shape[0] * sizeof(T);
         weights = {{dout.number, "out"}};
         gradients = {{din.number, "in", false}};
     }
@@ -50,8 +48,7 @@ const std::vector<Shape> kEdges{{8}, {32}, {24}, {1000}, {4096 * 8 + 8}, {100 * 
 const std::vector<Shape> kSmall{{1024 * 3072}}, kLarge{{65536 * 3072}};
 
 const Registered forward({.name = "gelu forward", .tag = "[gelu][one_order]", .dimensions = {"elements"},
-                          .edges = kEdges,
-                          .small = kSmall, .large = kLarge, .make = make<GeluForward>});
+                          .edges = kEdges, .small = kSmall, .large = kLarge, .make = make<GeluForward>});
 const Registered backward({.name = "gelu backward", .tag = "[gelu][one_order]", .dimensions = {"elements", "in place"},
                            .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {0}),
                            .large = with_each(kLarge, {0}), .make = make<GeluBackward>, .forward = make<GeluForward>});

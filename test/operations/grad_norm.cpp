@@ -1,8 +1,6 @@
 // grad_norm.cpp - the squared norm of the gradients of one module, alone and with a copy in bf16
 #include "kernels/grad_norm.h"
 
-#include <optional>
-
 #include "kernels/device/memory.h"
 #include "test/operations/operation.h"
 
@@ -13,19 +11,13 @@ namespace {
 // bf16.
 template <class T>
 struct SquaredNorm : Operation {
-    std::vector<kernels::NormTile> tiles;
-    Tensor<float> elements;
-    Tensor<double> partial, sum;
-    std::optional<Tensor<T>> rounded;  // empty in fp32
-    device::Array<kernels::NormTile> device_tiles;
+    std::vector<kernels::NormTile> tiles = tiles_of(shape[0]);
+    Tensor<float> elements = input<float>("values", shape[0], {.deviation = 0.01});
+    Tensor<double> partial = scratch<double>("partial", tiles.size()), sum = output<double>("sum", 1);
+    Tensor<T> rounded = sizeof(T) == 2 ? output<T>("rounded", shape[0]) : Tensor<T>{};
+    device::Array<kernels::NormTile> device_tiles{tiles, nullptr};
 
-    explicit SquaredNorm(const Shape& s)
-        : tiles(tiles_of(s[0])), elements(input<float>("values", s[0], {.deviation = 0.01})),
-          partial(scratch<double>("partial", std::int64_t(tiles.size()))),
-          sum(output<double>("sum", 1)), device_tiles(tiles, nullptr) {
-        if constexpr (sizeof(T) == 2) rounded = output<T>("rounded", s[0]);
-        bytes = (sizeof(T) == 2 ? 6.0 : 4.0) * s[0];
-    }
+    explicit SquaredNorm(const Shape& shape) : Operation(shape) { bytes = (sizeof(T) == 2 ? 6.0 : 4.0) * shape[0]; }
     static std::vector<kernels::NormTile> tiles_of(std::int64_t elements) {
         std::vector<kernels::NormTile> tiles;
         kernels::append_tiles(tiles, 0, elements);
@@ -33,16 +25,10 @@ struct SquaredNorm : Operation {
     }
     void run(device::StreamRef stream) override {
         kernels::SquaredNorms op{.partial = partial, .values = elements, .tiles = device_tiles.span()};
-        if constexpr (sizeof(T) == 2) op.rounded = rounded->span();
+        if constexpr (sizeof(T) == 2) op.rounded = rounded;
         kernels::squared_norms(op, stream);
     }
-    void collect() override {  // the contract does not specify which elements a partial sum covers
-        const auto parts = partial.storage().bytes();
-        double total = 0;
-        for (std::size_t i = 0; i < partial.storage().size; ++i) total += partial.storage().value(parts, i);
-        device::copy_to_device(sum.span().data(), &total, sizeof total, nullptr);
-        device::sync(nullptr);
-    }
+    void collect() override { add_up(partial, sum, [](std::size_t) { return 0; }); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto x = v[elements];
@@ -56,7 +42,7 @@ struct SquaredNorm : Operation {
                 for (std::size_t k = first; k < end; ++k) run += N(x[k]) * N(x[k]);
                 v.add_in_double(total, run);
                 if constexpr (sizeof(T) == 2)
-                    for (std::size_t k = first; k < end; ++k) v[*rounded][k] = x[k];
+                    for (std::size_t k = first; k < end; ++k) v[rounded][k] = x[k];
             }
             share_sums[i] = total;
         });

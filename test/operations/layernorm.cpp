@@ -31,21 +31,13 @@ void normalise(int channels, In x, Out normed, Statistic mean, Statistic rstd, P
 
 template <class T>
 struct LayerNormForward : Operation {
-    int rows, channels;
-    Tensor<T> residual, weight, bias, normed;
-    Tensor<float> mean, rstd;
+    int rows = shape[0], channels = shape[1];
+    Tensor<T> residual = input<T>("residual", size(), rows_about(shape));
+    Tensor<T> weight = input<T>("weight", channels, kWeight), bias = input<T>("bias", channels);
+    Tensor<T> normed = output<T>("normed", size());
+    Tensor<float> mean = output<float>("mean", rows), rstd = output<float>("rstd", rows);
 
-    explicit LayerNormForward(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          residual(input<T>("residual", size(), rows_about(s))),
-          weight(input<T>("weight", channels, kWeight)),
-          bias(input<T>("bias", channels)),
-          normed(output<T>("normed", size())),
-          mean(output<float>("mean", rows)),
-          rstd(output<float>("rstd", rows)) {
-        bytes = 2.0 * size() * sizeof(T);
-    }
+    explicit LayerNormForward(const Shape& shape) : Operation(shape) { bytes = 2.0 * size() * sizeof(T); }
     std::size_t size() const { return std::size_t(rows) * channels; }
     void run(device::StreamRef stream) override {
         kernels::layernorm_forward<T>({normed, mean, rstd, residual, weight, bias, rows, channels}, stream);
@@ -58,21 +50,16 @@ struct LayerNormForward : Operation {
 
 template <class T>
 struct ResidualLayerNormForward : Operation {
-    int rows, channels;
-    Tensor<T> left, right, weight, bias, residual, normed;
-    Tensor<float> mean, rstd;
+    int rows = shape[0], channels = shape[1];
+    bool in_place = shape[4];
+    Tensor<T> left = tensor<T>(in_place ? Role::in_out : Role::input, "left", size(), rows_about(shape));
+    Tensor<T> right = input<T>("right", size(), {.deviation = shape[3] ? 0.0 : 1.0});
+    Tensor<T> weight = input<T>("weight", channels, kWeight), bias = input<T>("bias", channels);
+    Tensor<T> residual = in_place ? left : output<T>("residual", size());
+    Tensor<T> normed = output<T>("normed", size());
+    Tensor<float> mean = output<float>("mean", rows), rstd = output<float>("rstd", rows);
 
-    explicit ResidualLayerNormForward(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          left(tensor<T>(s[4] ? Role::in_out : Role::input, "left", size(), rows_about(s))),
-          right(input<T>("right", size(), {.deviation = s[3] ? 0.0 : 1.0})),
-          weight(input<T>("weight", channels, kWeight)),
-          bias(input<T>("bias", channels)),
-          residual(s[4] ? left : output<T>("residual", size())),
-          normed(output<T>("normed", size())),
-          mean(output<float>("mean", rows)),
-          rstd(output<float>("rstd", rows)) {
+    explicit ResidualLayerNormForward(const Shape& shape) : Operation(shape) {
         tensors[residual.number].exact = true;
         bytes = 4.0 * size() * sizeof(T);
     }
@@ -84,39 +71,29 @@ struct ResidualLayerNormForward : Operation {
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto a = v[left], b = v[right], x = v[residual];
-        v.each(rows,
-               [=, this, &v, y = v[normed], m = v[mean], r = v[rstd], w = v[weight], bias_ = v[bias]](std::size_t row) {
-                   for (std::size_t i = row * channels; i < (row + 1) * channels; ++i)
-                       x[i] = v.template stored<T>(N(a[i]) + N(b[i]));
-                   normalise<N>(channels, x, y, m, r, w, bias_, row);
-               });
+        v.each(rows, [=, this, &v, y = v[normed], m = v[mean], r = v[rstd], w = v[weight],
+                      bias_ = v[bias]](std::size_t row) {
+            for (std::size_t i = row * channels; i < (row + 1) * channels; ++i)
+                x[i] = v.template stored<T>(N(a[i]) + N(b[i]));
+            normalise<N>(channels, x, y, m, r, w, bias_, row);
+        });
     }
 };
 
 template <class T>
 struct LayerNormBackward : Operation {
-    int rows, channels;
-    bool adds, adds_parameters;
-    Tensor<T> dnormed, residual, weight;
-    Tensor<float> mean, rstd;
-    Tensor<T> dresidual;
-    Tensor<float> dweight, dbias, dresidual_sum, work;
+    int rows = shape[0], channels = shape[1];
+    bool adds = shape[4], adds_parameters = shape[5];
+    Tensor<T> dnormed = input<T>("dnormed", size()), residual = input<T>("residual", size(), rows_about(shape));
+    Tensor<T> weight = input<T>("weight", channels, kWeight);
+    Tensor<float> mean = input<float>("mean", rows), rstd = input<float>("rstd", rows);
+    Tensor<T> dresidual = output_or_in_out<T>(adds, "dresidual", size());
+    Tensor<float> dweight = output_or_in_out<float>(adds_parameters, "dweight", channels);
+    Tensor<float> dbias = output_or_in_out<float>(adds_parameters, "dbias", channels);
+    Tensor<float> dresidual_sum = output_or_in_out<float>(adds_parameters, "sum of dresidual", channels);
+    Tensor<float> work = scratch<float>("scratch", kernels::layernorm_backward_scratch(channels));
 
-    explicit LayerNormBackward(const Shape& s)
-        : rows(s[0]),
-          channels(s[1]),
-          adds(s[4]),
-          adds_parameters(s[5]),
-          dnormed(input<T>("dnormed", size())),
-          residual(input<T>("residual", size(), rows_about(s))),
-          weight(input<T>("weight", channels, kWeight)),
-          mean(input<float>("mean", rows)),
-          rstd(input<float>("rstd", rows)),
-          dresidual(output_or_in_out<T>(adds, "dresidual", size())),
-          dweight(output_or_in_out<float>(adds_parameters, "dweight", channels)),
-          dbias(output_or_in_out<float>(adds_parameters, "dbias", channels)),
-          dresidual_sum(output_or_in_out<float>(adds_parameters, "sum of dresidual", channels)),
-          work(scratch<float>("scratch", kernels::layernorm_backward_scratch(channels))) {
+    explicit LayerNormBackward(const Shape& shape) : Operation(shape) {
         bytes = (adds ? 4.0 : 3.0) * size() * sizeof(T);
         weights = {{dnormed.number, "normed"}};
         gradients = {{dresidual.number, "residual", adds}, {dweight.number, "weight", adds_parameters},
@@ -148,8 +125,8 @@ struct LayerNormBackward : Operation {
                 dx[i] = adds ? N(dx[i]) + slope : slope;
             }
         });
-        sum_rows(v, v[dweight], rows, channels, adds_parameters, [=, n = channels](int row, int c) {
-                return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
+        sum_rows(v, v[dweight], rows, channels, adds_parameters,
+                 [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
         sum_rows(v, v[dbias], rows, channels, adds_parameters,
                  [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]); });
         sum_rows(v, v[dresidual_sum], rows, channels, adds_parameters, [=, &v, n = channels](int row, int c) {
@@ -173,12 +150,9 @@ std::vector<Shape> alternating(std::vector<Shape> shapes) {
     for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i].push_back(i % 2);
     return shapes;
 }
-std::vector<Shape> backward_edges() {
-    auto shapes = with_each(with_each(kEdges, {1}), {1});
-    shapes.insert(shapes.end(), {{37, 80, 100, 0, 0, 0}, {37, 80, 100, 0, 0, 1}, {37, 80, 100, 0, 1, 0},
-                                 {7, 1600, 0, 0, 0, 0}, {1, 12304, 0, 0, 0, 0}});
-    return shapes;
-}
+const std::vector<Shape> kBackwardEdges = joined(
+    with_each(kEdges, {1}, {1}), {{37, 80, 100, 0, 0, 0}, {37, 80, 100, 0, 0, 1}, {37, 80, 100, 0, 1, 0},
+                                  {7, 1600, 0, 0, 0, 0}, {1, 12304, 0, 0, 0, 0}});
 
 const Registered forward({.name = "layernorm forward", .tag = "[layernorm]",
                           .dimensions = {"rows", "channels", "offset", "flat"}, .edges = kEdges, .small = kSmall,
@@ -189,8 +163,8 @@ const Registered residual_forward({.name = "residual layernorm forward", .tag = 
                                    .large = with_each(kLarge, {0}), .make = make<ResidualLayerNormForward>});
 const Registered backward({.name = "layernorm backward", .tag = "[layernorm]",
                            .dimensions = {"rows", "channels", "offset", "flat", "add dresidual", "add parameters"},
-                           .edges = backward_edges(), .small = with_each(with_each(kSmall, {1}), {1}),
-                           .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LayerNormBackward>,
+                           .edges = kBackwardEdges, .small = with_each(kSmall, {1}, {1}),
+                           .large = with_each(kLarge, {1}, {1}), .make = make<LayerNormBackward>,
                            .forward = make<LayerNormForward>});
 
 }  // namespace

@@ -32,21 +32,14 @@ template <class T> bool has_arithmetic(const Shape& s) {
 
 template <class T>
 struct LinearForward : Operation {
-    LinearSizes s;
-    bool with_bias, with_gelu;
-    Matmul matmul;
-    Tensor<T> in, weight, bias, pre, out;
+    LinearSizes s{shape};
+    bool with_bias = shape[4], with_gelu = shape[5];
+    Matmul matmul{{.bf16 = s.arithmetic}};
+    Tensor<T> in = input<T>("in", s.in_size()), weight = input<T>("weight", s.weight_size(), s.weights());
+    Tensor<T> bias = input<T>("bias", with_bias ? s.out : 0);
+    Tensor<T> pre = output<T>("pre", with_gelu ? s.out_size() : 0), out = output<T>("out", s.out_size());
 
-    explicit LinearForward(const Shape& shape)
-        : s(shape),
-          with_bias(shape[4]),
-          with_gelu(shape[5]),
-          matmul({.bf16 = s.arithmetic}),
-          in(input<T>("in", s.in_size())),
-          weight(input<T>("weight", s.weight_size(), s.weights())),
-          bias(input<T>("bias", with_bias ? s.out : 0)),
-          pre(output<T>("pre", with_gelu ? s.out_size() : 0)),
-          out(output<T>("out", s.out_size())) {
+    explicit LinearForward(const Shape& shape) : Operation(shape) {
         flops = s.flops();
         bytes = double(s.in_size() + s.weight_size() + s.out_size() * (1 + with_gelu)) * sizeof(T);
     }
@@ -87,13 +80,12 @@ struct FewRowsForward : LinearForward<T> {
 // out = in weight^T, or gelu(pre) weight^T, as a function of in or pre.
 template <class T>
 struct LinearOfInput : Operation {
-    LinearSizes s;
-    bool with_gelu;
-    Tensor<T> in, weight, out;
+    using Operation::Operation;
+    LinearSizes s{shape};
+    bool with_gelu = shape[4];
+    Tensor<T> in = input<T>(with_gelu ? "pre" : "in", s.in_size());
+    Tensor<T> weight = input<T>("weight", s.weight_size(), s.weights()), out = output<T>("out", s.out_size());
 
-    explicit LinearOfInput(const Shape& shape)
-        : s(shape), with_gelu(shape[4]), in(input<T>(with_gelu ? "pre" : "in", s.in_size())),
-          weight(input<T>("weight", s.weight_size(), s.weights())), out(output<T>("out", s.out_size())) {}
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(s.rows, [s = s, with_gelu = with_gelu, x = v[in], w = v[weight], y = v[out]](std::size_t row) {
@@ -109,15 +101,13 @@ struct LinearOfInput : Operation {
 
 template <class T>
 struct LinearBackwardInput : Operation {
-    LinearSizes s;
-    bool with_gelu;
-    Matmul matmul;
-    Tensor<T> dout, weight, pre, din;
+    LinearSizes s{shape};
+    bool with_gelu = shape[4];
+    Matmul matmul{{.bf16 = s.arithmetic}};
+    Tensor<T> dout = input<T>("dout", s.out_size()), weight = input<T>("weight", s.weight_size(), s.weights());
+    Tensor<T> pre = input<T>("pre", with_gelu ? s.in_size() : 0), din = output<T>("din", s.in_size());
 
-    explicit LinearBackwardInput(const Shape& shape)
-        : s(shape), with_gelu(shape[4]), matmul({.bf16 = s.arithmetic}),
-          dout(input<T>("dout", s.out_size())), weight(input<T>("weight", s.weight_size(), s.weights())),
-          pre(input<T>("pre", with_gelu ? s.in_size() : 0)), din(output<T>("din", s.in_size())) {
+    explicit LinearBackwardInput(const Shape& shape) : Operation(shape) {
         flops = s.flops();
         bytes = double(s.out_size() + s.weight_size() + s.in_size() * (1 + with_gelu)) * sizeof(T);
         weights = {{dout.number, "out"}};
@@ -151,21 +141,14 @@ struct LinearBackwardInput : Operation {
 
 template <class T>
 struct LinearBackwardWeight : Operation {
-    LinearSizes s;
-    bool with_bias, accumulate;
-    Matmul matmul;
-    Tensor<T> dout, in;
-    Tensor<float> dweight, dbias;
+    LinearSizes s{shape};
+    bool with_bias = shape[4], accumulate = shape[5];
+    Matmul matmul{{.bf16 = s.arithmetic}};
+    Tensor<T> dout = input<T>("dout", s.out_size()), in = input<T>("in", s.in_size());
+    Tensor<float> dweight = output_or_in_out<float>(accumulate, "dweight", s.weight_size());
+    Tensor<float> dbias = output_or_in_out<float>(accumulate, "dbias", with_bias ? s.out : 0);
 
-    explicit LinearBackwardWeight(const Shape& shape)
-        : s(shape),
-          with_bias(shape[4]),
-          accumulate(shape[5]),
-          matmul({.bf16 = s.arithmetic}),
-          dout(input<T>("dout", s.out_size())),
-          in(input<T>("in", s.in_size())),
-          dweight(output_or_in_out<float>(accumulate, "dweight", s.weight_size())),
-          dbias(output_or_in_out<float>(accumulate, "dbias", with_bias ? s.out : 0)) {
+    explicit LinearBackwardWeight(const Shape& shape) : Operation(shape) {
         flops = s.flops();
         bytes = double(s.in_size() + s.out_size()) * sizeof(T) +
                 double(s.weight_size()) * sizeof(float) * (1 + accumulate);
@@ -209,58 +192,41 @@ std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) {
 // options.
 std::vector<Shape> edges(int choices) {
     auto shapes = with_each({{1, 16, 48}, {3, 48, 80}, {37, 80, 16}, {300, 48, 64}}, {0, 1, 2});
-    auto tiles = with_each({{520, 16, 16}, {520, 784, 16}, {520, 16, 1040}, {3, 784, 1040}, {4, 1040, 784},
-                            {800, 1040, 16}}, {2});
-    tiles.push_back({5, 768, 768, 0});
+    auto tiles = joined(with_each({{520, 16, 16}, {520, 784, 16}, {520, 16, 1040}, {3, 784, 1040}, {4, 1040, 784},
+                                   {800, 1040, 16}}, {2}), {{5, 768, 768, 0}});
     for (int choice = 0; choice < choices; ++choice) {
         shapes = with_each(shapes, {0, 1});
         tiles = with_each(tiles, {1});
     }
-    shapes.insert(shapes.end(), tiles.begin(), tiles.end());
-    return shapes;
+    return joined(shapes, tiles);
 }
 // The layers of GPT-2 124M.
 std::vector<Shape> layers(int rows) {
     return with_each({{rows, 768, 2304}, {rows, 768, 768}, {rows, 768, 3072}, {rows, 3072, 768}}, {0});
 }
-std::vector<Shape> with_head(std::vector<Shape> shapes) {
-    shapes.push_back({8192, 768, 50304, 0});
-    return shapes;
-}
-const std::vector<Shape> kSmall = layers(256), kLarge = with_head(layers(65536));
+const std::vector<Shape> kSmall = layers(256), kLarge = joined(layers(65536), {{8192, 768, 50304, 0}});
 // arithmetic: 0 measured, 1 native, 2 widened
 const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"};
 const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu"};
 const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
 
 const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
-                          .edges = edges(2),
-                          .small = with_each(with_each(kSmall, {1}), {0, 1}),
-                          .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
+                          .edges = edges(2), .small = with_each(kSmall, {1}, {0, 1}),
+                          .large = with_each(kLarge, {1}, {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
 // Every number of rows, with several packs per lane, and a last pack that only some lanes have.
-std::vector<Shape> few_rows_edges() {
-    const auto shapes = with_each({{1, 64, 48}, {2, 48, 40}, {3, 1056, 16}, {4, 2080, 8}}, {0});
-    return with_each(with_each(shapes, {0, 1}), {0, 1});
-}
-std::vector<Shape> few_rows() {
-    auto shapes = layers(1);
-    shapes.push_back({1, 768, 50304, 0});
-    for (const Shape& layer : layers(4)) shapes.push_back(layer);
-    return with_each(with_each(shapes, {1}), {0});
-}
+const std::vector<Shape> kFewRowsEdges{{1, 64, 48, 0}, {2, 48, 40, 0}, {3, 1056, 16, 0}, {4, 2080, 8, 0}};
+const std::vector<Shape> kFewRows = with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}, {0});
 const Registered few_rows_forward({.name = "linear forward, few rows", .tag = "[few_rows]", .dimensions = kForward,
-                                   .edges = few_rows_edges(), .small = few_rows(), .large = few_rows(),
-                                   .make = make<FewRowsForward>});
+                                   .edges = with_each(kFewRowsEdges, {0, 1}, {0, 1}), .small = kFewRows,
+                                   .large = kFewRows, .make = make<FewRowsForward>});
 const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
-                                 .edges = edges(1),
-                                 .small = with_each(kSmall, {0, 1}),
+                                 .edges = edges(1), .small = with_each(kSmall, {0, 1}),
                                  .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
-                                  .edges = edges(2),
-                                  .small = with_each(with_each(kSmall, {1}), {1}),
-                                  .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LinearBackwardWeight>,
+                                  .edges = edges(2), .small = with_each(kSmall, {1}, {1}),
+                                  .large = with_each(kLarge, {1}, {1}), .make = make<LinearBackwardWeight>,
                                   .forward = without_gelu, .same_on_any_threads = false});
 
 }  // namespace

@@ -25,13 +25,12 @@ struct Matrices {
     device::Array<MuonTile> device_tiles;
     device::Array<StepScalars> device_step;
 
-    explicit Matrices(const Shape& s) : size(s[0]), packed(s.size() > 2 && s[2]), device_step(1) {
+    explicit Matrices(const Shape& s) : size(s[0]), packed(s.size() > 2 && s[2]) {
         if (s.size() > 1 && s[1]) step.skip = kernels::kSkipOutlier;
         for (int matrix = 0; matrix < kCount; ++matrix)
             kernels::append_muon_tiles(tiles, matrix, matrix * size, flat_of(matrix), size);
-        device_tiles = device::Array<MuonTile>(tiles, nullptr);
-        device_step.upload({&step, 1}, nullptr);
-        device::sync(nullptr);
+        device_tiles = {tiles, nullptr};
+        device_step = {{&step, 1}, nullptr};
     }
     std::int64_t flat_of(int matrix) const { return (kCount - 1 - matrix) * (size + 16); }
     std::int64_t flat() const { return kCount * (size + 16); }
@@ -41,38 +40,27 @@ struct Matrices {
 
 template <class T>
 struct MuonMomentum : Operation {
-    Matrices of;
-    Tensor<float> momentum, grad;
-    Tensor<T> direction;
-    Tensor<double> partial, squared_norm;
+    Matrices of{shape};
+    Tensor<float> momentum = in_out<float>("momentum", of.elements(), {.deviation = 0.01});
+    Tensor<float> grad = input<float>("grad", of.flat(), {.deviation = 0.01});
+    Tensor<T> direction = in_out<T>("direction", of.elements());
+    Tensor<double> partial = scratch<double>("partial", of.tiles.size());
+    Tensor<double> squared_norm = output<double>("squared norm", Matrices::kCount);
 
-    explicit MuonMomentum(const Shape& s)
-        : of(s),
-          momentum(in_out<float>("momentum", of.elements(), {.deviation = 0.01})),
-          grad(input<float>("grad", of.flat(), {.deviation = 0.01})),
-          direction(in_out<T>("direction", of.elements())),
-          partial(scratch<double>("partial", of.tiles.size())),
-          squared_norm(output<double>("squared norm", Matrices::kCount)) {
+    explicit MuonMomentum(const Shape& shape) : Operation(shape) {
         bytes = double(of.elements()) * (12 + sizeof(T));
     }
     void run(device::StreamRef stream) override {
         kernels::muon_momentum<T>({momentum, direction, partial, grad, of.device_tiles.span(), of.device_step.span(),
                                    kMu, of.packed}, stream);
     }
-    void collect() override {  // the contract does not specify which elements a partial sum covers
-        const auto parts = partial.storage().bytes();
-        std::vector<double> norms(Matrices::kCount);
-        for (std::size_t i = 0; i < of.tiles.size(); ++i)
-            norms[std::size_t(of.tiles[i].matrix)] += partial.storage().value(parts, i);
-        device::copy_to_device(squared_norm.span().data(), norms.data(), norms.size() * sizeof norms[0], nullptr);
-        device::sync(nullptr);
+    void collect() override {
+        add_up(partial, squared_norm, [this](std::size_t tile) { return of.tiles[tile].matrix; });
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
-        const auto m = v[momentum], g = v[grad];
-        const auto u = v[direction];
-        const auto norm = v[squared_norm];
-        v.each(Matrices::kCount, [&, m, g, u, norm](std::size_t matrix) {
+        v.each(Matrices::kCount, [&, m = v[momentum], g = v[grad], u = v[direction],
+                                  norm = v[squared_norm]](std::size_t matrix) {
             typename V::Sum total = 0;
             for (std::int64_t i = 0; i < of.size && !of.skipped(); ++i) {
                 const std::size_t at = matrix * std::size_t(of.size) + std::size_t(i);
@@ -90,14 +78,12 @@ struct MuonMomentum : Operation {
 
 template <class T>
 struct MuonNormalize : Operation {
-    Matrices of;
-    Tensor<T> direction;
-    Tensor<double> squared_norm;
+    Matrices of{shape};
+    Tensor<T> direction = in_out<T>("direction", of.elements());
+    // one matrix that is not 0 but below the smallest norm
+    Tensor<double> squared_norm = input<double>("squared norm", Matrices::kCount, {.first = {2.5e30, 1e-20, 0.75}});
 
-    explicit MuonNormalize(const Shape& s)
-        : of(s), direction(in_out<T>("direction", of.elements())),
-          // one matrix that is not 0 but below the smallest norm
-          squared_norm(input<double>("squared norm", Matrices::kCount, {.first = {2.5e30, 1e-20, 0.75}})) {
+    explicit MuonNormalize(const Shape& shape) : Operation(shape) {
         bytes = double(of.elements()) * 2 * sizeof(T);
     }
     void run(device::StreamRef stream) override {
@@ -115,19 +101,13 @@ struct MuonNormalize : Operation {
 
 template <class T>
 struct MuonUpdate : Operation {
-    Matrices of;
-    bool cautious;
-    Tensor<float> master;
-    Tensor<T> direction;
-    Tensor<T> parameter;  // in fp32 the master weight
+    Matrices of{shape};
+    bool cautious = shape[3];
+    Tensor<float> master = in_out<float>("master", of.flat(), {.deviation = 0.02});
+    Tensor<T> direction = input<T>("direction", of.elements(), {.deviation = 0.05});
+    Tensor<T> parameter = parameter_of<T>(master, Role::in_out);
 
-    explicit MuonUpdate(const Shape& s)
-        : of(s), cautious(s[3]), master(in_out<float>("master", of.flat(), {.deviation = 0.02})),
-          direction(input<T>("direction", of.elements(), {.deviation = 0.05})) {
-        if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", of.flat());
-        else parameter = master;
-        bytes = double(of.elements()) * 12;
-    }
+    explicit MuonUpdate(const Shape& shape) : Operation(shape) { bytes = double(of.elements()) * 12; }
     void run(device::StreamRef stream) override {
         kernels::muon_update<T>({parameter, master, direction, kScale, of.device_tiles.span(), of.device_step.span(),
                                  kLearningRateFactor, kWeightDecay, {}, of.packed && sizeof(T) == 2, cautious}, stream);
@@ -153,19 +133,16 @@ struct MuonUpdate : Operation {
 // The sizes of kernels::ScaledProduct, then: bits 1 and 2 transpose left and right, bit 4 adds, bit 8 adds to out.
 template <class T>
 struct ScaledProduct : Operation {
-    int m, n, k, batch;
-    bool left_transposed, right_transposed, adds, in_place;
-    kernels::Matmul matmul;
-    Tensor<T> left, right, addend, out;
     static constexpr float kAlpha = 0.75f, kBeta = -1.5f;
+    int m = shape[0], n = shape[1], k = shape[2], batch = shape[3];
+    bool left_transposed = shape[4] & 1, right_transposed = shape[4] & 2, adds = shape[4] & 12, in_place = shape[4] & 8;
+    kernels::Matmul matmul{{.bf16 = kernels::Bf16Arithmetic(shape[5])}};
+    Tensor<T> left = input<T>("left", std::size_t(batch) * m * k);
+    Tensor<T> right = input<T>("right", std::size_t(batch) * k * n, {.deviation = 1 / std::sqrt(k)});
+    Tensor<T> addend = input<T>("addend", adds && !in_place ? std::size_t(batch) * m * n : 0);
+    Tensor<T> out = output_or_in_out<T>(in_place, "out", std::size_t(batch) * m * n);
 
-    explicit ScaledProduct(const Shape& s)
-        : m(s[0]), n(s[1]), k(s[2]), batch(s[3]), left_transposed(s[4] & 1), right_transposed(s[4] & 2),
-          adds(s[4] & 12), in_place(s[4] & 8), matmul({.bf16 = kernels::Bf16Arithmetic(s[5])}),
-          left(input<T>("left", std::size_t(batch) * m * k)),
-          right(input<T>("right", std::size_t(batch) * k * n, {.deviation = 1 / std::sqrt(k)})),
-          addend(input<T>("addend", adds && !in_place ? std::size_t(batch) * m * n : 0)),
-          out(output_or_in_out<T>(in_place, "out", std::size_t(batch) * m * n)) {
+    explicit ScaledProduct(const Shape& shape) : Operation(shape) {
         flops = 2.0 * batch * m * n * k;
         bytes = double(left.storage().size + right.storage().size + addend.storage().size +
                        out.storage().size * (1 + in_place)) * sizeof(T);
@@ -202,7 +179,7 @@ struct ScaledProduct : Operation {
 };
 
 // A part of a pack of threads, whole tiles, and a little more.
-const std::vector<Shape> kSizes = with_each(with_each({{16}, {1024}, {1040}, {16384}, {40000}}, {0, 1}), {0, 1});
+const std::vector<Shape> kSizes = with_each({{16}, {1024}, {1040}, {16384}, {40000}}, {0, 1}, {0, 1});
 const Registered momentum({.name = "muon momentum", .tag = "[muon][one_order]",
                            .dimensions = {"elements of a matrix", "skipped", "packed"}, .edges = kSizes,
                            .small = {{1 << 22, 0, 0}}, .large = {{28311552, 0, 0}}, .make = make<MuonMomentum>});

@@ -41,23 +41,19 @@ void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Words bits, Partia
 // number of a shape is whether there are errors.
 template <int Bits>
 struct CompressTo : Onebit {
-    int with;
-    bool has_error;
-    Tensor<float> values, error, momentum, second_moment, gradient_scale;
-    Tensor<int> messages;
-    Tensor<double> partial;
+    int with = Bits == 1 ? shape[5] : 0;
+    bool has_error = Bits == 1 || shape[5] != 0;
+    Tensor<float> values = in_out<float>("values", layout.padded(), {.first = {0.0, -0.0}});
+    Tensor<float> error =
+        input<float>("error", has_error ? layout.padded() : 0, {.deviation = 0.5, .first = {0.0, -0.0}});
+    Tensor<float> momentum = input<float>("momentum", with >= 1 ? layout.size : 0);
+    Tensor<float> second_moment =
+        input<float>("second moment", with == 2 ? layout.size : 0, {.deviation = 0.05, .mean = 1});
+    Tensor<float> gradient_scale = input<float>("gradient scale", with >= 1, {.deviation = 0, .mean = 0.75});
+    Tensor<int> messages = messages_of(Role::in_out, "messages", layout.ranks);
+    Tensor<double> partial = output<double>("partial", tiles.size());
 
-    explicit CompressTo(const Shape& s)
-        : Onebit(s, false, Bits), with(Bits == 1 ? s[5] : 0), has_error(Bits == 1 || s[5] != 0),
-          values(in_out<float>("values", std::size_t(layout.padded()), {.first = {0.0, -0.0}})),
-          error(input<float>("error", std::size_t(has_error ? layout.padded() : 0),
-                             {.deviation = 0.5, .first = {0.0, -0.0}})),
-          momentum(input<float>("momentum", std::size_t(with >= 1 ? layout.size : 0))),
-          second_moment(input<float>("second moment", std::size_t(with == 2 ? layout.size : 0),
-                                     {.deviation = 0.05, .mean = 1})),
-          gradient_scale(input<float>("gradient scale", with >= 1, {.deviation = 0, .mean = 0.75})),
-          messages(messages_of(Role::in_out, "messages", layout.ranks)),
-          partial(output<double>("partial", tiles.size())) {
+    explicit CompressTo(const Shape& shape) : Onebit(shape, false, Bits) {
         bytes = (8 + 4 * has_error + 4 * with + ((Bits == 1) + masked) / 8.0) * double(layout.padded());
         adjust(values.number, [&](std::size_t i, double g) { return std::int64_t(i) < layout.size ? g : NAN; });
         adjust(error.number, [&](std::size_t i, double e) {
@@ -95,8 +91,7 @@ struct CompressTo : Onebit {
                 if (at < layout.size && !is_active(mask, at)) continue;
                 if constexpr (Bits == 4) z[i] = (at < layout.size ? N(z[i]) : N(0)) + carried<N>(has_error, e, i);
                 else if (at >= layout.size) z[i] = e[i];
-                else
-                    z[i] = N(e[i]) + averaged<N>(z[i], with >= 1 ? N(m[i]) : N(0), with == 2 ? N(d[i]) : N(1));
+                else z[i] = N(e[i]) + averaged<N>(z[i], with >= 1 ? N(m[i]) : N(0), with == 2 ? N(d[i]) : N(1));
             }
             keep_tile<Bits>(v, tile, z, &bits[first_word(tile.chunk, tile.first - tile.chunk * layout.chunk)], sums[t],
                             [&](std::int64_t i) { return is_active(mask, i); }, layout.size);
@@ -108,17 +103,14 @@ struct CompressTo : Onebit {
 // With 4 bits there are errors if the message has one scale.
 template <int Bits>
 struct ServeAt : Onebit {
-    bool one, has_error;
-    Tensor<float> sums, error;
-    Tensor<int> received, reply;
-    Tensor<double> partial;
+    bool one = shape[5] != 0, has_error = Bits == 1 || one;
+    Tensor<float> sums = output<float>("sums", layout.chunk);
+    Tensor<float> error = input<float>("error", has_error ? layout.chunk : 0, {.deviation = 0.5});
+    Tensor<int> received = messages_of(Role::input, "received", layout.ranks);
+    Tensor<int> reply = messages_of(Role::in_out, "reply", 1);
+    Tensor<double> partial = output<double>("partial", tiles.size());
 
-    explicit ServeAt(const Shape& s)
-        : Onebit(s, true, Bits), one(s[5] != 0), has_error(Bits == 1 || one),
-          sums(output<float>("sums", std::size_t(layout.chunk))),
-          error(input<float>("error", std::size_t(has_error ? layout.chunk : 0), {.deviation = 0.5})),
-          received(messages_of(Role::input, "received", layout.ranks)),
-          reply(messages_of(Role::in_out, "reply", 1)), partial(output<double>("partial", tiles.size())) {
+    explicit ServeAt(const Shape& shape) : Onebit(shape, true, Bits) {
         bytes = (4 + 4 * has_error + (Bits * layout.ranks + (Bits == 1) + masked) / 8.0) * double(layout.chunk);
         if (Bits == 4) return;
         std::vector<int> group(std::size_t(layout.chunk), 0);
@@ -179,14 +171,11 @@ struct ServeAt : Onebit {
 // The levels of a bucket's values, none close to the middle between two levels.
 template <class>
 struct Quantize : Onebit {
-    bool one;
-    Tensor<float> values;
-    Tensor<int> messages;
+    bool one = shape[5] != 0;
+    Tensor<float> values = input<float>("values", masked ? layout.size : layout.padded());
+    Tensor<int> messages = messages_of(Role::in_out, "messages", layout.ranks);
 
-    explicit Quantize(const Shape& s)
-        : Onebit(s, false, 4), one(s[5] != 0),
-          values(input<float>("values", std::size_t(masked ? layout.size : layout.padded()))),
-          messages(messages_of(Role::in_out, "messages", layout.ranks)) {
+    explicit Quantize(const Shape& shape) : Onebit(shape, false, 4) {
         bytes = (4 + (4 + masked) / 8.0) * double(layout.size);
         std::vector<float> scales(std::size_t(layout.padded()));
         for (const OnebitTile& tile : tiles)
@@ -224,13 +213,11 @@ struct Quantize : Onebit {
 
 template <int Bits>
 struct CommitAt : Onebit {
-    Tensor<float> sums, error;
-    Tensor<int> reply, go;
+    Tensor<float> sums = input<float>("sums", layout.chunk, {.first = {0.0, -0.0}});
+    Tensor<float> error = output<float>("error", layout.chunk);
+    Tensor<int> reply = messages_of(Role::input, "reply", 1), go = finite();
 
-    explicit CommitAt(const Shape& s)
-        : Onebit(s, true, Bits), sums(input<float>("sums", std::size_t(layout.chunk), {.first = {0.0, -0.0}})),
-          error(output<float>("error", std::size_t(layout.chunk))), reply(messages_of(Role::input, "reply", 1)),
-          go(finite()) {
+    explicit CommitAt(const Shape& shape) : Onebit(shape, true, Bits) {
         bytes = (8 + ((Bits == 4) * 4 + masked) / 8.0) * double(layout.chunk);
     }
     void run(device::StreamRef stream) override {
@@ -278,8 +265,7 @@ const Registered compress({.name = "onebit compress", .tag = "[onebit]",
                            .dimensions = and_one(kOnebitDimensions, "momentum"),
                            .edges = with_each(kEdges, {0, 1, 2}), .small = with_each(kSmall, {0, 1}),
                            .large = with_each(kLarge, {0, 1}), .make = make<Compress>, .dtypes = {DType::fp32}});
-const Registered serve({.name = "onebit serve", .tag = "[onebit]",
-                        .dimensions = kWithOne,
+const Registered serve({.name = "onebit serve", .tag = "[onebit]", .dimensions = kWithOne,
                         .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
                         .make = make<Serve>, .dtypes = {DType::fp32}});
 const Registered commit({.name = "onebit commit", .tag = "[onebit][one_order]", .dimensions = kOnebitDimensions,

@@ -38,24 +38,23 @@ struct Onebit : Operation {
     OnebitLayout layout;
     std::vector<OnebitTile> tiles;
     device::Array<OnebitTile> device_tiles;
-    bool masked;
+    bool masked = shape[4] != 0;
     Tensor<int> active;  // empty without a mask
 
     // `of_chunk`: true: the tiles of one server's chunk; false: those of the bucket.
-    Onebit(const Shape& s, bool of_chunk, int bits = 1)
-        : masked(s[4] != 0) {
+    Onebit(const Shape& s, bool of_chunk, int bits = 1) : Operation(s) {
         const auto plan = kernels::onebit_plan(kernels::onebit_layout(s[0], s[1], s[2], bits), s[3], {});
         layout = plan.layout;
         tiles = of_chunk ? kernels::onebit_plan(layout.of_chunk(), s[3], {}).tiles : plan.tiles;
-        device_tiles = device::Array<OnebitTile>(std::span<const OnebitTile>(tiles), nullptr);
-        active = input<int>("active", masked ? std::size_t(layout.padded() + 31) / 32 : 0, kWords);
+        device_tiles = {tiles, nullptr};
+        active = input<int>("active", masked ? (layout.padded() + 31) / 32 : 0, kWords);
         adjust(active.number, [](std::size_t i, double) {  // one bit in eight is masked
             return double(int(random_bits(3 * i) | random_bits(3 * i + 1) | random_bits(3 * i + 2)));
         });
     }
     // `count` messages: scales from kWords, random bits, and zeros in all other words.
     Tensor<int> messages_of(Role role, const std::string& name, std::int64_t count) {
-        const Tensor<int> all = tensor<int>(role, name, std::size_t(count * layout.message_words()), kWords);
+        const Tensor<int> all = tensor<int>(role, name, count * layout.message_words(), kWords);
         adjust(all.number, [&](std::size_t i, double scale) {
             const std::int64_t at = std::int64_t(i) % layout.message_words(), bits = at - layout.header_words();
             if (bits >= 0 && bits < (layout.chunk * layout.bits + 31) / 32) return double(int(random_bits(i)));

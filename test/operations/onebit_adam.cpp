@@ -29,40 +29,26 @@ std::vector<DecaySegment> tensors_of(std::int64_t first, std::int64_t elements) 
 // momentum.
 template <class T>
 struct OnebitAdam : Onebit {
-    bool one, update_space;  // one: a message has one scale instead of one per group
-    std::int64_t begin;      // of the bucket, in the flat array
-    StepScalars step{};
-    std::vector<DecaySegment> segments;
-    Tensor<float> compensated, error, master, m, v, largest;
-    Tensor<T> parameter;  // in fp32 the master weight
-    Tensor<int> messages, replies;
-    device::Array<StepScalars> device_step;
-    device::Array<DecaySegment> device_segments;
+    bool one = shape[3] == 0, update_space = shape[5] != 0;  // one: a message has one scale instead of one per group
+    std::int64_t begin = one ? 0 : 1024;                     // of the bucket, in the flat array
+    StepScalars step{.adam_step = 10, .learning_rate = 6e-4f, .grad_scale = 1, .first_correction = 1.5f};
+    std::vector<DecaySegment> segments = tensors_of(begin, layout.size);
+    Tensor<float> compensated = input<float>("compensated", layout.size, {.first = {0.0, -0.0}});
+    Tensor<float> error = in_out<float>("error", layout.padded());
+    Tensor<float> master = in_out<float>("master", layout.size, {.deviation = 0.02});
+    Tensor<float> m = in_out<float>("m", layout.size, {.deviation = 0.01});
+    Tensor<float> v = input<float>("v", layout.size, {.deviation = 1e-5, .mean = 1e-4});
+    Tensor<float> largest = output<float>("largest", tiles.size());
+    Tensor<int> messages = messages_of(Role::input, "messages", layout.ranks);
+    Tensor<int> replies = messages_of(Role::input, "replies", layout.ranks);
+    Tensor<T> parameter = parameter_of<T>(master, Role::in_out);
+    device::Array<StepScalars> device_step{{&step, 1}, nullptr};
+    device::Array<DecaySegment> device_segments{segments, nullptr};
 
-    explicit OnebitAdam(const Shape& s)
-        : Onebit(s, false), one(s[3] == 0), update_space(s[5] != 0), begin(s[3] == 0 ? 0 : 1024),
-          segments(tensors_of(begin, layout.size)),
-          compensated(input<float>("compensated", std::size_t(layout.size), {.first = {0.0, -0.0}})),
-          error(in_out<float>("error", std::size_t(layout.padded()))),
-          master(in_out<float>("master", std::size_t(layout.size), {.deviation = 0.02})),
-          m(in_out<float>("m", std::size_t(layout.size), {.deviation = 0.01})),
-          v(input<float>("v", std::size_t(layout.size), {.deviation = 1e-5, .mean = 1e-4})),
-          largest(output<float>("largest", tiles.size())),
-          messages(messages_of(Role::input, "messages", layout.ranks)),
-          replies(messages_of(Role::input, "replies", layout.ranks)), device_step(1),
-          device_segments(segments.size()) {
+    explicit OnebitAdam(const Shape& shape) : Onebit(shape, false) {
         adjust(active.number, [&](std::size_t i, double bits) {  // padding is masked
             return std::int64_t(i) * 32 < layout.size ? bits : 0.0;
         });
-        if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", std::size_t(layout.size));
-        else parameter = master;
-        step.adam_step = 10;
-        step.learning_rate = 6e-4f;
-        step.grad_scale = 1;
-        step.first_correction = 1.5f;
-        device_step.upload({&step, 1}, nullptr);
-        device_segments.upload(segments, nullptr);
-        device::sync(nullptr);
         bytes = (24 + (sizeof(T) == 2 ? 2 : 0) + 2 / 8.0) * double(layout.size);
     }
     void run(device::StreamRef stream) override {

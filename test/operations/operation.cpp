@@ -78,4 +78,9 @@ std::vector<Shape> with_each(const std::vector<Shape>& shapes, const std::vector
     return result;
 }
 
+std::vector<Shape> joined(std::vector<Shape> shapes, const std::vector<Shape>& more) {
+    shapes.insert(shapes.end(), more.begin(), more.end());
+    return shapes;
+}
+
 }  // namespace operations

@@ -176,6 +176,7 @@ void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term)
 // An operation at one shape in one type.
 class Operation {
 public:
+    explicit Operation(const Shape& shape) : shape(shape) {}
     virtual ~Operation() = default;
     // Calls the kernel's launcher; a forward pass that exists only for its formula has none.
     virtual void run(device::StreamRef) {}
@@ -199,9 +200,8 @@ public:
         return all;
     }
     int find(const std::string& name) const {  // number of a tensor, -1 if there is none
-        for (std::size_t i = 0; i < tensors.size(); ++i)
-            if (tensors[i].name == name) return int(i);
-        return -1;
+        const auto found = std::ranges::find(tensors, name, &Storage::name);
+        return found == tensors.end() ? -1 : int(found - tensors.begin());
     }
 
     std::vector<Storage> tensors;
@@ -215,6 +215,8 @@ public:
     std::vector<Gradient> gradients;
 
 protected:
+    const Shape shape;  // members of derived classes are initialized from it
+
     // Changes the initial values of a tensor, element by element; does nothing for large tensors, which repeat.
     template <class Change> void adjust(int number, Change change) {
         Storage& storage = tensors[number];
@@ -223,6 +225,7 @@ protected:
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = change(i, storage.initial(i));
         storage.set_initial(values);
     }
+    // The order in which tensors are added seeds their values.
     template <class E> Tensor<E> tensor(Role role, const std::string& name, std::size_t size, const Fill& fill) {
         tensors.emplace_back(name, role, size, element_of<E>(), fill, unsigned(1000003 * (tensors.size() + 1) + size));
         return {&tensors, int(tensors.size()) - 1};
@@ -241,6 +244,21 @@ protected:
     }
     template <class E> Tensor<E> output_or_in_out(bool added_to, const std::string& name, std::size_t size) {
         return added_to ? in_out<E>(name, size) : output<E>(name, size);
+    }
+    // For collect(): adds element i of `partial` to element sum_of(i) of `sums`, because the contract does not specify
+    // which elements a partial sum covers.
+    template <class SumOf> void add_up(const Tensor<double>& partial, const Tensor<double>& sums, SumOf sum_of) {
+        const auto parts = partial.storage().bytes();
+        std::vector<double> totals(sums.storage().size);
+        for (std::size_t i = 0; i < partial.storage().size; ++i)
+            totals[sum_of(i)] += partial.storage().value(parts, i);
+        device::copy_to_device(sums.span().data(), totals.data(), totals.size() * sizeof(double), nullptr);
+        device::sync(nullptr);
+    }
+    // The parameters of master weights: in fp32 the master weights themselves.
+    template <class E> Tensor<E> parameter_of(const Tensor<float>& master, Role role) {
+        if constexpr (sizeof(E) == 2) return tensor<E>(role, "parameter", master.storage().size, {});
+        else return master;
     }
 };
 
@@ -294,6 +312,11 @@ const std::vector<Registration>& all();
 
 // Each shape with each of these numbers appended.
 std::vector<Shape> with_each(const std::vector<Shape>& shapes, const std::vector<int>& last);
+inline std::vector<Shape> with_each(const std::vector<Shape>& shapes, const std::vector<int>& next_to_last,
+                                    const std::vector<int>& last) {
+    return with_each(with_each(shapes, next_to_last), last);
+}
+std::vector<Shape> joined(std::vector<Shape> shapes, const std::vector<Shape>& more);
 
 inline const char* name_of(DType dtype) { return dtype == DType::bf16 ? "bf16" : "fp32"; }
 

@@ -16,21 +16,18 @@ constexpr float kLearningRate = 0.7f, kMu = 0.6f, kRateSum = 0.19f;
 // the mean change. The first 16 elements are in no tile.
 template <bool Copies, bool Divides = false>
 struct OuterNorm : Operation {
-    int workers;
-    std::vector<NormTile> tiles;
-    Tensor<float> values, sums, anchor;
-    Tensor<int> active;
-    Tensor<double> partial;
-    device::Array<NormTile> device_tiles;
+    int workers = Copies ? 1 : shape[1];
+    std::vector<NormTile> tiles = tiles_of(shape[0]);
+    Tensor<float> sums = input<float>("sums", shape[0], {.deviation = 0.04});
+    Tensor<float> anchor = input<float>("anchor", shape[0], {.deviation = 0.02});
+    Tensor<double> partial = output<double>("partial", tiles.size());
+    Tensor<float> values = Copies ? in_out<float>("values", shape[0]) : Tensor<float>{};
+    Tensor<int> active = input<int>("active", Divides ? (shape[0] + 31) / 32 : 0);
+    device::Array<NormTile> device_tiles{tiles, nullptr};
 
-    explicit OuterNorm(const Shape& s)
-        : workers(Copies ? 1 : s[1]), tiles(tiles_of(s[0])), sums(input<float>("sums", s[0], {.deviation = 0.04})),
-          anchor(input<float>("anchor", s[0], {.deviation = 0.02})),
-          partial(output<double>("partial", tiles.size())), device_tiles(tiles, nullptr) {
-        if constexpr (Copies) values = in_out<float>("values", s[0]);
-        active = input<int>("active", Divides ? std::size_t(s[0] + 31) / 32 : 0);
+    explicit OuterNorm(const Shape& shape) : Operation(shape) {
         adjust(active.number, [](std::size_t i, double) { return i % 2 == 0 ? -1.0 : 0.0; });
-        bytes = (Copies ? 12.0 : 8.0) * s[0];
+        bytes = (Copies ? 12.0 : 8.0) * shape[0];
     }
     static std::vector<NormTile> tiles_of(std::int64_t elements) {
         std::vector<NormTile> tiles;
@@ -63,21 +60,16 @@ template <class> using ScaledChange = OuterNorm<true, true>;
 
 template <class T>
 struct OuterUpdate : Operation {
-    int elements, workers;
-    Tensor<float> master, anchor, momentum, sums;
-    Tensor<double> norm;
-    Tensor<T> parameter;  // in fp32 the master weight
-    device::Array<kernels::StepScalars> device_step;
+    int elements = shape[0], workers = shape[1];
+    Tensor<float> master = output<float>("master", elements);
+    Tensor<float> anchor = in_out<float>("anchor", elements, {.deviation = 0.02});
+    Tensor<float> momentum = in_out<float>("momentum", elements, {.deviation = 0.02});
+    Tensor<float> sums = input<float>("sums", elements, {.deviation = 0.04});
+    Tensor<double> norm = input<double>("norm", 1);
+    Tensor<T> parameter = parameter_of<T>(master, Role::output);
+    device::Array<kernels::StepScalars> device_step{std::vector<kernels::StepScalars>(1), nullptr};
 
-    explicit OuterUpdate(const Shape& s)
-        : elements(s[0]), workers(s[1]), master(output<float>("master", elements)),
-          anchor(in_out<float>("anchor", elements, {.deviation = 0.02})),
-          momentum(in_out<float>("momentum", elements, {.deviation = 0.02})),
-          sums(input<float>("sums", elements, {.deviation = 0.04})),
-          norm(input<double>("norm", 1)),
-          device_step(std::vector<kernels::StepScalars>(1), nullptr) {
-        if constexpr (sizeof(T) == 2) parameter = output<T>("parameter", elements);
-        else parameter = master;
+    explicit OuterUpdate(const Shape& shape) : Operation(shape) {
         bytes = double(elements) * (sizeof(T) == 2 ? 26 : 24);
     }
     void run(device::StreamRef stream) override {
@@ -97,22 +89,18 @@ struct OuterUpdate : Operation {
 };
 
 // The last number of a shape: the bits of an element; the one before it: whether there are errors.
-template <class T>  // of no effect: all is fp32
+template <class>  // of no effect: all is fp32
 struct OuterApply : Onebit {
-    bool one, has_error;
-    Tensor<float> compensated, error, anchor, momentum;
-    Tensor<int> messages, replies, go;
-    Tensor<double> partial;
+    bool one = shape[3] == 0, has_error = shape[5] != 0;
+    Tensor<float> compensated = input<float>("compensated", has_error ? layout.size : 0);
+    Tensor<float> error = in_out<float>("error", has_error ? layout.padded() : 0);
+    Tensor<float> anchor = in_out<float>("anchor", layout.size, {.deviation = 0.02});
+    Tensor<float> momentum = in_out<float>("momentum", layout.size, {.deviation = 0.02});
+    Tensor<int> messages = messages_of(Role::input, "messages", has_error ? layout.ranks : 0);
+    Tensor<int> replies = messages_of(Role::input, "replies", layout.ranks), go = finite();
+    Tensor<double> partial = output<double>("partial", tiles.size());
 
-    explicit OuterApply(const Shape& s)
-        : Onebit(s, false, s[6]), one(s[3] == 0), has_error(s[5] != 0),
-          compensated(input<float>("compensated", std::size_t(has_error ? layout.size : 0))),
-          error(in_out<float>("error", std::size_t(has_error ? layout.padded() : 0))),
-          anchor(in_out<float>("anchor", std::size_t(layout.size), {.deviation = 0.02})),
-          momentum(in_out<float>("momentum", std::size_t(layout.size), {.deviation = 0.02})),
-          messages(messages_of(Role::input, "messages", has_error ? layout.ranks : 0)),
-          replies(messages_of(Role::input, "replies", layout.ranks)), go(finite()),
-          partial(output<double>("partial", tiles.size())) {
+    explicit OuterApply(const Shape& shape) : Onebit(shape, false, shape[6]) {
         bytes = (16 + has_error * (8 + layout.bits / 8.0) + (layout.bits + masked) / 8.0) * double(layout.size);
     }
     void run(device::StreamRef stream) override {

@@ -21,15 +21,13 @@ std::uint32_t mix(std::uint32_t x) {
 
 template <class>
 struct Sketch : Operation {
-    int elements;
-    std::uint32_t draw;
-    Tensor<float> gradient, work, out;
+    int elements = shape[0];
+    std::uint32_t draw = shape[1];
+    Tensor<float> gradient = input<float>("values", elements);
+    Tensor<float> work = scratch<float>("scratch", kernels::sketch_scratch());
+    Tensor<float> out = output<float>("sketch", kSketchColumns);
 
-    explicit Sketch(const Shape& s)
-        : elements(s[0]), draw(std::uint32_t(s[1])), gradient(input<float>("values", elements)),
-          work(scratch<float>("scratch", kernels::sketch_scratch())), out(output<float>("sketch", kSketchColumns)) {
-        bytes = 4.0 * elements;
-    }
+    explicit Sketch(const Shape& shape) : Operation(shape) { bytes = 4.0 * elements; }
     void run(device::StreamRef stream) override { kernels::sketch({out, work, gradient, kScale, draw}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -46,18 +44,10 @@ struct Sketch : Operation {
 };
 
 // No elements; one element less than a row, a row, a little more; one row for each run of rows and a little more.
-const Registered sketch({.name = "sketch",
-                         .tag = "[sketch][one_order]",
-                         .dimensions = {"elements", "draw"},
-                         .edges = {{0, 0},
-                                   {64, 5},
-                                   {kSketchColumns - 1, 5},
-                                   {kSketchColumns, 0},
-                                   {kSketchColumns + 70, 5},
-                                   {33 * kSketchColumns + 5, 0}},
-                         .small = {{1 << 24, 5}},
-                         .large = {{124475904, 5}},
-                         .make = make<Sketch>,
+const Registered sketch({.name = "sketch", .tag = "[sketch][one_order]", .dimensions = {"elements", "draw"},
+                         .edges = {{0, 0}, {64, 5}, {kSketchColumns - 1, 5}, {kSketchColumns, 0},
+                                   {kSketchColumns + 70, 5}, {33 * kSketchColumns + 5, 0}},
+                         .small = {{1 << 24, 5}}, .large = {{124475904, 5}}, .make = make<Sketch>,
                          .dtypes = {DType::fp32}});
 
 }  // namespace
