@@ -212,7 +212,7 @@ std::vector<Option> option_table(Options& o) {
           Real{0, 0.9999999, true});
     entry("outer-bits", o.outer_bits,
           "bits per element of what workers send in an outer step: 32; 4, 15 levels of the changes; 1, their signs, "
-          "for --outer-steps 1", Whole{1, 32});
+          "for --outer-steps 1", Whole{0, 64});
     entry("outer-errors", o.outer_errors,
           "carry what 4 bits lose over to the next outer step, which takes 4 bytes per parameter; 1 bit always does");
     entry("outer-error-decay", o.outer_error_decay, "factor on what is carried over, per outer step", Real{0, 1});
