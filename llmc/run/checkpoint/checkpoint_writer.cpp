@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "llmc/base/clock.h"
 #include "llmc/base/output_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/model/outer_steps.h"
@@ -96,7 +95,6 @@ void CheckpointWriter::allocate() {
 }
 
 void CheckpointWriter::begin(TrainerState state) {
-    const double began = seconds_now();
     if (begun_) end(false);
     const auto [rank, ranks] = std::pair(context_.world->rank(), context_.world->size());
     state.run = settings_.run;
@@ -148,7 +146,6 @@ void CheckpointWriter::begin(TrainerState state) {
     } else {
         model_.copy_to_host(weights, context_.worker->size() == 1, master_weights_);  // waits
     }
-    begun_->waited_seconds = seconds_now() - began;
     writing_.start();
 }
 

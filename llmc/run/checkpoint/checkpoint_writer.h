@@ -15,7 +15,6 @@
 //                     manifest.json                    (weights/manifest.h)
 //   OUT/best -> step_00000100                          with --keep-best
 #pragma once
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -56,10 +55,9 @@ public:
     // checkpoints that --keep-checkpoints does not keep are deleted.
     void begin(TrainerState state);
     bool is_writing() const { return begun_ && !writing_.done(); }
-    // A rank was stopped for so long: perhaps while training waited for the checkpoint.
-    void leave_out(double seconds) {
-        if (begun_ && begun_->waited_seconds > seconds / 2)
-            begun_->waited_seconds = std::max(begun_->waited_seconds - seconds, 0.0);
+    // How long training waited in begin(), for the report.
+    void waited(double seconds) {
+        if (begun_) begun_->waited_seconds = seconds;
     }
     // Waits for the checkpoint, if one has begun, and reports it. A failure is reported, and training continues; with
     // `last` it is thrown as a SharedError. Not collective.
@@ -75,7 +73,7 @@ private:
         TrainerState state{};
         std::filesystem::path folder;
         bool beside = false;  // next to the output folder, which was deleted or moved
-        double waited_seconds = 0;  // by training: for the copies, and for the checkpoint before
+        double waited_seconds = 0;
         std::string failure{};  // before anything was written; the same on all ranks
     };
     // A file of the optimizer's state that this rank writes.

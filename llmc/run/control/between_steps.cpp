@@ -129,7 +129,6 @@ void BetweenSteps::note_stops() {
     const double stopped = control_.stopped() - stops_noted_;
     if (stopped < 1) return;  // the rest of one that overlaps with one that has been noted
     stops_noted_ = control_.stopped();
-    loop_.checkpoints.leave_out(stopped);
     loop_.report.stopped(step_, stopped);
 }
 
@@ -147,6 +146,7 @@ void BetweenSteps::save() {
                              .batches = loop_.steps.changes(), .noise = loop_.step_log.noise().averages(),
                              .health = loop_.health.state(),
                              .seconds = control_.run_seconds(), .tasks = tasks_.states()});
+    loop_.checkpoints.waited(seconds_since(began));
     if (loop_.optimizer.in_round() && loop_.ranks.rank() == 0)
         print_stderr("note: this checkpoint is saved within a round: its model is that of the last outer step, and a "
                      "resumed run continues the round");
