@@ -27,6 +27,7 @@
 #include "llmc/comm/placement.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
+#include "llmc/run/start/advice.h"
 #include "llmc/run/start/version.h"
 #include "llmc/text/bpe_merges.h"
 #include "llmc/weights/model_path.h"

@@ -29,14 +29,6 @@ StartupItem optimizer_item(const OptimizerReport& report);
 // Known once the model has been initialized: how many algorithms were timed.
 StartupItem tuning_item(const Tuning& tuning);
 
-// "" if --init is given, or the default model is not far too large for the text.
-std::string note_on_default_model(const RunPlan& plan, const RunData& data);
-
-// For --dry-run: batch, learning rate and number of steps of published runs beside those given, each with its reason,
-// and how often the run reads its data. Empty with --eval-only. `largest_micro_batch`: that fits the memory plan, 0:
-// none.
-std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch);
-
 // With the details for --verbose and --dry-run.
 std::string terminal_text(const std::vector<StartupItem>& items, const Options& options);
 nlohmann::ordered_json start_event(const std::vector<StartupItem>& items);
