@@ -4,9 +4,10 @@
 import os
 import resource
 import sys
+import time
 from unittest import mock
 
-from prepare_support import LINES, Prepares, download, hub, needs_hub
+from prepare_support import BASE, DRIP, LINES, Prepares, download, hub, needs_hub
 from run_support import main
 
 
@@ -70,6 +71,45 @@ class Downloads(Prepares):
         self.assertIn('the number of files in the published data set is 0', self.not_made(*self.arguments))
         hub.listed.clear()
         self.assertIn('"a/lines/part" is not downloaded (404 ', self.not_made(*self.arguments, code=1))
+
+    def test_a_list_without_end(self):
+        hub.links['Link'] = f'<{BASE}/api/datasets/a/lines/tree/main/part>; rel="next"'
+        with mock.patch('download.MOST_FILES', 50):
+            self.assertIn('(its list has more than 50 files)', self.not_made(*self.arguments, code=1))
+        hub.listed['/api/datasets/a/lines/tree/main/part'] = []  # pages without files
+        with mock.patch('download.LONGEST', 0.5):
+            said = self.not_made(*self.arguments, code=1)
+        self.assertIn('"a/lines/part" is not downloaded (its list is not complete after 0.5 s); run this again', said)
+
+    def test_a_server_that_sends_a_byte_at_a_time(self):
+        hub.faults += [DRIP]
+        with mock.patch('download.LONGEST', 0.3):
+            said = self.not_made(*self.arguments, code=1)
+        self.assertIn('part/0.txt" is not downloaded (it has not grown in 0.3 s); run this again to resume, set', said)
+        self.check()
+
+    def test_a_download_that_grows_is_not_ended(self):
+        grown, ticks = download.growing(self.folder), []
+        self.assertFalse(grown())
+        (self.folder / 'x').write_bytes(b'a')
+        self.assertEqual((grown(), grown()), (True, False))
+        with self.assertRaises(download.TooSlow), \
+                download.bounded(0.01, 'slow', lambda: ticks.append(0) or len(ticks) < 5):
+            time.sleep(60)
+        self.assertEqual(len(ticks), 5)
+
+    def test_a_server_that_asks_to_wait_for_a_day(self):
+        for status in ('429', '503'):
+            hub.faults[:] = 100 * [status]
+            with mock.patch('download.LONGEST', 0.5):
+                self.assertIn('part/0.txt" is not downloaded (', self.not_made(*self.arguments, code=1))
+
+    def test_pipes(self):
+        for folder, more in ((self.out / 'downloads/part', ()), (self.folder / 'own', ('--from', self.folder / 'own'))):
+            folder.mkdir(parents=True)
+            os.mkfifo(folder / '0.txt')
+            said = self.not_made(*self.arguments, *more)
+            self.assertRegex(said, 'part/0.txt" is not a regular file|the number of files in .* is 0')
 
     def test_no_network(self):
         with mock.patch('urllib3.connection.HTTPConnection.connect', side_effect=OSError('refused')), \

@@ -2,6 +2,7 @@
 #include "llmc/run/log/report.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -67,7 +68,14 @@ void write_noise(Json& event, const Report::Noise& noise) {
     for (const auto& [name, scale] : noise.modules) modules[name] = number(scale);
 }
 
-// Other programs of this project read the log, and refuse the same lines.
+// Whether "step" is a number of completed steps, as in WITH_STEPS of dev/run_log.py.
+bool counts_steps(const std::string& event) {
+    constexpr std::array kEvents{"step", "skip", "stage", "val", "hellaswag", "checkpoint", "sample", "resume",
+                                 "warning", "outer", "outer_skip"};
+    return std::ranges::find(kEvents, event) != kEvents.end();
+}
+
+// dev/run_log.py refuses the same lines; test/support/log_lines.txt has cases for both.
 void require_events(const std::filesystem::path& log) {
     const std::string text = read_text(log, "log");
     std::int64_t number = 0;
@@ -77,9 +85,16 @@ void require_events(const std::filesystem::path& log) {
         ++number;
         if (line.find_first_not_of(" \t\r") == line.npos) continue;
         const nlohmann::json event = parse_json(line);
-        require(event.is_object() && event.contains("event") && event["event"].is_string(),
-                log.string() + " line " + std::to_string(number), in_quotes(line.substr(0, 60)),
-                "a JSON object with an \"event\"", "remove the line: no run writes it, and dev/plot refuses it");
+        const std::string where = log.string() + " line " + std::to_string(number);
+        const std::string_view fix = "remove the line: no run writes it, and dev/plot refuses it";
+        require(event.is_object() && event.contains("event") && event["event"].is_string(), where,
+                in_quotes(line.substr(0, 60)), "a JSON object with an \"event\"", fix);
+        const nlohmann::json step = event.value("step", nlohmann::json());
+        require(!counts_steps(event["event"]) ||
+                    (step.is_number_integer() && step >= 0 && step <= std::int64_t(1) << 53),
+                "\"step\" in " + where, excerpt(step), "a number of steps", fix);
+        require(event["event"] != "start" || event.contains("log_version"), "\"log_version\" in " + where, "missing",
+                "a log of version 2 or later", "move the file away: the resumed run begins a new one");
     }
 }
 

@@ -348,7 +348,8 @@ BatchSchedule sizes_of_steps(const Options& o, std::int64_t ranks) {
         const std::size_t end = std::min(text.find(',', begin), text.size());
         const std::string entry(text.substr(begin, end - begin));
         const std::size_t colon = entry.find(':');
-        require(colon != entry.npos, "--batch-schedule", in_quotes(entry),
+        const std::string part = entry.empty() ? ", with an empty entry" : ", with the entry " + in_quotes(entry);
+        require(colon != entry.npos, "--batch-schedule", in_quotes(text) + (entry == text ? "" : part),
                 "entries FROM:TOKENS, such as 0:65536,200M:131072");
         const std::string which = "--batch-schedule: entry " + std::to_string(schedule.size() + 1);
         require(schedule.size() < kMost, which, "too many", "at most " + std::to_string(kMost) + " entries");

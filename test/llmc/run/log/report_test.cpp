@@ -255,3 +255,28 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
     CHECK_THROWS_AS(Report(out, 100), Error);  // another run's log
     CHECK_NOTHROW(Report(out, 100, false));    // a rank that does not write
 }
+
+// test/dev/run_log_test.py reads the same table.
+TEST_CASE("a resumed run refuses the lines of a log that dev/run_log.py refuses", "[report]") {
+    const ScratchFolder folder;
+    int rows = 0;
+    for (const std::string& row : lines_of(read_bytes("test/support/log_lines.txt"))) {
+        if (row[0] == '#') continue;
+        std::string line;
+        for (std::size_t at = 1; at < row.size(); ++at) {
+            if (row[at] != '<') {
+                line += row[at];
+                continue;
+            }
+            const std::size_t end = row.find('>', at), times = row[at + 3] == '*' ? std::stoul(row.substr(at + 4)) : 1;
+            line.append(times, char(std::stoi(row.substr(at + 1, 2), nullptr, 16)));
+            at = end;
+        }
+        CAPTURE(row);
+        ++rows;
+        write_bytes(folder / "log.jsonl", line + "\n{\"event\":\"news\"}\n");
+        if (row[0] == '+') CHECK_NOTHROW(Report(folder.path(), 10, true, /*appends=*/true));
+        else CHECK_THROWS_WITH(Report(folder.path(), 10, true, true), Contains("log.jsonl line 1 is "));
+    }
+    CHECK(rows > 50);
+}
