@@ -14,7 +14,8 @@ from time import sleep, time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from run_log import as_text, is_count, number, open_runs  # noqa: E402
-from tool_main import Parser, ToolError, fail, in_quotes, library, one_of, tool_main, why_not  # noqa: E402
+from tool_main import (Parser, ToolError, advice_after, fail, in_quotes, library, one_of, tool_main,  # noqa: E402
+                       why_not)
 
 SAYS = """Exports runs from their logs to CSV or Parquet tables, TensorBoard event files or wandb. Every number of a log
 is exported once, at the number of completed steps: train/loss, val/loss, ..."""
@@ -267,7 +268,8 @@ def run(options):
     try:
         FORMATS[options.to](runs, folder, options)
     except OSError as error:
-        raise ToolError(f'-o is {in_quotes(folder)}; expected a folder that can be written to; {why_not(error)}', 1)
+        raise ToolError(f'-o is {in_quotes(folder)}; expected a folder that can be written to; '
+                        f'{why_not(error)}; {advice_after(error)}', 1)
 
 
 if __name__ == '__main__': sys.exit(tool_main(command_line(), run))

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/input_file.h"
 
 namespace llmc {
@@ -68,7 +69,7 @@ void LineFile::append(std::string_view line) {
     const bool cut = ftruncate(file_, before) == 0;
     fail("writing " + path_.string(), "refused by the system (" + std::string(std::strerror(fault)) + ")",
          cut ? "a complete line to be written" : "a complete line to be written, but the file now ends with half a one",
-         "make room on the disk", Blame::runtime);
+         advice_after(fault), Blame::runtime);
 }
 
 }  // namespace llmc

@@ -127,7 +127,7 @@ class Branches(WithFolder):
         self.assertIn(f'2 of 2 branches failed; {out}/f_1.txt: ', err)
 
     def test_a_full_disk(self):
-        full = 'cannot be written: no space left on device; fix that and run this again'
+        full = 'cannot be written: no space left on device; free disk space and run this again'
         (self.folder / 'command').symlink_to('/dev/full')
         with self.assertRaisesRegex(branch_batch.ToolError, f'^"{self.folder}/command" {full}$'):
             branch_batch.claim(self.folder, 'x')

@@ -125,7 +125,8 @@ class Downloads(Prepares):
             with mock.patch('shards.Tokenizer.check'): said = self.not_made(*self.arguments, code=1)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        self.assertIn('part/0.txt" cannot be written: file too large; fix that and run this again', said)
+        self.assertIn('part/0.txt" cannot be written: file too large; raise this process\' limit of the sizes of files '
+                      '(ulimit -f) and run this again', said)
         self.check()
 
     def test_without_the_library(self):

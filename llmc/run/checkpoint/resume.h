@@ -48,6 +48,8 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
 // damaged one.
 void clear_for_resumption(const ResumeSearch& search, const Options& options);
 
+// The first of NAME, NAME2, NAME3, ... that does not exist.
+std::filesystem::path free_name(const std::string& name);
 // Whether the existing log and checkpoints are those of the run that is resumed.
 bool appends_to_log(const Options& options, const Resumption* resumption);
 // Throws Error if --output-dir holds a checkpoint of another run, or of another continuation of the same run, with a
@@ -57,9 +59,13 @@ void require_free_names(const ResumeSearch& search, const Options& options, std:
 struct Changes {
     std::vector<std::string> options;  // "--lr 0.0006 -> 0.0003"
     bool data = false;                 // other training shards
+    bool validation = false;           // validations read other targets
 };
+bool are_same(const std::vector<Fact>& some, const std::vector<Fact>& others);
 // Throws Error that names the difference if model, data or order differ. `new_data`: other training shards are
 // allowed.
 Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data);
+// What the state has of data that this run does not read: it starts again.
+void forget_other_data(TrainerState& state, const Changes& changes);
 
 }  // namespace llmc

@@ -311,20 +311,20 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
     write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
-void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best) {
+void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best,
+                 const std::vector<std::string>& further) {
     print_last_row();
     print("done: " + reason + (only_evaluates() ? "" : ", " + counted(steps - first_step_, "step")) + " in " +
           clock_text(seconds) +
           (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : ""));
-    const bool timed = lines_.max_minutes > 0, stopped = reason.ends_with("(--stop-after)"),
-               complete = stopped || (timed ? reason.starts_with("out of time") : steps == total_steps_);
-    const std::string more = stopped ? " --stop-after 0"
-                             : timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
-                                     : " -x " + std::to_string(2 * total_steps_.value_or(0));
+    const bool stopped = reason.ends_with("(--stop-after)");
     if (best)
         print(format("lowest validation loss: %.4f after ", best->loss) + place(best->after) + ", " + best->folder);
-    if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty())
-        print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);
+    if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty()) {
+        if (stopped) print("to train further: " + lines_.resume_command + " --stop-after 0");
+        else if (further.empty()) print("to resume: " + lines_.resume_command);
+        else std::ranges::for_each(further, [&](const std::string& way) { print(way); });
+    }
     write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 

@@ -42,7 +42,7 @@ double longer_minutes(double minutes, double seconds);
 struct ReportLines {
     std::int64_t log_every = 1;       // steps from one step's line to the next
     bool mfu = false, noise = false;  // columns
-    std::string resume_command{};     // how to resume or extend the run
+    std::string resume_command{};     // how to resume the run
     double max_minutes = 0;           // the length of a run without a number of steps
 };
 
@@ -125,7 +125,9 @@ public:
         std::int64_t after;  // steps that its model had made
         std::string folder;
     };
-    void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {});
+    // `further`: how a run that is complete is made longer.
+    void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {},
+             const std::vector<std::string>& further = {});
 
 private:
     bool only_evaluates() const { return !total_steps_ && lines_.max_minutes == 0; }

@@ -106,12 +106,14 @@ std::vector<Option> option_table(Options& o) {
     entry("warmup-tokens", o.warmup_tokens,
           "instead of --warmup-steps: tokens of the warm-up, rounded up to whole steps (see -d); 0: not set",
           Whole{0, kMany});
-    entry("q,final-lr-fraction", o.final_lr_fraction, "final learning rate as a fraction of the peak", Real{0, 1});
+    entry("q,final-lr-fraction", o.final_lr_fraction,
+          "final learning rate as a fraction of the peak; in a run of steps that of the step after the last one, as in "
+          "llm.c", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
           "learning-rate schedule after the warm-up; wsd: constant, then a cool-down at the end of the run",
           kLrSchedules);
     entry("cooldown-fraction", o.cooldown_fraction,
-          "share of the run's steps, or of its time, in the cool-down of wsd", Real{0, 1});
+          "share of the run's steps, or of its time, in the cool-down of wsd; at most one step is none", Real{0, 1});
     entry("cooldown-shape", o.cooldown_shape,
           "decay in the cool-down of wsd; 1-sqrt: final + (peak - final) * (1 - sqrt(x)), where x goes from 0 to 1",
           kCooldownShapes);

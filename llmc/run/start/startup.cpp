@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <iostream>
@@ -90,13 +89,6 @@ std::string note_on_disk(const RunPlan& plan) {
                       (o.keep_checkpoints > 0 ? "decrease" : "set") + " --keep-checkpoints, or use another disk");
 }
 
-// How to resume this run, which knows its other options. With several ranks, mpirun's own flags are not known.
-std::string resume_command(const Options& options, int ranks) {
-    const std::string flags = " -o " + for_shell(options.output_dir) + " -y auto";
-    if (ranks == 1) return program_invocation_name + flags;
-    return "start the " + std::to_string(ranks) + " ranks again, with" + flags;
-}
-
 // "" if no validation shard is a training shard, too.
 std::string note_on_seen_shards(const RunFiles& data) {
     if (!data.train || !data.val) return "";
@@ -106,6 +98,22 @@ std::string note_on_seen_shards(const RunFiles& data) {
     if (seen == 0) return "";
     return "validation shards that are training shards, too: " + std::to_string(seen) + " of " +
            std::to_string(data.val->size()) + ", so their loss is that of data seen in training";
+}
+
+// "" unless --lr-schedule wsd has no step with a lower learning rate than its peak, though a cool-down is requested.
+std::string note_on_cooldown(const RunPlan& plan) {
+    const Options& o = plan.options;
+    Schedule without = plan.schedule;
+    without.kind = LrSchedule::constant;
+    const std::int64_t total = plan.steps.total.value_or(0);
+    if (!plan.setup.training || total == 0 || plan.schedule.kind != LrSchedule::wsd || o.cooldown_fraction == 0 ||
+        o.final_lr_fraction == 1 || plan.schedule.peak == 0)
+        return "";
+    const StepSize last = plan.steps.at(total - 1);
+    if (plan.schedule.learning_rate(last) != without.learning_rate(last)) return "";
+    return "there is no cool-down: --cooldown-fraction " + text_of_number(o.cooldown_fraction) + " of " +
+           counted(total, "step") + ", after the warm-up, is at most one step, and the final learning rate is that of "
+           "the step after the last one";
 }
 
 // Whether a run with this optimizer has saved the model.
@@ -151,15 +159,17 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
         !is_of(start.path, name_of(&optimizer, kOptimizers)))
         notes.push_back(optimizer.on_other_model);
-    if (plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
-        notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
-                        "; to train further: " + resume_command(options, context.world->size()) +
-                        " --max-minutes " +
-                        text_of_number(longer_minutes(options.max_minutes, plan.seconds_before.used)));
-    if (plan.is_complete())
-        notes.push_back("the checkpoint has completed all " + counted(plan.first_step, "step") +
-                        "; to train further: " + resume_command(options, context.world->size()) +
-                        " -x " + std::to_string(2 * plan.first_step));
+    if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);
+    const bool out_of_time =
+        plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60;
+    if (out_of_time || plan.is_complete()) {
+        std::vector<std::string> ways = ways_to_train_further(plan.between_steps.further, plan.steps, plan.first_step,
+                                                              plan.seconds_before, plan.tasks_before);
+        ways[0] = "the checkpoint has " +
+                  (out_of_time ? "used all of --max-minutes " + text_of_number(options.max_minutes)
+                               : "completed all " + counted(plan.first_step, "step")) + "; " + ways[0];
+        notes.insert(notes.end(), ways.begin(), ways.end());
+    }
     if (const std::string note = optimizer.report(plan.optimizer_run()).note; !note.empty()) notes.push_back(note);
     return notes;
 }
@@ -313,7 +323,7 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
     else if (options.ranks > 0 && device::memory_is_host_memory())
         context.device.memory_free /= std::size_t(options.ranks);
     Tuning tuning(options, context);
-    const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
+    Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
     const std::vector<int> nodes = nodes_of(ranks);
     RunFiles files = together(ranks, [&] { return open_files(options); });
@@ -342,9 +352,10 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
     Changes changes;
     if (resumption)
         changes = together(ranks, [&] {
-            const Changes since = check_resumption(plan, loader, *resumption);
+            const Changes since = check_resumption(plan, data.batches, *resumption);
             // New data (--allow-new-data) are read from their first row; --overfit-batch repeats the first batch.
             if (!since.data && !options.overfit_batch && loader) loader->seek(resumption->state.data);
+            forget_other_data(resumption->state, since);
             return since;
         });
     tuning.choose([&] {  // before the memory plan, which depends on what attention stores
@@ -395,7 +406,9 @@ Report open_report(const Startup& startup, Context& context) {
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.steps.total, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
-                       .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
+                       .noise = plan.measures_noise(), 
+                       .resume_command = options.output_dir.empty()
+                                             ? "" : resume_command(options.output_dir, "auto", ranks.size()),
                        .max_minutes = options.is_timed() ? options.max_minutes : 0});
     });
     on_first_rank(ranks, [&] {

@@ -50,7 +50,7 @@ std::string describe_dropped(const RunPlan& plan, const RunData& data) {
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
     const bool whole_epochs = !options.has_steps() && !options.is_timed() && !data.files.train->is_weighted();
     const std::int64_t more =
-        whole_epochs ? loader.positions_in(options.passes()) - plan.steps.at(*plan.steps.total).positions_before : 0;
+        whole_epochs ? loader.positions_in(options.passes()) - plan.positions_on_data() : 0;
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
                  (more == 1 ? "is" : "are") + " dropped:\n  too few for a step (--pad-last uses them)\n";
@@ -69,7 +69,7 @@ std::string describe_corpora(const RunPlan& plan, const RunData& data) {
             tokens += (*data.files.train)[shard].tokens();
         std::string epochs;
         if (plan.steps.total && data.batches.loader)
-            epochs = format(", %.3g epochs", data.batches.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
+            epochs = format(", %.3g epochs", data.batches.loader->epochs_of_corpus(i, plan.positions_on_data()));
         lines += format("  %.4g %% ", 100 * double(corpus.weight) / double(sum)) + corpus.pattern + ": " +
                  counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") + epochs +
                  (sum == corpus.weight ? "; the weight of one pattern alone has no effect\n" : "\n");

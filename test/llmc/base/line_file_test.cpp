@@ -29,7 +29,8 @@ TEST_CASE("after a full disk the log has complete lines and accepts more", "[lin
     {
         const FullDisk full(10);
         CHECK_THAT(error_of([&] { file.append("second, too long"); }),
-                   StartsWith("writing " + path.string() + " is refused by the system (File too large)"));
+                   StartsWith("writing " + path.string() + " is refused by the system (File too large)") &&
+                       EndsWith("; raise this process' limit of the sizes of files (ulimit -f)"));
         CHECK(read_bytes(path) == "first\n");
         file.append("abc");
     }

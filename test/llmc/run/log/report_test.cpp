@@ -166,11 +166,11 @@ TEST_CASE("a step's line is never truncated, however long its numbers are", "[re
 }
 
 TEST_CASE("a run that saved its model prints how to resume or extend it", "[report]") {
-    const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason) {
+    const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason, const Texts& further = {}) {
         const std::string text = printed([&] {
             Report report("", 100, true, false, {.resume_command = "./train_gpt2 --resume=auto"});
             if (saved >= 0) report.checkpoint(saved, "out/step", 0);
-            report.end(steps, reason, 1);
+            report.end(steps, reason, 1, {}, further);
         });
         return text.substr(text.rfind('\n', text.size() - 2) + 1);
     };
@@ -179,18 +179,19 @@ TEST_CASE("a run that saved its model prints how to resume or extend it", "[repo
     CHECK(last(10, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(-1, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");
-    CHECK(last(100, 100, "all steps completed") == "to train further: ./train_gpt2 --resume=auto -x 200\n");
-    CHECK(last(-1, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
+    CHECK(last(100, 100, "all steps completed", {"one way", "another"}) == "another\n");
+    CHECK(last(-1, 100, "all steps completed", {"one way"}) == "done: all steps completed, 100 steps in 0:01\n");
+    CHECK(last(100, 100, "error", {"one way"}) == "done: error, 100 steps in 0:01\n");
     const std::string timed = printed([&] {
         Report report("", {}, true, false, {.resume_command = "./train_gpt2 -y auto", .max_minutes = 1.5});
         report.step(step_of(2));
         report.checkpoint(12, "out/step", 0);
         report.end(12, "interrupted", 1);
-        report.end(12, "out of time (--max-minutes)", 1);
+        report.end(12, "out of time (--max-minutes)", 1, {}, {"one way"});
     });
     CHECK_THAT(timed, StartsWith("step        |    loss") && Contains("\nstep 12     |  2.0000 1.00e-03") &&
                           Contains("to resume: ./train_gpt2 -y auto\n") &&
-                          EndsWith("to train further: ./train_gpt2 -y auto --max-minutes 3\n"));
+                          EndsWith("one way\n"));
 }
 
 TEST_CASE("a skipped step reports the reason", "[report]") {
