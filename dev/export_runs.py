@@ -6,7 +6,6 @@
 import csv
 import errno
 import os
-import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -131,9 +130,9 @@ def new_path(folder, run, ending=''):
 
 
 def partial_path(path):
-    """Where a new file or folder is written before it gets its name."""
+    """Where this process writes a new file or folder before it gets its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path.with_name(f'.{path.name}.partial')
+    return path.with_name(f'.{path.name}.partial-{os.getpid()}')
 
 
 def to_tables(runs, folder, ending, write):
@@ -202,7 +201,6 @@ def to_tensorboard(runs, folder, options):
     paths = [new_path(folder, run) for run in runs]
     if options.follow: print(f'view with: tensorboard --logdir {folder}', flush=True)
     places = paths if options.follow else [partial_path(path) for path in paths]
-    for place in places: shutil.rmtree(place, ignore_errors=True)
     writers = [Board(run, place) for run, place in zip(runs, places)]
     write_all(runs, writers, options.follow)
     for writer, place, path in zip(writers, places, paths):

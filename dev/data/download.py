@@ -6,7 +6,6 @@
 import contextlib
 import errno
 import hashlib
-import itertools
 import os
 import re
 import signal
@@ -20,7 +19,7 @@ TIMEOUT = 60  # seconds without a byte
 TRIES = 4
 # Seconds for a list or a small file, and for the next bytes of a large one: huggingface_hub writes 10 MB at a time.
 LONGEST = 600
-MOST_FILES = 100000
+FROM = ', or pass a folder with the files with --from'
 MIRROR = ', set HF_ENDPOINT to a mirror of huggingface.co'
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -30,43 +29,27 @@ class TooSlow(Exception):
 
 
 @contextlib.contextmanager
-def bounded(seconds, why, goes_on=lambda: False):
-    """Throws TooSlow(why) in the block, also where it waits, after so many seconds; not if goes_on() is true then, and
-    again after as many."""
-    def check(*_):
-        if not goes_on(): raise TooSlow(why)
-    before = signal.signal(signal.SIGALRM, check)
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def growing(folder):
-    """A function that returns whether the files below the folder have grown since its last call."""
+def downloading(what, ways, growing=None):
+    """Reports an error of the block, of whatever library, in one line with other ways. An error is also that it takes
+    LONGEST seconds in which no file below the folder `growing` has grown, whatever it waits for."""
     def size():
-        return sum(path.stat().st_size for path in folder.rglob('*') if path.is_file())
+        return growing and sum(path.stat().st_size for path in growing.rglob('*') if path.is_file())
 
-    def has_grown():
+    def check(*_):
         nonlocal last
         before, last = last, size()
-        return last > before
-    last = size()
-    return has_grown
-
-
-@contextlib.contextmanager
-def downloading(what, mirror='', local=', or pass a folder with the files with --from'):
-    """Reports an error of the block, of whatever library, in one line; `mirror` and `local` are other ways."""
+        if last == before: raise TooSlow(f'it {"has not grown" if growing else "is not complete"} in {LONGEST} s')
+    last, handler = size(), signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST, LONGEST)
     try:
         yield
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL: raise cannot_write(what, error) from None
         why = ' '.join(str(error.__cause__ or error).split())[:500]
-        raise ToolError(f'{in_quotes(what)} is not downloaded ({why}); run this again to resume{mirror}{local}',
-                        1) from None
+        raise ToolError(f'{in_quotes(what)} is not downloaded ({why}); run this again to resume{ways}', 1) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
 
 
 @dataclass(frozen=True)
@@ -74,10 +57,7 @@ class Hub:
     """A folder of a data set on huggingface.co, or on the mirror that HF_ENDPOINT names."""
     repository: str
     folder: str = ''
-    has_from: bool = True  # whether --from replaces it
-
-    def downloading(self, path):
-        return downloading(f'{self.repository}/{path}', MIRROR, **({} if self.has_from else {'local': ''}))
+    ways: str = MIRROR + FROM  # if it is not reached
 
     @staticmethod
     def api():
@@ -87,20 +67,17 @@ class Hub:
     def files(self, wanted):
         """{name: SHA-256} of the files whose names match."""
         api = self.api()
-        with self.downloading(self.folder), bounded(LONGEST, f'its list is not complete after {LONGEST} s'):
-            tree = api.list_repo_tree(self.repository, self.folder or None, repo_type='dataset')
-            listed = list(itertools.islice(tree, MOST_FILES + 1))
-            if len(listed) > MOST_FILES: raise ValueError(f'its list has more than {MOST_FILES} files')
+        with downloading(f'{self.repository}/{self.folder}', self.ways):
+            listed = list(api.list_repo_tree(self.repository, self.folder or None, repo_type='dataset'))
             found = {Path(entry.path).name: entry.lfs.sha256 for entry in listed if getattr(entry, 'lfs', None)}
         return {name: found[name] for name in sorted(found) if re.fullmatch(wanted, name)}
 
     def download(self, name, folder):
         api, path = self.api(), f'{self.folder}/{name}'.lstrip('/')
-        with self.downloading(path):
+        with downloading(f'{self.repository}/{path}', self.ways, folder):
             for tries in range(TRIES):  # a connection that breaks is an error, also of the library
                 try:
-                    with bounded(LONGEST, f'it has not grown in {LONGEST} s', growing(folder)):
-                        return api.hf_hub_download(self.repository, path, repo_type='dataset', local_dir=folder)
+                    return api.hf_hub_download(self.repository, path, repo_type='dataset', local_dir=folder)
                 except Exception as error:
                     if tries == TRIES - 1 or isinstance(error, TooSlow): raise
 
@@ -117,8 +94,7 @@ class Web:
 
     def download(self, name, folder):
         url = f'{self.url}/{name}'
-        with downloading(url), bounded(LONGEST, f'not complete after {LONGEST} s'), \
-                urllib.request.urlopen(url, timeout=TIMEOUT) as response:
+        with downloading(url, FROM), urllib.request.urlopen(url, timeout=TIMEOUT) as response:
             (folder / name).write_bytes(response.read())
 
 

@@ -8,10 +8,12 @@ import io
 import json
 import os
 import struct
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
-from run_support import WithFolder, lines, main, program, resume, start, step, val
+from run_support import ROOT, WithFolder, lines, main, program, resume, start, step, val
 
 export_runs = program('export_runs.py')
 MODULES = {'h.0.attn': 12.5, 'wte': None}
@@ -130,6 +132,17 @@ class Exports(WithFolder):
         said = self.refused(export_runs, '--to', 'csv', self.run_folder, '-o', self.folder)
         self.assertIn('is an existing path', said)
         self.assertEqual((self.folder / 'mine.csv').read_text(), 'mine')
+
+    def test_two_at_once(self):
+        run, write = self.log('a', start(), step(0, 8.0)), export_runs.write_csv
+        command = [sys.executable, str(ROOT / 'dev/export_runs.py'), '--to', 'csv', str(run), '-o', str(self.folder)]
+
+        def write_twice(path, names, rows):
+            write(path, names, rows)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with mock.patch.object(export_runs, 'write_csv', write_twice):
+            code, _, err = self.run_tool(export_runs, *command[2:])
+        self.assertEqual((code, err, (self.folder / 'a.csv').is_file()), (0, '', True))
 
     def test_wrong_arguments(self):
         run, out = self.run_folder, self.folder / 'out'

@@ -3,8 +3,8 @@
 # the published ones, a full disk
 import os
 import resource
+import signal
 import sys
-import time
 from unittest import mock
 
 from prepare_support import BASE, DRIP, LINES, Prepares, download, hub, needs_hub
@@ -72,37 +72,27 @@ class Downloads(Prepares):
         hub.listed.clear()
         self.assertIn('"a/lines/part" is not downloaded (404 ', self.not_made(*self.arguments, code=1))
 
-    def test_a_list_without_end(self):
-        hub.links['Link'] = f'<{BASE}/api/datasets/a/lines/tree/main/part>; rel="next"'
-        with mock.patch('download.MOST_FILES', 50):
-            self.assertIn('(its list has more than 50 files)', self.not_made(*self.arguments, code=1))
-        hub.listed['/api/datasets/a/lines/tree/main/part'] = []  # pages without files
-        with mock.patch('download.LONGEST', 0.5):
-            said = self.not_made(*self.arguments, code=1)
-        self.assertIn('"a/lines/part" is not downloaded (its list is not complete after 0.5 s); run this again', said)
-
-    def test_a_server_that_sends_a_byte_at_a_time(self):
-        hub.faults += [DRIP]
-        with mock.patch('download.LONGEST', 0.3):
-            said = self.not_made(*self.arguments, code=1)
-        self.assertIn('part/0.txt" is not downloaded (it has not grown in 0.3 s); run this again to resume, set', said)
+    def test_servers_that_take_for_ever(self):
+        path = '/api/datasets/a/lines/tree/main/part'
+        for fault in DRIP, '429', '503':  # the latter with "Retry-After: 86400"
+            hub.faults[:] = 100 * [fault]
+            with mock.patch('download.LONGEST', 0.4):
+                self.assertRegex(self.not_made(*self.arguments, code=1), 'part/0.txt" is not downloaded .'
+                                 '(it has not grown in 0.4 s|HTTP Error|429|503).*; run this again to resume, set HF_')
+        hub.faults.clear()
+        for listed in [], hub.listed[path]:
+            hub.listed[path], hub.links['Link'] = listed, f'<{BASE}{path}>; rel="next"'
+            with mock.patch('download.LONGEST', 0.4):
+                said = self.not_made(*self.arguments, code=1)
+            self.assertIn('"a/lines/part" is not downloaded (it is not complete in 0.4 s); run this again', said)
+        hub.links.clear()
+        with self.assertRaisesRegex(download.ToolError, 'has not grown'), download.downloading('x', '', self.folder):
+            for size in (1, 2, 3, 3):
+                (self.folder / 'x').write_bytes(size * b'a')
+                signal.raise_signal(signal.SIGALRM)  # as after each LONGEST
+                grown = size
+        self.assertEqual(grown, 3)
         self.check()
-
-    def test_a_download_that_grows_is_not_ended(self):
-        grown, ticks = download.growing(self.folder), []
-        self.assertFalse(grown())
-        (self.folder / 'x').write_bytes(b'a')
-        self.assertEqual((grown(), grown()), (True, False))
-        with self.assertRaises(download.TooSlow), \
-                download.bounded(0.01, 'slow', lambda: ticks.append(0) or len(ticks) < 5):
-            time.sleep(60)
-        self.assertEqual(len(ticks), 5)
-
-    def test_a_server_that_asks_to_wait_for_a_day(self):
-        for status in ('429', '503'):
-            hub.faults[:] = 100 * [status]
-            with mock.patch('download.LONGEST', 0.5):
-                self.assertIn('part/0.txt" is not downloaded (', self.not_made(*self.arguments, code=1))
 
     def test_pipes(self):
         for folder, more in ((self.out / 'downloads/part', ()), (self.folder / 'own', ('--from', self.folder / 'own'))):
