@@ -50,7 +50,7 @@ cxxopts::Options command_line() {
         "file; or the folder of a run, for its newest checkpoint",
         text(), "PATH")("dtype", "fp32, or bf16: half the memory traffic, and faster",
                         text()->default_value("fp32"), "TYPE")(
-        "threads", "CPU threads; 0: one per hardware thread", text()->default_value("0"), "N");
+        "threads", "CPU threads; 0: one per hardware thread, at most the CPU quota", text()->default_value("0"), "N");
     options.add_options("Prompt")(
         "prompt",
         "text to continue, after an end-of-text token, which starts a document; \"\": that token alone (default: each "

@@ -1,12 +1,15 @@
 // startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once
 #include "llmc/run/start/startup_report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "kernels/device/control_groups.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
@@ -37,7 +40,9 @@ StartupItem version_item() {
 StartupItem device_item(const Context& context) {
     const device::Info& device = context.device;
     const int ranks = context.world->size();
-    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") + '\n',
+    const double quota = device::cpu_quota().cores;
+    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") +
+                (quota < double(sysconf(_SC_NPROCESSORS_ONLN)) ? format(", CPU quota %.3g", quota) : "") + '\n',
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
