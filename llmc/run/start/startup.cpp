@@ -26,6 +26,7 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/batch_upload.h"
+#include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/advice.h"
 #include "llmc/run/start/version.h"
@@ -381,8 +382,11 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
     startup.tuning.save();
     const bool first_rank = context.world->rank() == 0;
     print_tuning(startup.items, startup.tuning, first_rank);
-    startup.items.push_back(optimizer_item(plan.optimizer.kind->measure(plan.optimizer_run(), context)));
-    if (first_rank) std::cout << startup.items.back().lines << std::flush;
+    for (const OptimizerReport& report : {plan.optimizer.kind->measure(plan.optimizer_run(), context),
+                                          measure_outer_steps(plan.optimizer_run(), context)}) {
+        startup.items.push_back(optimizer_item(report));
+        if (first_rank) std::cout << startup.items.back().lines << std::flush;
+    }
     return model;
 }
 

@@ -24,6 +24,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// "0.0136 s", "35d 07:13"
+std::string time_text(double seconds) {
+    return seconds < 59.5 ? format("%.3g s", seconds) : clock_text(seconds);
+}
+
 std::string describe_shards(const char* what, const ShardSet& shards) {
     return std::string(what) + ": " + counted(shards.size(), "shard") + ", " + with_commas(shards.tokens(), "token") +
            ", vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
@@ -178,11 +183,11 @@ StartupItem training_item(const RunPlan& plan) {
         const double run = double(steps - local) * full + double(ceil_div(local, outer.every)) * round;
         if (workers > 1)
             for (const double gigabits : {0.1, 1.0, 10.0})
-                details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
-                                  "of %s;\n    %.3g s for those of the run, %.3g s without outer steps\n",
-                                  gigabits, 8e-3 * round / gigabits, 8e-3 * outer.every * full / gigabits,
-                                  counted(outer.every, "data-parallel step").c_str(), 8e-3 * run / gigabits,
-                                  8e-3 * double(steps) * full / gigabits);
+                details += format("  a link of %g Gbit/s needs ", gigabits) + time_text(8e-3 * round / gigabits) +
+                           " for the bytes of an outer step, " + time_text(8e-3 * outer.every * full / gigabits) +
+                           " for those of " + counted(outer.every, "data-parallel step") + ";\n    " +
+                           time_text(8e-3 * run / gigabits) + " for those of the run, " +
+                           time_text(8e-3 * double(steps) * full / gigabits) + " without outer steps\n";
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
