@@ -128,7 +128,7 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                 "auto, micro or off: the ranks of local steps have no gradient in common", "use micro");
     }
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
-                                        int(plan.steps.micro_batches(plan.steps.smallest())));
+                                        int(plan.steps.micro_batches(plan.steps.largest())));
     plan.steps = with_total(plan.steps, o, loader);
     const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
     const std::vector<BatchChange> sizes = plan.steps.changes();
