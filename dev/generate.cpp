@@ -130,7 +130,8 @@ std::unique_ptr<llmc::Model> load_model(const llmc::SavedModel& checkpoint, kern
     if (available > 0 && needed > available)
         fail("the memory for the model", mebibytes(needed) + ", including a cache of " + mebibytes(decoder.cache),
              "at most the available " + mebibytes(available),
-             "use fewer --samples, --dtype bf16 or a smaller model");
+             std::string(shape.sequences > 1 ? "use fewer --samples, " : "use ") +
+                 (dtype == kernels::DType::fp32 ? "--dtype bf16 or " : "") + "a smaller model");
     auto loaded = llmc::make_model(setup, table, context);
     std::vector<float> weights(std::size_t(table.elements()));
     checkpoint.read(table, weights);
