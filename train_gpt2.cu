@@ -38,6 +38,7 @@ struct Trainer {
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
                       .may_overfit = options.overfit_batch, .in_order = !options.shuffle,
+                      .starts_trained = !startup.start.path.empty() && plan.first_step == 0,
                       .output_dir = options.output_dir, .total_steps = plan.steps.total}};
     std::optional<Report> report{};
     std::optional<Evaluator> evaluator{};

@@ -249,7 +249,9 @@ std::vector<Option> option_table(Options& o) {
     entry("tune-file", o.tune_file,
           "file for autotuning results; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or in ~/.cache");
     entry("deterministic", o.deterministic, "on a GPU: use only deterministic kernels, even if others are faster");
-    entry("threads", o.threads, "CPU threads per rank; 0: one per hardware thread of the rank's cores", Whole{0, 1024});
+    entry("threads", o.threads,
+          "CPU threads per rank; 0: one per hardware thread of the rank's cores, within its control group's CPU quota",
+          Whole{0, 1024});
     entry("device", o.device, "index of the first GPU; the ranks of a host use this one and the following ones",
           Whole{0, 1023});
     entry("log-gpu", o.log_gpu,

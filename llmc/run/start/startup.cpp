@@ -25,6 +25,7 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/batch_upload.h"
+#include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/advice.h"
 #include "llmc/run/start/version.h"
@@ -143,7 +144,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         std::to_string(plan.setup.config.vocabulary));
     if (const std::string& why = data.batches.too_small; !why.empty())
         notes.push_back("the plan leaves out --train-data, which is too small for it: " + why);
-    for (const std::string& note : {note_on_default_model(plan, data), note_on_disk(plan)})
+    for (const std::string& note : {note_on_default_model(plan, data), note_on_passes(plan, data), note_on_disk(plan)})
         if (!note.empty()) notes.push_back(note);
     if (plan.setup.dtype == kernels::DType::bf16 && device::memory_is_host_memory() &&
         context.matmul.describe(plan.setup.dtype).find("widened to fp32") != std::string::npos)
@@ -363,7 +364,8 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
                                  plan.setup.training, context.stream);
         context.matmul.describe(plan.setup.dtype);
     });
-    const MemoryPlan memory = together(ranks, [&] { return memory_of(plan, plan.setup, context); });
+    MemoryPlan memory = together(ranks, [&] { return memory_of(plan, plan.setup, context); });
+    memory.largest_micro_batch = int(-ranks.host_reduce(-memory.largest_micro_batch, HostReduction::max));
     const std::vector<std::string> notes = startup_notes(plan, data, start, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, context);
@@ -372,7 +374,13 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
         print_stdout(text + memory_by_rank(plan, context) + advice_text(plan, data, most_at_once(plan, context)));
     else if (first_rank) std::cout << text << std::flush;
     try {
-        together(ranks, [&] { require_room(memory); });
+        const bool one_size = options.batch_schedule.empty(), trains = !options.eval_only,
+                   has_step = trains || !one_size || options.total_batch_tokens > 0;
+        const std::int64_t step = has_step ? plan.steps.common() : 0;
+        together(ranks, [&] {
+            require_room(memory, plan.steps.micro_batches(step) * options.micro_batch,
+                         trains && one_size ? " -d " + std::to_string(step) : "");
+        });
     } catch (const Error& error) {
         if (!options.ignore_memory_plan) throw;
         if (first_rank) print_stderr(std::string("note: continuing because of --ignore-memory-plan: ") + error.what());
@@ -392,8 +400,11 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
     startup.tuning.save();
     const bool first_rank = context.world->rank() == 0;
     print_tuning(startup.items, startup.tuning, first_rank);
-    startup.items.push_back(optimizer_item(plan.optimizer.kind->measure(plan.optimizer_run(), context)));
-    if (first_rank) std::cout << startup.items.back().lines << std::flush;
+    for (const OptimizerReport& report : {plan.optimizer.kind->measure(plan.optimizer_run(), context),
+                                          measure_outer_steps(plan.optimizer_run(), context)}) {
+        startup.items.push_back(optimizer_item(report));
+        if (first_rank) std::cout << startup.items.back().lines << std::flush;
+    }
     return model;
 }
 

@@ -1,12 +1,15 @@
 // startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once
 #include "llmc/run/start/startup_report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "kernels/device/control_groups.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
@@ -20,6 +23,11 @@ namespace llmc {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// "0.0136 s", "35d 07:13"
+std::string time_text(double seconds) {
+    return seconds < 59.5 ? format("%.3g s", seconds) : clock_text(seconds);
+}
 
 std::string describe_shards(const char* what, const ShardSet& shards) {
     return std::string(what) + ": " + counted(shards.size(), "shard") + ", " + with_commas(shards.tokens(), "token") +
@@ -37,7 +45,9 @@ StartupItem version_item() {
 StartupItem device_item(const Context& context) {
     const device::Info& device = context.device;
     const int ranks = context.world->size();
-    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") + '\n',
+    const double quota = device::cpu_quota().cores;
+    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") +
+                (quota < double(sysconf(_SC_NPROCESSORS_ONLN)) ? format(", CPU quota %.3g", quota) : "") + '\n',
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
@@ -173,11 +183,11 @@ StartupItem training_item(const RunPlan& plan) {
         const double run = double(steps - local) * full + double(ceil_div(local, outer.every)) * round;
         if (workers > 1)
             for (const double gigabits : {0.1, 1.0, 10.0})
-                details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
-                                  "of %s;\n    %.3g s for those of the run, %.3g s without outer steps\n",
-                                  gigabits, 8e-3 * round / gigabits, 8e-3 * outer.every * full / gigabits,
-                                  counted(outer.every, "data-parallel step").c_str(), 8e-3 * run / gigabits,
-                                  8e-3 * double(steps) * full / gigabits);
+                details += format("  a link of %g Gbit/s needs ", gigabits) + time_text(8e-3 * round / gigabits) +
+                           " for the bytes of an outer step, " + time_text(8e-3 * outer.every * full / gigabits) +
+                           " for those of " + counted(outer.every, "data-parallel step") + ";\n    " +
+                           time_text(8e-3 * run / gigabits) + " for those of the run, " +
+                           time_text(8e-3 * double(steps) * full / gigabits) + " without outer steps\n";
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
