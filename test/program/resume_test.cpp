@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "llmc/base/line_file.h"
 #include "llmc/weights/saved_model.h"
 #include "test/support/run_support.h"
 
@@ -344,6 +345,19 @@ TEST_CASE("a refused run does not change the files of another run, or those it m
     fs::create_directories(folder.path("whole/.step_00000011.partial"));
     write_bytes(folder.step("whole", 12) / "model.safetensors", "damaged");
     refused("whole", {"-y", "auto", "-i", folder.path("nothing*.bin")}, "nothing*.bin");
+    {  // While another run writes there, its checkpoints may be in any state.
+        const llmc::LineFile log_of_other(folder.path("whole/log.jsonl"));
+        for (const Texts& flags : {Texts{}, {"-y", "auto"}, {"-y", folder.step("whole", 5), "-x", "9"}})
+            CHECK(run(folder, 1, "whole", flags).exits(2) == "error: --output-dir is \"" + folder.path("whole") +
+                      "\"; expected a folder that no other run writes to; choose another folder\n");
+        run(folder, 1, "whole", {"-y", "auto", "--dry-run"}).exits(0);  // which needs no log
+    }
+    fs::create_symlink("missing", folder.path("dangling"));
+    for (const char* const end : {"", "/"})
+        for (const Texts& flags : {Texts{}, {"-y", "auto"}, {"--dry-run"}})
+            CHECK(run(folder, 1, std::string("dangling") + end, flags).exits(2) ==
+                  "error: --output-dir is \"" + folder.path("dangling") + end + "\", a symbolic link to nothing; "
+                  "expected a folder; remove the link, or make its target\n");
     CHECK(fs::exists(folder.path("whole/.step_00000011.partial")));
     CHECK(fs::exists(folder.step("whole", 12)));
     // A branch without a checkpoint of its own does not start from random weights.

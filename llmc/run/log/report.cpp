@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -68,6 +69,24 @@ void write_noise(Json& event, const Report::Noise& noise) {
     for (const auto& [name, scale] : noise.modules) modules[name] = number(scale);
 }
 
+// Of each pattern the part that differs from the others: "web" of data/web_val_*.bin and data/wiki_val_*.bin.
+std::vector<std::string> short_names(const SetLosses& sets) {
+    const auto is_of_word = [](unsigned char c) { return std::isalnum(c) || c >= 0x80; };
+    std::vector<std::string> patterns, names;
+    for (const auto& [pattern, loss] : sets) patterns.push_back(pattern);
+    names = patterns;
+    for (int of_both_ends = 0; of_both_ends < 2; ++of_both_ends) {
+        const auto [least, most] = std::ranges::minmax(names);
+        auto common = std::ranges::mismatch(least, most).in1 - least.begin();
+        while (common > 0 && is_of_word((unsigned char)(least[std::size_t(common - 1)]))) --common;
+        for (std::string& name : names) {
+            name.erase(0, std::size_t(common));
+            std::ranges::reverse(name);
+        }
+    }
+    return std::ranges::find(names, "") == names.end() ? names : patterns;
+}
+
 // Whether "step" is a number of completed steps, as in WITH_STEPS of dev/run_log.py.
 bool counts_steps(const std::string& event) {
     constexpr std::array kEvents{"step", "skip", "stage", "val", "hellaswag", "checkpoint", "sample", "resume",
@@ -115,24 +134,31 @@ void require_free_log(const std::string& output_dir) {
             "resume that run with --resume auto, choose another folder, or move that run away");
 }
 
+std::unique_ptr<LineFile> open_log_file(const std::string& output_dir, bool creates) {
+    try {
+        return std::make_unique<LineFile>(std::filesystem::path(output_dir) / kLogName, creates);
+    } catch (const std::system_error& refused) {
+        const bool locked = refused.code().value() == EWOULDBLOCK;
+        if (!locked && !creates) return nullptr;
+        fail("--output-dir", in_quotes(output_dir),
+             locked ? "a folder that no other run writes to"
+                    : "a folder that can be written to: " + refused.code().message(),
+             "choose another folder");
+    }
+}
+
 Report::Report(const std::string& output_dir, std::optional<std::int64_t> total_steps, bool prints, bool appends,
-               const ReportLines& lines)
+               const ReportLines& lines, std::unique_ptr<LineFile> log)
     : total_steps_(total_steps),
       prints_(prints),
-      lines_(lines) {
+      lines_(lines),
+      log_(std::move(log)) {
     if (!prints || output_dir.empty()) return;
-    const auto refuse = [&](const std::string& because) {
-        fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
-    };
     std::error_code error;
     std::filesystem::create_directories(output_dir, error);
-    if (error) refuse("a folder that can be created: " + error.message());
-    try {
-        log_ = std::make_unique<LineFile>(std::filesystem::path(output_dir) / kLogName);
-    } catch (const std::system_error& refused) {
-        if (refused.code().value() == EWOULDBLOCK) refuse("a folder that no other run writes to");
-        refuse("a folder that can be written to: " + refused.code().message());
-    }
+    require(!error, "--output-dir", in_quotes(output_dir), "a folder that can be created: " + error.message(),
+            "choose another folder");
+    if (!log_) log_ = open_log_file(output_dir, /*creates=*/true);
     if (!appends) require_free_log(output_dir);
     appended_ = log_->size() > 0;
     if (!appended_) return;
@@ -266,13 +292,22 @@ void Report::outer(const OuterRound& r) {
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
-                        std::optional<double> bits_per_byte, bool best) {
+                        std::optional<double> bits_per_byte, bool best, const SetLosses& sets) {
     print_last_row();
     print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
                  bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
                  only_evaluates() ? (" | " + with_commas(targets, "target")).c_str() : best ? " | best" : ""));
-    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
-           {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
+    Json event = {{"event", "val"}, {"step", step}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
+                  {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}};
+    if (sets.size() > 1) {
+        const std::vector<std::string> names = short_names(sets);
+        Json& losses = event["losses"] = Json::object();
+        for (std::size_t i = 0; i < sets.size(); ++i) {
+            print(format("%*s | %19.4f | ", int(at(step).size()), "", sets[i].second) + names[i]);
+            losses[sets[i].first] = sets[i].second;
+        }
+    }
+    write(event);
     if (prints_ && step == first_step_ && seconds > 0.1 * 60 * lines_.max_minutes && lines_.max_minutes > 0)
         print_stderr("note: a validation takes " + clock_text(seconds) + " of the " +
                      minutes_text(lines_.max_minutes) + ": --val-tokens makes it shorter");

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -93,7 +94,8 @@ std::string note_on_disk(const RunPlan& plan) {
 // "" if no validation shard is a training shard, too.
 std::string note_on_seen_shards(const RunFiles& data) {
     if (!data.train || !data.val) return "";
-    const auto seen = std::ranges::count_if(data.val_facts.begin() + 1, data.val_facts.end(), [&](const Fact& shard) {
+    const auto shards = std::span(data.val_facts).subspan(1, std::size_t(data.val->size()));
+    const auto seen = std::ranges::count_if(shards, [&](const Fact& shard) {
         return std::ranges::find(data.train_facts, shard.value, &Fact::value) != data.train_facts.end();
     });
     if (seen == 0) return "";
@@ -315,6 +317,20 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
             communicator, std::move(worker), std::move(across), std::move(tuned)};
 }
 
+std::unique_ptr<LineFile> lock_log(const Options& options, Communicator& ranks) {
+    std::unique_ptr<LineFile> log;
+    on_first_rank(ranks, [&] {
+        std::filesystem::path folder = options.output_dir;
+        if (!folder.has_filename()) folder = folder.parent_path();  // a slash at the end would follow a link
+        std::error_code none;
+        require(!std::filesystem::is_symlink(folder, none) || std::filesystem::exists(folder, none), "--output-dir",
+                in_quotes(options.output_dir) + ", a symbolic link to nothing", "a folder",
+                "remove the link, or make its target");
+        if (!options.dry_run && !folder.empty()) log = open_log_file(options.output_dir, /*creates=*/false);
+    });
+    return log;
+}
+
 Startup prepare_run(const Options& given, ResumeSearch search, Context& context) {
     Communicator& ranks = *context.world;
     const bool first_rank = ranks.rank() == 0;
@@ -348,7 +364,7 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
         if (!appends) require_free_log(options.output_dir);
-        if (!options.eval_only) require_free_names(search, options, plan.steps.total.value_or(0));
+        if (!options.eval_only) require_free_names(search, options);
     });
     Changes changes;
     if (resumption)
@@ -408,7 +424,7 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
     return model;
 }
 
-Report open_report(const Startup& startup, Context& context) {
+Report open_report(Startup& startup, Context& context) {
     Communicator& ranks = *context.world;
     const RunPlan& plan = startup.plan;
     const Options& options = plan.options;
@@ -417,10 +433,11 @@ Report open_report(const Startup& startup, Context& context) {
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.steps.total, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
-                       .noise = plan.measures_noise(), 
+                       .noise = plan.measures_noise(),
                        .resume_command = options.output_dir.empty()
                                              ? "" : resume_command(options.output_dir, "auto", ranks.size()),
-                       .max_minutes = options.is_timed() ? options.max_minutes : 0});
+                       .max_minutes = options.is_timed() ? options.max_minutes : 0},
+                      std::move(startup.log));
     });
     on_first_rank(ranks, [&] {
         clear_for_resumption(startup.search, options);

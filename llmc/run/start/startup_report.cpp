@@ -87,6 +87,23 @@ std::string describe_corpora(const RunPlan& plan, const RunData& data) {
     return lines;
 }
 
+// A line for each validation set, if there are several.
+std::string describe_sets(const RunData& data) {
+    const ShardSet* const weighted = weights_of_validation(data.files);
+    const bool as_trained = weighted && weighted == data.files.train.get();
+    double sum = 0;
+    for (const ValidationSet& set : data.batches.validation) sum += set.weight * double(set.batches.targets());
+    std::string lines;
+    for (std::size_t i = 0; data.batches.validation.size() > 1 && i < data.batches.validation.size(); ++i) {
+        const auto& [pattern, weight, batches] = data.batches.validation[i];
+        const std::int64_t taken = batches.taken(), all = batches.available();
+        lines += format("  %.4g %% of the mean", 100 * weight * double(batches.targets()) / sum) +
+                 (as_trained ? ", as " + weighted->corpora()[i].pattern : "") + ": " + pattern + ", " +
+                 (taken < all ? with_commas(taken) + " of " : "") + with_commas(all, "target") + '\n';
+    }
+    return lines;
+}
+
 StartupItem data_item(const RunPlan& plan, const RunData& data) {
     std::string lines;
     Json fields = Json::object();
@@ -94,13 +111,16 @@ StartupItem data_item(const RunPlan& plan, const RunData& data) {
     if (data.files.train) lines += describe_corpora(plan, data);
     if (data.batches.loader) lines += describe_dropped(plan, data);
     if (data.files.val) lines += describe_shards("validation data", *data.files.val);
-    if (data.batches.validation) {
-        const std::int64_t taken = data.batches.validation->taken(), all = data.batches.validation->available();
+    if (!data.batches.validation.empty()) {
+        std::int64_t taken = 0, all = 0;
+        for (const ValidationSet& set : data.batches.validation)
+            taken += set.batches.taken(), all += set.batches.available();
         fields["validation_tokens"] = taken;
         fields["validation_tokens_available"] = all;
         const std::string part = (plan.options.val_spread ? "" : "the first ") + with_commas(taken) + " of ";
         lines += "  a validation reads " + (taken == all ? "all " : part) + with_commas(all, "target") +
-                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n");
+                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n") +
+                 describe_sets(data);
     }
     if (data.batches.hellaswag) {
         const auto examples = std::int64_t(data.batches.hellaswag->file().examples().size());

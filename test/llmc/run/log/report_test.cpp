@@ -47,6 +47,30 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
     CHECK(printed([] { Report("", 100, false).step(step_of(2)); }).empty());
 }
 
+TEST_CASE("a validation reports the loss of each set, under the part of its pattern that differs", "[report]") {
+    const ScratchFolder folder;
+    const std::string out = (folder / "run").string();
+    const auto lines = [&](const std::string& first, const std::string& second) {
+        return printed([&] {
+            Report report(out, 3045, true, /*appends=*/true);
+            report.validation(12, 5.5, 1000, 4.4, {}, true, {{first, 5.25}, {second, NAN}});
+        });
+    };
+    CHECK(lines("d/web_val_*.bin", "d/wiki_val_*.bin") == "step 12/3045   | validation   5.5000 | best\n"
+                                                          "               |              5.2500 | web\n"
+                                                          "               |                 nan | wiki\n");
+    const auto event = parse_json(lines_of(read_bytes(out + "/log.jsonl")).at(0));
+    CHECK(event["losses"].dump() == R"({"d/web_val_*.bin":5.25,"d/wiki_val_*.bin":null})");
+    const auto names = [&](const std::string& first, const std::string& second) {
+        const Texts printed = lines_of(lines(first, second));
+        return printed[1].substr(printed[1].rfind("| ")) + ' ' + printed[2].substr(printed[2].rfind("| "));
+    };
+    CHECK(names("x/val_1.bin", "x/val_10.bin") == "| 1 | 10");
+    CHECK(names("a/val.bin", "b/a/val.bin") == "| a | b/a");
+    CHECK(names("val_.bin", "val_a.bin") == "| val_.bin | val_a.bin");  // "" would name the first
+    CHECK(names("v_.bin", "v_v_.bin") == "| v_.bin | v_v_.bin");
+}
+
 TEST_CASE("a note says that validations take a tenth of a run's time or more", "[report]") {
     const auto notes = [](double seconds) {
         Report report("", {}, true, false, {.max_minutes = 1});
