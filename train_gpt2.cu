@@ -92,18 +92,23 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             for (int micro_batch = 0; micro_batch < size.micro_batches; ++micro_batch) {
                 const device::Range micro_batch_range("micro-batch");
                 const Batch& batch = step_batches.next(micro_batch);
+                record.parts.data += step_log.lap();
                 if (micro_batch == 0) record.epoch = batch.from.epoch;
                 gradients.begin({.index = micro_batch, .count = size.micro_batches,
                                  .valid_targets = batch.valid_targets});
                 model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
                                         token_weight, gradients);
+                record.parts.passes += step_log.lap();
             }
             if (!between_steps.all_can_update()) break;
+            record.parts.agreement = step_log.lap();
             record.progress = between_steps.progress();
+            record.seconds_of_tasks = between_steps.seconds_of_tasks(step + 1);
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
             optimizer.run(*model, {.learning_rate = learning_rate, .positions = positions,
                                    .new_size = size.changes, .relative = size.relative});
+            record.parts.optimizer = step_log.lap();
             step_log.enqueued(record);
         }
         return exit_code_after(between_steps.finish());

@@ -218,6 +218,8 @@ bool Report::shows(std::int64_t step) {
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
     const std::int64_t number = s.step + 1;
+    positions_ += s.positions;
+    step_seconds_ += s.speed.ms / 1e3;
     const std::string mfu = s.speed.mfu ? format("%.1f%%", 100 * *s.speed.mfu) : "n/a",
                       left = s.seconds_left ? left_text(*s.seconds_left) : "n/a",
                       noise = s.noise ? noise_text(*s.noise) : "n/a";
@@ -237,11 +239,21 @@ void Report::step(const Step& s) {
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
     if (s.progress && s.progress->is_length) event["progress"] = s.progress->share;
     if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
+    event["tasks_ms"] = s.parts.tasks * 1e3;
+    event["data_ms"] = s.parts.data * 1e3;
+    if (device::memory_is_host_memory()) {
+        event["forward_backward_ms"] = s.parts.passes * 1e3;
+        event["optimizer_ms"] = s.parts.optimizer * 1e3;
+    } else {
+        event["enqueue_ms"] = (s.parts.passes + s.parts.optimizer) * 1e3;
+    }
+    if (s.cpu_share) event["cpu_share"] = *s.cpu_share;
     if (*s.phase) event["stage"] = s.phase;
     if (!std::isnan(x.largest_update)) event["largest_update"] = x.largest_update;
     if (s.communication) {
         event["comm_ms"] = s.communication->busy * 1e3;
         event["comm_hidden"] = hidden(*s.communication);
+        event["comm_wait_ms"] = s.waited() * 1e3;
     }
     event["bytes_sent"] = s.bytes_sent;
     if (s.noise) write_noise(event, *s.noise);
@@ -308,9 +320,6 @@ void Report::validation(std::int64_t step, double loss, std::int64_t targets, do
         }
     }
     write(event);
-    if (prints_ && step == first_step_ && seconds > 0.1 * 60 * lines_.max_minutes && lines_.max_minutes > 0)
-        print_stderr("note: a validation takes " + clock_text(seconds) + " of the " +
-                     minutes_text(lines_.max_minutes) + ": --val-tokens makes it shorter");
 }
 
 void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
@@ -349,9 +358,12 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
 void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best,
                  const std::vector<std::string>& further) {
     print_last_row();
+    const double tokens_per_s = step_seconds_ > 0 ? double(positions_) / step_seconds_ : 0;
     print("done: " + reason + (only_evaluates() ? "" : ", " + counted(steps - first_step_, "step")) + " in " +
           clock_text(seconds) +
-          (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : ""));
+          (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : "") +
+          (positions_ > 0 ? ", " + short_text(double(positions_)) + " tokens (" + short_text(tokens_per_s) + " tok/s)"
+                          : ""));
     const bool stopped = reason.ends_with("(--stop-after)");
     if (best)
         print(format("lowest validation loss: %.4f after ", best->loss) + place(best->after) + ", " + best->folder);
@@ -360,7 +372,9 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds, 
         else if (further.empty()) print("to resume: " + lines_.resume_command);
         else std::ranges::for_each(further, [&](const std::string& way) { print(way); });
     }
-    write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
+    Json event{{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}};
+    if (positions_ > 0) event["tokens"] = positions_, event["tokens_per_s"] = tokens_per_s;
+    write(event);
 }
 
 }  // namespace llmc

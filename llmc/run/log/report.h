@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "llmc/base/line_file.h"
 #include "llmc/comm/comm_stream.h"
@@ -85,6 +86,14 @@ public:
         double seconds_left;  // with the end of the run
         bool is_length = true;  // of the run, which has no number of steps
     };
+    // Seconds of the host, without waits for communication. On a GPU it only enqueues `passes` and `optimizer`.
+    struct Parts {
+        double tasks = 0;      // between the step before and this one
+        double data = 0;       // waiting for micro-batches
+        double passes = 0;     // forward and backward
+        double agreement = 0;  // the ranks wait for the last one
+        double optimizer = 0;
+    };
     struct Step {
         std::int64_t step = 0;           // from 0; reported as one more
         std::int64_t epoch = 0, positions = 0;
@@ -94,10 +103,16 @@ public:
         const char* phase = "";          // of the optimizer; "": it has only one
         Throughput::Reading speed;
         std::optional<Progress> progress;
-        std::optional<double> seconds_left;
+        double seconds_of_tasks = 0;     // that follow it (Tasks::seconds_left())
+        std::optional<double> seconds_left;  // with them
+        Parts parts{};
+        std::optional<double> cpu_share; // ProcessorShare; NaN: not known yet
         std::optional<Noise> noise;
         // since the report of the step before: parts of it may belong to the next step
         std::optional<CommTimes> communication;
+        double waited() const {          // seconds for other ranks
+            return communication ? communication->waited + (device::memory_is_host_memory() ? parts.agreement : 0) : 0;
+        }
         std::int64_t bytes_sent = 0;     // by this rank, for this step alone (Communicator::bytes_sent())
     };
     void step(const Step& step);
@@ -153,6 +168,8 @@ private:
     bool appended_ = false;
     ReportLines lines_;
     std::int64_t first_step_ = 0;   // steps made before this start
+    std::int64_t positions_ = 0;    // of the steps of this start, in
+    double step_seconds_ = 0;       // seconds
     int rows_ = 0;                  // since the last header
     std::string last_row_;          // of the last step; empty: printed
     bool stepped_ = false;

@@ -71,15 +71,13 @@ TEST_CASE("a validation reports the loss of each set, under the part of its patt
     CHECK(names("v_.bin", "v_v_.bin") == "| v_.bin | v_v_.bin");
 }
 
-TEST_CASE("a note says that validations take a tenth of a run's time or more", "[report]") {
-    const auto notes = [](double seconds) {
-        Report report("", {}, true, false, {.max_minutes = 1});
-        return written_to(STDERR_FILENO, [&] {
-            for (const int step : {0, 12}) report.validation(step, 5.5, 1000, seconds, {});
-        });
-    };
-    CHECK(notes(7) == "note: a validation takes 0:07 of the 1 minute: --val-tokens makes it shorter\n");
-    CHECK(notes(5).empty());
+TEST_CASE("a run ends with its tokens, and their rate within steps", "[report]") {
+    const std::string text = printed([] {
+        Report report("", 100);
+        for (int i = 0; i < 20; ++i) report.step(step_of(2));
+        report.end(20, "interrupted", 1);
+    });
+    CHECK_THAT(text, EndsWith("done: interrupted, 20 steps in 0:01, 2.56k tokens (6.40k tok/s)\n"));
 }
 
 TEST_CASE("to train further takes more minutes than are used", "[report]") {
@@ -251,6 +249,7 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         Report::Step step = step_of(NAN);
         step.speed.mfu.reset();
         step.bytes_sent = std::int64_t(1) << 40;
+        step.parts = {.tasks = 1, .data = 2, .passes = 3, .optimizer = 4};
         report.step(step);
         report.sample(12, "caf\xe9");  // invalid UTF-8
         report.end(12, "all steps completed", 1);
@@ -269,14 +268,18 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         CHECK(events[1].at(unknown).is_null());
     }
     for (const char* never : {"mfu", "comm_ms", "comm_hidden", "noise_scale_tokens", "noise_scale_tokens_of", "gpu",
-                              "stage"}) {
+                              "stage", "comm_wait_ms", "cpu_share"}) {
         CAPTURE(never);
         CHECK_FALSE(events[1].contains(never));
     }
     CHECK(events[1]["grad_norm"] == 0.5);
     CHECK(events[1]["bytes_sent"] == std::int64_t(1) << 40);
+    CHECK((events[1]["tasks_ms"] == 1000 && events[1]["data_ms"] == 2000));
+    if (device::is_gpu()) CHECK(events[1]["enqueue_ms"] == 7000);
+    else CHECK((events[1]["forward_backward_ms"] == 3000 && events[1]["optimizer_ms"] == 4000));
     CHECK(events[2]["text"] == "caf\xef\xbf\xbd");
-    CHECK(events[3]["reason"] == "all steps completed");
+    CHECK((events[3]["reason"] == "all steps completed" && events[3]["tokens"] == 128));
+    CHECK(events[3]["tokens_per_s"] == 6400);
     CHECK_THROWS_AS(Report(out, 100), Error);  // another run's log
     CHECK_NOTHROW(Report(out, 100, false));    // a rank that does not write
 }
