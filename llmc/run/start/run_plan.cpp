@@ -316,7 +316,8 @@ Changes check_resumption(const RunPlan& plan, const RunBatches& batches, const R
              "use that; or start a new run from the checkpoint's model with --init");
     const std::string file = (resumption.folder / "trainer_state.json").string();
     const Options then = continued({}, before, file).options;
-    const std::int64_t targets = batches.validation ? batches.validation->available() : 0;
+    std::int64_t targets = 0;
+    for (const ValidationSet& set : batches.validation) targets += set.batches.available();
     const auto validates_on = [&](const Options& o) {  // if the shards are the same
         return std::pair(std::min(o.val_tokens, targets), o.val_spread || o.val_tokens >= targets);
     };
