@@ -53,7 +53,9 @@ cxxopts::Options command_line() {
         "bytes|gpt2")("merges",
                       "GPT-2's merges: merges.txt, vocab.bpe or tokenizer.json (default: "
                       "data/gpt2/vocab.bpe, written by scripts/get_gpt2_tokenizer.sh)",
-                      given(), "FILE")("threads", "encoding threads; 0: one per hardware thread", text("0"), "N");
+                      given(), "FILE")(
+        "threads", "encoding threads; 0: one per hardware thread, within the CPU quota of its control group", text("0"),
+        "N");
     options.add_options("Input")(
         "format",
         "text, or jsonl: one object per line, each a document; auto: jsonl if the name ends with .json, .jsonl or "

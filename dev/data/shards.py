@@ -28,6 +28,7 @@ def header(*words):
 
 def tokens_of_shard(path):
     """The number of tokens, from its header."""
+    if not path.is_file(): fail(in_quotes(path), 'not a regular file', 'a whole token shard', 'remove it')
     with open(path, 'rb') as file: magic, version, tokens = struct.unpack('<3i', file.read(12).ljust(12))
     if (magic, version, path.stat().st_size) != (MAGIC, VERSION, HEADER_BYTES + 2 * tokens):
         fail(in_quotes(path), 'not a complete shard', 'a whole token shard', 'remove it and run this again', 1)
@@ -179,14 +180,18 @@ class DataFolder:
             fail(f'{there[0]} in {in_quotes(self.folder)}', 'not written by this program', 'a folder without such '
                  'files', 'pass another one with -o')
         try:
+            if not self.record.is_file(): raise ValueError  # such as a pipe, which would wait for its writer
             record = json.loads(self.record.read_text())
             for flag, key in (('SET', 'set'), ('--tokenizer', 'tokenizer'), ('--shard-tokens', 'shard_tokens')):
+                if type(record[key]) is not type(options[key]): raise TypeError
                 if record[key] != options[key]:
-                    fail(flag, options[key], f'{record[key]}, as in {in_quotes(self.record)}', 'pass another folder '
-                         'with -o')
-            files = record.get('files', []) if record.get('shards') == options['shards'] else []
-            return files if all((self.folder / str(name)).exists() for name in files) else []
-        except (ValueError, KeyError, TypeError):
+                    fail(flag, options[key], f'{in_quotes(record[key])[1:-1]}, as in {in_quotes(self.record)}',
+                         'pass another folder with -o')
+            files = record.get('files', [])
+            if not isinstance(files, list) or not all(isinstance(name, str) for name in files): raise TypeError
+            return files if record.get('shards') == options['shards'] and all(
+                (self.folder / name).exists() for name in files) else []
+        except (ValueError, KeyError, TypeError, RecursionError):
             return fail(in_quotes(self.record), 'not a record of dev/data/prepare', 'an unchanged file', 'remove the '
                         'folder, or pass another one with -o')
 

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/number_text.h"
 
 namespace llmc {
@@ -64,9 +65,9 @@ ShardWriter::ShardWriter(std::string path, Vocabulary vocabulary)
     if (descriptor_ < 0 && errno == EEXIST)
         fail("shard " + path_, "being written: " + temporary_ + " exists", "one writer per shard",
              "wait for the other writer to end, or remove that file if there is none", Blame::runtime);
-    if (descriptor_ < 0)
-        fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")",
-             "a file in a folder that this user may write to", "check the output folder");
+    if (const int fault = errno; descriptor_ < 0)
+        fail("shard " + path_, "not writable (" + std::string(std::strerror(fault)) + ")",
+             "a file in a folder that this user may write to", advice_after(fault));
     // The destructor does not run if the constructor throws, so the file is removed here.
     try {
         buffer_.reserve(kBufferTokens);
@@ -89,8 +90,9 @@ ShardWriter::~ShardWriter() {
 }
 
 void ShardWriter::refused_by_disk(const char* doing) const {
-    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(errno)) + ")",
-         "success", "check the free space on its disk", Blame::runtime);
+    const int fault = errno;
+    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(fault)) + ")",
+         "success", advice_after(fault), Blame::runtime);
 }
 
 void ShardWriter::write_at_end(const void* data, std::size_t bytes) {

@@ -1,14 +1,13 @@
 // text_corpus.cpp - converts text files to training and validation shards, document by document
 #include "llmc/text/text_corpus.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <span>
 
 #include "kernels/base/error.h"
+#include "kernels/device/control_groups.h"
 #include "llmc/text/corpus_input.h"
 #include "llmc/text/encoding_pool.h"
 #include "llmc/text/shard_writer.h"
@@ -103,7 +102,7 @@ class CorpusWriter {
 public:
     explicit CorpusWriter(const TextCorpusSettings& settings)
         : settings_(settings),
-          threads_(settings.threads > 0 ? settings.threads : omp_get_num_procs()),
+          threads_(settings.threads > 0 ? settings.threads : device::usable_threads()),
           train_(settings, kSplits[0]),
           val_(settings, kSplits[1]),
           sizes_(sizes_for_tails(settings)),

@@ -41,7 +41,7 @@ struct TextCorpusSettings {
     // automatic: jsonl if the name, without .gz or .zst and in either case, ends with .json, .jsonl or .ndjson
     TextFormat format = TextFormat::automatic;
     std::string field = "text";  // of a line of JSON
-    int threads = 0;             // 0: one per hardware thread
+    int threads = 0;             // 0: device::usable_threads()
     // Called frequently on the caller's thread, also when a signal interrupts a read. If it throws, the work ends and
     // no shard remains.
     std::function<void(const TextCorpusProgress&)> progress{};
