@@ -1,6 +1,7 @@
 # shards.py - tokenizes documents with dev/tokenize, cuts the tokens into shards, and publishes complete shards
 #
-# Shards are written in partial/; when all are complete they move next to prepare.json, which records the options.
+# Shards are written in partial/; when all are complete they move next to prepare.json, which records the options. Until
+# the last one has moved, NAME.bin.partial-prepare marks each, and train_gpt2 refuses the set (llmc/data/shard_set.cpp).
 import contextlib
 import fcntl
 import json
@@ -18,6 +19,7 @@ MAGIC, VERSION, HEADER_BYTES = 20240520, 1, 1024  # llmc/data/shard.h
 VOCABULARIES = {'gpt2': (50257, 50256), 'bytes': (257, 256)}  # number of ids, end of text
 MOST_TOKENS = 2 ** 31 - 1
 AT_ONCE = 1 << 20  # characters, or bytes
+MARK = '.partial-prepare'
 
 
 def header(*words):
@@ -162,6 +164,8 @@ class DataFolder:
         return self
 
     def __exit__(self, *_):
+        for mark in self.folder.glob('*' + MARK):
+            if mark.with_suffix('').exists(): mark.unlink()
         shutil.rmtree(self.partial, ignore_errors=True)
         for path in (self.downloads, self.folder, *self.created):
             with contextlib.suppress(OSError): path.rmdir()  # only if empty
@@ -192,11 +196,12 @@ class DataFolder:
                         'folder, or pass another one with -o')
 
     def publish(self, options, names, folder=None):
-        """Moves the files of these names from partial/, or `folder`, to their place. The first one, the validation
-        shard, is moved last: before that, no command that names both finds them."""
+        """Moves the files of these names from partial/, or `folder`, to their place, the first one, the validation
+        shard, last. A run that is killed leaves the marks until another one has moved all."""
         record = self.partial / self.record.name
         with new_file(record) as file: file.write(json.dumps({**options, 'files': names}, indent=1).encode() + b'\n')
         os.replace(record, self.record)
+        for name in names: (self.folder / (name + MARK)).touch()
         for name in reversed(names):
             if ((folder or self.partial) / name).exists():
                 os.replace((folder or self.partial) / name, self.folder / name)

@@ -17,8 +17,9 @@
 namespace llmc {
 
 // O_NONBLOCK: does not wait for a reader if the path names a pipe.
-LineFile::LineFile(const std::filesystem::path& path)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)) {
+LineFile::LineFile(const std::filesystem::path& path, bool creates)
+    : path_(path),
+      file_(open(path.c_str(), O_WRONLY | (creates ? O_CREAT : 0) | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666)) {
     const bool refused = file_ < 0 || (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
     if (!refused) return;
     const std::system_error reason(errno, std::generic_category());

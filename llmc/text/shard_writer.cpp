@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -30,9 +29,6 @@ constexpr std::size_t kBufferTokens = 1 << 19;
 
 namespace fs = std::filesystem;
 
-// In the name of a temporary file, followed by the process id.
-constexpr std::string_view kPartial = ".bin.partial-";
-
 // Locks a file until the returned descriptor is closed; -1: another process has locked it, or the file system does not
 // support locks.
 int locked(const fs::path& file) {
@@ -44,7 +40,7 @@ int locked(const fs::path& file) {
 
 // The process id in the name of a temporary file of `series`; 0: not such a file.
 pid_t writer_of(const std::string& name, const std::string& series) {
-    const auto mark = name.find(kPartial);
+    const auto mark = name.find(kTemporaryShard);
     if (!name.starts_with(series + '_') || mark == name.npos) return 0;
     std::int64_t shard = 0;
     pid_t process = 0;
@@ -52,7 +48,7 @@ pid_t writer_of(const std::string& name, const std::string& series) {
         const auto [rest, fault] = std::from_chars(name.data() + begin, name.data() + end, number);
         return fault == std::errc{} && rest == name.data() + end;
     };
-    return is_number(series.size() + 1, mark, shard) && is_number(mark + kPartial.size(), name.size(), process)
+    return is_number(series.size() + 1, mark, shard) && is_number(mark + kTemporaryShard.size(), name.size(), process)
                ? process : 0;
 }
 
@@ -220,11 +216,21 @@ void ShardSeriesWriter::seal() {
 std::vector<std::string> ShardSeriesWriter::publish() {
     seal();
     std::vector<std::string> names;
-    for (ShardWriter& shard : shards_) {
-        shard.publish(false);
-        names.push_back(shard.path());
+    try {
+        for (ShardWriter& shard : shards_) {
+            shard.publish(false);
+            names.push_back(shard.path());
+        }
+    } catch (...) {
+        withdraw();
+        throw;
     }
     return names;
+}
+
+void ShardSeriesWriter::withdraw() {
+    for (const ShardWriter& shard : shards_)
+        if (shard.temporary().empty()) ::unlink(shard.path().c_str());
 }
 
 }  // namespace llmc

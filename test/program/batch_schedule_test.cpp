@@ -68,6 +68,16 @@ TEST_CASE("ranks and micro-batches make the same steps of a batch schedule", "[r
     CHECK_THAT(refused, Contains("the nearest are 448 and 512"));
 }
 
+TEST_CASE("the noise scale is measured from the first step of two micro-batches on", "[run][batch_schedule]") {
+    const TrainingFolder folder;
+    folder.train({"-x", "40", "-b", "1", "-v", "0", "--batch-schedule", "0:16,100:64", "-o", folder.path("out")});
+    CHECK(folder.log("out", "start")[0]["noise_scale"] == "micro");
+    const auto steps = folder.log("out", "step");
+    const auto is_measured = [](const nlohmann::json& step) { return step["noise_scale_tokens"].is_number(); };
+    CHECK(std::none_of(steps.begin(), steps.begin() + 7, is_measured));
+    CHECK(std::any_of(steps.begin() + 7, steps.end(), is_measured));
+}
+
 TEST_CASE("a resumed run of ranks without -d changes nothing", "[run][batch_schedule][ranks][mpi]") {
     const TrainingFolder folder;
     folder.run_ranks(2, folder.flags({"-x", "4", "-n", "2", "-v", "0", "-o", folder.path("out")})).exits(0);

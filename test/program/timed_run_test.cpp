@@ -107,6 +107,27 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
     CHECK(tasks["checkpoint"]["seconds"] > 0);
 }
 
+TEST_CASE("the time left has the tasks to come, and a note says that evaluation takes a tenth of a run or more",
+          "[run][timed]") {
+    if (device::is_gpu()) skip(kLateClock);
+    const TimedRun timed;
+    const auto run = [&](const std::string& out, const Texts& more) {
+        return timed.run({}, more + Texts{"-o", timed.folder.path(out)});
+    };
+    const Result often = run("often", {"-x", "40", "-v", "2"});
+    Texts left;  // after steps 3, 5 and 40; by this clock steps take no time themselves
+    for (const std::string& line : lines_of(often.exits(0)))
+        for (const char* const step : {"step 3/40 ", "step 5/40 ", "step 40/40 "})
+            if (line.starts_with(step) && line.find("validation") == line.npos && line.find("saved") == line.npos)
+                left.push_back(line.substr(line.size() - 4));
+    CHECK(left == Texts{"0:10", "0:09", "0:01"});
+    CHECK_THAT(often.output, Contains("of this run, most of it validation: use fewer --val-tokens or a larger "
+                                      "--val-every\n"));
+    CHECK(often.count("note: evaluation takes 0:1") == 1);
+    CHECK_THAT(run("timed", {"--max-minutes", "0.2", "-v", "2"}).exits(0), Contains("note: evaluation takes 0:1"));
+    CHECK_THAT(run("seldom", {"-x", "400", "-v", "50"}).exits(0), !Contains("note: evaluation"));  // 4.5 s of 50 s
+}
+
 namespace {
 
 // `stopped`: the rank that is; -1: there is one.

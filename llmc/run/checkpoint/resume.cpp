@@ -240,19 +240,16 @@ bool appends_to_log(const Options& options, const Resumption* resumption) {
     return resumption && fs::equivalent(fs::canonical(resumption->folder).parent_path(), options.output_dir, none);
 }
 
-void require_free_names(const ResumeSearch& search, const Options& options, std::int64_t last_step) {
+void require_free_names(const ResumeSearch& search, const Options& options) {
     if (options.output_dir.empty()) return;
     const std::string given = in_quotes(options.output_dir);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const bool own = resumption && appends_to_log(options, resumption);
     for (const auto& [step, folder] : step_folders(options.output_dir)) {
-        if (own ? step <= resumption->state.step : last_step > 0 && step > last_step) continue;
-        if (is_damaged(search, folder)) continue;
+        if ((own && step <= resumption->state.step) || is_damaged(search, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", after the step that --resume continues from"
-                                             : ", a name that this run" +
-                                                   (last_step > 0 ? " of " + counted(last_step, "step") : "") +
-                                                   " may use for a checkpoint"),
+                                             : ", another run's checkpoint, which --resume auto would find"),
              own ? "choose another folder, or move that one away"
                  : "resume that run with --resume auto, choose another folder, or move that one away");
     }

@@ -50,7 +50,8 @@ std::vector<Option> option_table(Options& o) {
         "i,train-data", o.train_data,
         "training shards: glob patterns; may be repeated, the shards are read in this order, or in the proportions of "
         "weights: 'web_*.bin:0.7' 'books_*.bin:0.3'");
-    entry("j,val-data", o.val_data, "validation shards: like --train-data, without weights");
+    entry("j,val-data", o.val_data,
+          "validation shards: like --train-data; each pattern has a loss of its own, and its weight in their mean");
     entry("e,init", o.init,
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
           "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
@@ -249,7 +250,9 @@ std::vector<Option> option_table(Options& o) {
     entry("tune-file", o.tune_file,
           "file for autotuning results; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or in ~/.cache");
     entry("deterministic", o.deterministic, "on a GPU: use only deterministic kernels, even if others are faster");
-    entry("threads", o.threads, "CPU threads per rank; 0: one per hardware thread of the rank's cores", Whole{0, 1024});
+    entry("threads", o.threads,
+          "CPU threads per rank; 0: one per hardware thread of the rank's cores, within its control group's CPU quota",
+          Whole{0, 1024});
     entry("device", o.device, "index of the first GPU; the ranks of a host use this one and the following ones",
           Whole{0, 1023});
     entry("log-gpu", o.log_gpu,

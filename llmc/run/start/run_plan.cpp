@@ -124,13 +124,13 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
                     ? "1 or 2 with --outer-workers: the ranks of a worker divide the optimizer's state"
                     : "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard",
                 worker.ranks > 1 ? "use -z 1"
-                : plan.world->ranks > 1 ? "use -z 0, or set --outer-workers to less than the number of ranks"
+                : plan.world->ranks > 1 ? "use -z 0, or set --outer-workers to a smaller divisor of the number of ranks"
                                         : "use -z 0");
         require(worker.ranks > 1 || o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
-                "auto, micro or off: the ranks of local steps have no gradient in common", "use micro");
+                "auto, micro or off: the ranks of local steps have no gradient in common", "use auto");
     }
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
-                                        int(plan.steps.micro_batches(plan.steps.smallest())));
+                                        int(plan.steps.micro_batches(plan.steps.largest())));
     plan.steps = with_total(plan.steps, o, loader, plan.identity.data_after);
     const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
     const std::vector<BatchChange> sizes = plan.steps.changes();
@@ -143,7 +143,8 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
              o.batch_schedule.empty() ? std::to_string(sizes.back().tokens) : o.batch_schedule,
              std::to_string(sizes.front().tokens) + " tokens in every step with --optimizer " +
                  name_of(o.optimizer, kOptimizers) + ", whose second moment freezes with the noise of one size",
-             "use -d " + std::to_string(sizes.front().tokens) + ", or another optimizer");
+             "use -d " + std::to_string(sizes.front().tokens) + (o.batch_schedule.empty() ? "" : " instead of it") +
+                 ", or another optimizer");
     require(!o.overfit_batch || plan.steps.is_constant(), "--total-batch-tokens", sizes.back().tokens,
             std::to_string(sizes.front().tokens) + ", as before, with --overfit-batch, which repeats the first step");
     plan.schedule = schedule_of(o, plan.steps);

@@ -1,6 +1,8 @@
 // line_file_test.cpp - a log of complete lines, on a full disk and after its deletion
 #include "llmc/base/line_file.h"
 
+#include <sys/stat.h>
+
 #include <system_error>
 
 #include "test/support/shard_support.h"
@@ -56,7 +58,11 @@ TEST_CASE("a log has one writer at a time", "[line_file]") {
     const ScratchFolder folder;
     const auto path = folder / "log";
     {
+        CHECK_THROWS_AS(LineFile(path, /*creates=*/false), std::system_error);
+        const mode_t mask = umask(0002);  // of a group that shares its runs
         LineFile file(path);
+        umask(mask);
+        CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0664));
         CHECK(refusal_to_open(path) == EWOULDBLOCK);
         file.append("one");
     }
