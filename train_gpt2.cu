@@ -38,6 +38,7 @@ struct Trainer {
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
                       .may_overfit = options.overfit_batch, .in_order = !options.shuffle,
+                      .starts_trained = !startup.start.path.empty() && plan.first_step == 0,
                       .output_dir = options.output_dir, .total_steps = plan.steps.total}};
     std::optional<Report> report{};
     std::optional<Evaluator> evaluator{};
@@ -46,7 +47,7 @@ struct Trainer {
     void open_log() {
         report.emplace(open_report(startup, context));
         evaluator.emplace(Evaluator::Inputs{.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
-                                            .validation = batches.validation ? &*batches.validation : nullptr,
+                                            .validation = batches.validation,
                                             .hellaswag = batches.hellaswag ? &*batches.hellaswag : nullptr,
                                             .sampler = plan.sampler ? &*plan.sampler : nullptr},
                           context, *model, upload, health, *report, interrupt);
@@ -134,7 +135,7 @@ int Trainer::train() {
 int Trainer::evaluate() {
     open_log();
     const double began = seconds_now();
-    int signal = batches.validation ? evaluator->validate(0, [&] { return seconds_now() - began; }) : 0;
+    int signal = batches.validation.empty() ? 0 : evaluator->validate(0, [&] { return seconds_now() - began; });
     if (evaluator->unreadable()) std::rethrow_exception(evaluator->unreadable());
     if (batches.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
     if (plan.sampler && signal == 0) signal = evaluator->sample(0);
@@ -145,12 +146,14 @@ int Trainer::evaluate() {
 
 // From the command line to the exit code, on every rank.
 int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
+    std::unique_ptr<LineFile> log = lock_log(line.options, *communicator);  // before checkpoints are looked at
     ResumeSearch search = find_resumption(line.options, *communicator);
     const Options options =
         together(*communicator, [&] { return options_of_run(line, search, communicator->size()); });
     Context context = open_context(options, communicator);
     Startup startup = prepare_run(options, std::move(search), context);
     if (options.dry_run) return 0;
+    startup.log = std::move(log);
     Trainer trainer{std::move(startup), context, interrupt};
     return options.eval_only ? trainer.evaluate() : trainer.train();
 }

@@ -50,7 +50,7 @@ cxxopts::Options command_line() {
         "file; or the folder of a run, for its newest checkpoint",
         text(), "PATH")("dtype", "fp32, or bf16: half the memory traffic, and faster",
                         text()->default_value("fp32"), "TYPE")(
-        "threads", "CPU threads; 0: one per hardware thread", text()->default_value("0"), "N");
+        "threads", "CPU threads; 0: one per hardware thread, at most the CPU quota", text()->default_value("0"), "N");
     options.add_options("Prompt")(
         "prompt",
         "text to continue, after an end-of-text token, which starts a document; \"\": that token alone (default: each "
@@ -130,7 +130,8 @@ std::unique_ptr<llmc::Model> load_model(const llmc::SavedModel& checkpoint, kern
     if (available > 0 && needed > available)
         fail("the memory for the model", mebibytes(needed) + ", including a cache of " + mebibytes(decoder.cache),
              "at most the available " + mebibytes(available),
-             "use fewer --samples, --dtype bf16 or a smaller model");
+             std::string(shape.sequences > 1 ? "use fewer --samples, " : "use ") +
+                 (dtype == kernels::DType::fp32 ? "--dtype bf16 or " : "") + "a smaller model");
     auto loaded = llmc::make_model(setup, table, context);
     std::vector<float> weights(std::size_t(table.elements()));
     checkpoint.read(table, weights);

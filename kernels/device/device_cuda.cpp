@@ -2,13 +2,13 @@
 #include "kernels/device/device.h"
 
 #include <omp.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <span>
 
 #include "kernels/device/checked_cuda.h"
+#include "kernels/device/control_groups.h"
 #include "kernels/device/peaks.h"
 
 namespace device {
@@ -17,12 +17,6 @@ namespace {
 // CUDA loads a kernel (ours, cuBLASLt's or cuDNN's) at its first launch, after memory_free was read. This is a guess:
 // compare memory_used_bytes of a log (--log-gpu) with the plan.
 constexpr std::size_t kLibraryBytes = std::size_t(512) << 20;
-
-int usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 std::string hexadecimal(std::span<const char> bytes) {
     std::string text;
@@ -71,7 +65,7 @@ Info open(int threads, int index) {
     // With 105 GB: all 65,536 rows of GPT-2's vocabulary in bf16. A fraction of the total memory, not of the free
     // memory: the order of the gradient sums, and so their last bits, must not depend on other users of the GPU.
     info.logits_bytes = std::max(std::size_t(1) << 30, info.memory_total / 16);
-    info.threads = threads > 0 ? threads : usable_cores();
+    info.threads = threads > 0 ? threads : usable_threads();
     omp_set_num_threads(info.threads);
     if (const auto peaks = peaks_of(info.name)) {
         info.peak_flops_bf16 = peaks->bf16;

@@ -3,7 +3,6 @@
 
 #include <malloc.h>
 #include <omp.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/start_thread.h"
 #include "kernels/device/available_memory.h"
+#include "kernels/device/control_groups.h"
 
 namespace device {
 namespace {
@@ -35,12 +35,6 @@ std::string processor_name() {
         if (line.starts_with("model name"))
             if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
     return "n/a";
-}
-
-int usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 // libgomp ends the process, with a message that names no limit, if it cannot start a thread. So as many are started
@@ -80,7 +74,6 @@ bool is_gpu() { return false; }
 Info open(int threads, int index) {
     require(index == 0, "--device", index, "0: this build runs on the CPU",
             "omit the flag, or build with make DEVICE=cuda");
-    const int cores = usable_cores();
     Info info;
     info.kind = "cpu";
     info.name = processor_name();
@@ -91,7 +84,7 @@ Info open(int threads, int index) {
     info.logits_bytes = kLogitsBytes;
     const bool limited = address_space_left() > 0;
     if (limited) mallopt(M_ARENA_MAX, 1);  // an arena for each thread would take up to 128 MiB of address space
-    info.threads = available_threads(threads > 0 ? threads : cores);
+    info.threads = available_threads(threads > 0 ? threads : usable_threads());
     require(threads <= info.threads, "--threads", threads, "at most the " + std::to_string(info.threads) +
             " that OpenMP allows", "check OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS");
     omp_set_num_threads(info.threads);

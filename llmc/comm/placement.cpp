@@ -1,6 +1,7 @@
 // placement.cpp - binds ranks to cores, assigns GPUs, and selects NCCL or MPI
 #include "llmc/comm/placement.h"
 
+#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <set>
 
 #include "kernels/base/error.h"
+#include "kernels/device/control_groups.h"
 #include "llmc/comm/agreement.h"
 
 namespace llmc {
@@ -90,6 +92,15 @@ void share_cores(Communicator& communicator, int threads) {
     if (const auto mine = share_of_threads(usable, local_rank); threads <= int(mine.size())) bind_to(mine);
 }
 
+// This rank's threads of the CPU quota that it shares with the ranks of its control group.
+int part_of_quota(Communicator& communicator) {
+    const device::CpuQuota quota = device::cpu_quota();
+    const auto groups = communicator.host_gather(quota.group.string() + " in " + machine());
+    const auto mine = groups.begin() + communicator.rank();
+    return quota.threads(int(std::count(groups.begin(), mine, *mine)),
+                         int(std::count(groups.begin(), groups.end(), *mine)));
+}
+
 }  // namespace
 
 std::vector<Core> cores_of(const std::vector<int>& threads) {
@@ -151,6 +162,8 @@ constexpr std::size_t kNcclBytes = std::size_t(512) << 20;
 
 Placement place_rank(Communicator& communicator, int threads, int device, Transport requested) {
     share_cores(communicator, threads);
+    const int within = part_of_quota(communicator);
+    if (threads == 0 && within < std::ssize(affinity())) threads = std::min(within, omp_get_thread_limit());
     device::Info opened = together(communicator, [&] {
         return device::open(threads, gpu_of_rank(device, communicator.local_rank(), device::count()));
     });

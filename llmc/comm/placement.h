@@ -44,7 +44,7 @@ struct Placement {
     bool nccl;
 };
 // Binds this process to cores, opens its device and selects the transport. Every rank calls it; an error on one rank is
-// a SharedError on all. `threads` 0: the number of the rank's hardware threads.
+// a SharedError on all. `threads` 0: the rank's hardware threads, within its part of the control group's CPU quota.
 Placement place_rank(Communicator& communicator, int threads, int device, Transport requested);
 
 }  // namespace llmc

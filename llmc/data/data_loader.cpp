@@ -24,9 +24,10 @@ RowNumbers number_rows(const ShardSet& shards, const DataLoaderSettings& setting
 
 DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& settings)
     : shards_(shards), settings_(settings), rows_(number_rows(shards, settings)) {
-    const BatchShape& shape = settings_.steps.batch();
+    const StepPlan& steps = settings_.steps;
+    const BatchShape& shape = steps.batch();
     const std::int64_t seq_len = shape.seq_len;
-    const std::int64_t tokens_per_step = settings_.steps.largest(), rows_per_step = tokens_per_step / seq_len;
+    const std::int64_t tokens_per_step = steps.largest(), rows_per_step = tokens_per_step / seq_len;
     targets_ = shards_.tokens() - shards_.size();  // the first token of a shard is not a target
 
     std::vector<std::int64_t> weights;
@@ -45,16 +46,24 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
     } else if (settings_.pad) {
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
-        require(settings_.steps.is_constant(), "--pad-last", "set for steps of several sizes",
+        require(steps.is_constant(), "--pad-last", "set for steps of several sizes",
                 "steps of one size, to which the last step of an epoch is filled up", "use one size");
         rows_per_epoch_ = round_up(rows, rows_per_step);
     } else {
+        const std::int64_t most = rows / shape.world,  // of one rank in a step
+                           unit = steps.is_constant() ? shape.world : shape.global_rows();
+        const std::string largest = std::to_string(rows / unit * unit * seq_len);
         if (rows < rows_per_step)
             throw Error("one step needs " + with_commas(rows_per_step, "sequence") + " of " +
                         counted(seq_len, "token") + "; the training data, " + with_commas(shards_.tokens(), "token") +
-                        ", has " + with_commas(rows) + "; use a smaller --micro-batch or --total-batch-tokens, more "
-                        "data (in one shard at least " + with_commas(tokens_per_step + 1, "token") +
-                        ", with the last target), or partial steps with --pad-last");
+                        ", has " + with_commas(rows) + "; use " +
+                        (most == 0 ? shape.world > 1 ? "fewer ranks or a smaller --seq-len" : "a smaller --seq-len"
+                         : steps.is_constant() ? "at most -b " + std::to_string(most) + " -d " + largest
+                         : rows < unit         ? "at most -b " + std::to_string(most) + ", and smaller steps"
+                                               : "steps of at most " + largest) +
+                        ", more data (in one shard at least " + with_commas(tokens_per_step + 1, "token") +
+                        ", with the last target)" +
+                        (steps.is_constant() ? ", or partial steps with --pad-last" : ""));
         rows_per_epoch_ = rows;
     }
     current_.batch = Batch(shape);

@@ -68,8 +68,8 @@ std::string savings_of(const MemoryUses& uses) {
     std::string flags;
     if (setup.training && setup.recompute != Recompute::block) flags += "--recompute block, ";
     if (setup.dtype != kernels::DType::bf16) flags += "--dtype bf16, ";
-    if (setup.training && setup.sharding.ranks > 1 && setup.sharding.stage < 2 &&
-        !uses.optimizer.kind->local_gradients)
+    const bool may_shard = setup.sharding.stage == 0 || (setup.sharding.stage == 1 && uses.optimizer.outer.every == 0);
+    if (setup.training && setup.sharding.ranks > 1 && may_shard && !uses.optimizer.kind->local_gradients)
         flags += "-z " + std::to_string(setup.sharding.stage + 1) + ", ";
     return flags;
 }
@@ -115,15 +115,17 @@ MemoryPlan plan_memory(const MemoryUses& uses, const ParameterTable& table, cons
     return plan;
 }
 
-void require_room(const MemoryPlan& plan) {
+void require_room(const MemoryPlan& plan, std::int64_t sequences, const std::string& step_flags) {
     if (plan.fits()) return;
-    const int most = plan.largest_micro_batch;
+    int most = plan.largest_micro_batch;
+    while (most > 1 && sequences % most != 0) --most;
     fail("--micro-batch", plan.micro_batch,
          "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " +
              mebibytes(plan.available) + (plan.ranks > 1 ? ", this rank's share" : ""),
          most > 0
-             ? "the largest that fits is " + std::to_string(most) +
-                   "; keep --total-batch-tokens for the same update, or set --ignore-memory-plan"
+             ? "the largest that fits" + std::string(sequences > 0 ? " and divides a step" : "") + " is " +
+                   std::to_string(most) + ": set -b " + std::to_string(most) + step_flags +
+                   (step_flags.empty() ? "" : " for the same update") + ", or --ignore-memory-plan"
              : "not even one sequence fits: try " + plan.savings + "a shorter --seq-len or a smaller model, or set "
                "--ignore-memory-plan");
 }

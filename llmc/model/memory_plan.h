@@ -35,7 +35,8 @@ struct MemoryUses {
 // `table` is that of setup.config.
 MemoryPlan plan_memory(const MemoryUses& uses, const ParameterTable& table, const Context& context);
 
-// Throws Error if the plan exceeds the available memory; the message has the largest micro-batch that fits, if any.
-void require_room(const MemoryPlan& plan);
+// Throws Error if the plan exceeds the available memory; the message has flags with the largest micro-batch that fits,
+// if any. `sequences`: of this rank in a step, which it divides; 0: any. `step_flags`: that keep a step's tokens.
+void require_room(const MemoryPlan& plan, std::int64_t sequences = 0, const std::string& step_flags = "");
 
 }  // namespace llmc

@@ -78,9 +78,10 @@ OptimizerBytes onebit_bytes(const ParameterTable& table, const Sharding& shardin
 // each; the memory is freed, and is less than the optimizer and the gradients will use. Waits for the device.
 double measure_compression(std::int64_t elements, int ranks, Context& context);
 
-// The link speed, in bits per second that a rank sends, at which the full exchange takes as long as compression plus
-// the exchange with 1 bit per element; on slower links compression pays. Ignores overlap with the backward pass.
-// `bytes`: of an element in the full exchange.
-double break_even_bits_a_second(std::int64_t elements, int ranks, int bytes, double compression_seconds);
+// That time, and the speed of a rank's link at which the full exchange takes as long as compression plus the exchange
+// with 1 bit per element; on slower links compression pays. Ignores overlap with the backward pass. `bytes`: of an
+// element in the full exchange of `unit`, a "step" or a "round"; `prefix`: of the line.
+OptimizerReport report_compression(const std::string& prefix, const std::string& unit, std::int64_t elements, int ranks,
+                                   double bytes, Context& context);
 
 }  // namespace llmc

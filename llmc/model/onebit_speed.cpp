@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "kernels/onebit_adam.h"
 #include "kernels/sketch.h"
+#include "llmc/base/number_text.h"
 #include "llmc/model/context.h"
 
 namespace llmc {
@@ -131,9 +133,18 @@ double measure_compression(std::int64_t elements, int ranks, Context& context) {
     return std::max(0.0, compressed - in_full) * double(elements) / double(size);
 }
 
-double break_even_bits_a_second(std::int64_t elements, int ranks, int bytes, double compression_seconds) {
-    const double bits = 2.0 * (ranks - 1) / ranks * double(elements) * (8.0 * bytes - 1);
-    return compression_seconds > 0 ? bits / compression_seconds : std::numeric_limits<double>::infinity();
+OptimizerReport report_compression(const std::string& prefix, const std::string& unit, std::int64_t elements, int ranks,
+                                   double bytes, Context& context) {
+    const double seconds = measure_compression(elements, ranks, context),
+                 bits = 2.0 * (ranks - 1) / ranks * double(elements) * (8 * bytes - 1), gigabits = bits / seconds / 1e9;
+    const auto fields = [](const nlohmann::json& milliseconds, const nlohmann::json& below) {
+        return JsonValue({{"compression_ms", milliseconds}, {"compression_pays_below_gbit_s", below}});
+    };
+    const std::string line = prefix + "on this machine compression adds ", to = " to a " + unit + " of AdamW";
+    if (seconds == 0) return {line + "no computation time" + to + '\n', fields(0, nullptr)};
+    return {line + format("%.3g ms of computation", seconds * 1e3) + to + "; a compressed " + unit +
+                format(" is faster if a rank's share of its machine's link is below %.3g Gbit/s\n", gigabits),
+            fields(seconds * 1e3, gigabits)};
 }
 
 }  // namespace llmc

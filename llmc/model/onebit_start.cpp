@@ -169,16 +169,7 @@ OptimizerReport measure_onebit(const OptimizerRun& run, Context& context) {
     if (!why_not_compressed(run).empty()) return {};
     const int workers = run.sharding.ranks / onebit_of(run.settings).ranks_per_node;
     const std::int64_t elements = run.table.elements() / onebit_of(run.settings).ranks_per_node;
-    const double seconds = measure_compression(elements, workers, context);
-    const double gigabits = break_even_bits_a_second(elements, workers, run.reduce_in_bf16 ? 2 : 4, seconds) / 1e9;
-    const auto fields = [](const nlohmann::json& milliseconds, const nlohmann::json& below) {
-        return JsonValue({{"compression_ms", milliseconds}, {"compression_pays_below_gbit_s", below}});
-    };
-    const std::string lines = std::string(kExchange) + "on this machine compression adds ";
-    if (seconds == 0) return {lines + "no computation time to a step of AdamW\n", fields(0, nullptr)};
-    return {format("%s%.3g ms of computation to a step of AdamW; a compressed step is faster if a rank's share of its "
-                   "machine's link is below %.3g Gbit/s\n", lines.c_str(), seconds * 1e3, gigabits),
-            fields(seconds * 1e3, gigabits)};
+    return report_compression(kExchange, "step", elements, workers, run.reduce_in_bf16 ? 2 : 4, context);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "kernels/outer.h"
 #include "llmc/base/json_text.h"
 #include "llmc/model/context.h"
+#include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_mean.h"
 
 namespace llmc {
@@ -423,6 +424,14 @@ OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std:
     return {.local_after = local_after, .round_began = count("round_began", std::max<std::int64_t>(local_after, 0)),
             .rounds = count("rounds", 0), .skipped_in_a_row = int(count("skipped_in_a_row", 0)),
             .rate_sum = rates.get<double>()};
+}
+
+OptimizerReport measure_outer_steps(const OptimizerRun& run, Context& context) {
+    const OuterSettings& outer = run.settings.outer;
+    if (outer.every == 0 || outer.bits > 1) return {};
+    return report_compression("outer steps: ", outer.every == 1 ? "step" : "round",
+                              run.table.elements() / run.sharding.ranks, outer.workers,
+                              double(outer.every) * (run.reduce_in_bf16 ? 2 : 4), context);
 }
 
 double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table, Sharding sharding) {

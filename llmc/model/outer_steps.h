@@ -47,6 +47,8 @@ OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std:
 // Device bytes in addition to those of the inner optimizer, for the memory plan.
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table,
                                         const Sharding& sharding);
+// With 1 bit per element: what compression costs, as 1-bit Adam's; otherwise empty. Waits for the device.
+OptimizerReport measure_outer_steps(const OptimizerRun& run, Context& context);
 // What a worker sends to others in an outer step, in bytes.
 double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table, Sharding sharding);
 

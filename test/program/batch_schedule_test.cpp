@@ -68,6 +68,16 @@ TEST_CASE("ranks and micro-batches make the same steps of a batch schedule", "[r
     CHECK_THAT(refused, Contains("the nearest are 448 and 512"));
 }
 
+TEST_CASE("the noise scale is measured from the first step of two micro-batches on", "[run][batch_schedule]") {
+    const TrainingFolder folder;
+    folder.train({"-x", "40", "-b", "1", "-v", "0", "--batch-schedule", "0:16,100:64", "-o", folder.path("out")});
+    CHECK(folder.log("out", "start")[0]["noise_scale"] == "micro");
+    const auto steps = folder.log("out", "step");
+    const auto is_measured = [](const nlohmann::json& step) { return step["noise_scale_tokens"].is_number(); };
+    CHECK(std::none_of(steps.begin(), steps.begin() + 7, is_measured));
+    CHECK(std::any_of(steps.begin() + 7, steps.end(), is_measured));
+}
+
 TEST_CASE("a resumed run of ranks without -d changes nothing", "[run][batch_schedule][ranks][mpi]") {
     const TrainingFolder folder;
     folder.run_ranks(2, folder.flags({"-x", "4", "-n", "2", "-v", "0", "-o", folder.path("out")})).exits(0);
@@ -109,7 +119,8 @@ TEST_CASE("batch schedules that cannot be are refused in one line", "[run][batch
     for (int i = 1; i < 10000; ++i) many += ',' + std::to_string(1000 * i) + ":192";
     for (const auto& [schedule, says] : std::vector<std::pair<std::string, std::string>>{
              {"192", "expected entries FROM:TOKENS, such as 0:65536,200M:131072"},
-             {"0:192,", "is \"\"; expected entries"},
+             {"0:192,", "is \"0:192,\", with an empty entry; expected entries"},
+             {"0:192,x", "is \"0:192,x\", with the entry \"x\"; expected entries"},
              {"64:192", "entry 1: its first token is 64; expected 0, the start of the run"},
              {"0:192,0:384", "entry 2: its first token is 0; expected 1 or more"},
              {"0:192,1k:384,900:768", "entry 3: its first token is 900; expected 1001 or more"},

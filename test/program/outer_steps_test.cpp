@@ -33,6 +33,9 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     const std::string output = folder.run_ranks(2, flags).exits(0);
     CHECK_THAT(output, Contains("workers: 2 ranks, local steps from step 4 on, with an outer step after every 4 steps: "
                                 "a worker sends 0."));
+    const bool measured = output.find("\nouter steps: on this machine compression adds ") != output.npos;
+    CHECK(measured == (more == Texts{"--outer-bits", "1"}));
+    CHECK(folder.log("whole", "start")[0].contains("compression_pays_below_gbit_s") == measured);
     CHECK(steps_with(folder, "whole", "outer") == std::vector<std::int64_t>{7, 11, 13});
     CHECK(steps_with(folder, "whole", "val") == std::vector<std::int64_t>{0, 7, 11, 13});
     CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
@@ -64,6 +67,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
                    Contains("  --beta2 0.95 -> 0.999: ") && !Contains("MB a step, and"));
     CHECK_THAT(again(2, {"-d", "4096", "--outer-lr", "1", "--dry-run"}),
                Contains("  --outer-steps 1 --outer-bits 1 --outer-lr auto: 0.00589 MB a step, and"));
+    CHECK_THAT(again(2, {"--outer-bits", "32", "-x", "99999", "--dry-run"}), Contains(" 5:40 for those of the run, "));
     CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, local steps from step 4 on"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     CHECK_THAT(again(2, {"--outer-steps", "0"}), Contains("optimizer state outer: not loaded") &&

@@ -308,5 +308,9 @@ TEST_CASE("text is tokenized to shards that train", "[run]") {
     CHECK_THAT(shards, !Contains(note));
     CHECK_THAT(folder.run({"-o", folder.path("one"), "--document-start", "^x", folder.path("text.txt")},
                           "tokenize").output, Contains(note));
+    const std::string latin = write_bytes(folder.path("latin.txt"), "caf\xe9\n");
+    CHECK_THAT(folder.run({"-o", folder.path("latin"), "--hold-out", "0", latin}, "tokenize").exits(0),
+               Contains("note:       1 byte (20 %) not in UTF-8, the first in line 1 of " + latin + ", byte 4, kept; "
+                        "iconv -f ENCODING -t UTF-8 converts text in LATIN1, GBK, ...\n"));
     folder.train({"-x", "3", "-i", folder.path("shards/fox_train_*.bin"), "-j", folder.path("shards/fox_val_*.bin")});
 }

@@ -92,7 +92,8 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
                        Contains("0:11\n") && Contains(" -y auto --max-minutes 0.4\n"));
     // All the time is used; with more of it the run continues at its share.
     CHECK_THAT(timed.run({}, {"-o", folder.path("out"), "-y", "auto"}).exits(0),
-               Contains("note: the checkpoint has used all of --max-minutes 0.2; to train further: "));
+               Contains("note: the checkpoint has used all of --max-minutes 0.2; to train further (the learning rate "
+                        "rises from 0.0025 to "));
     CHECK(folder.log("out", "step").size() == 29);
     CHECK_THAT(
         timed.run({}, {"-o", folder.path("out"), "-y", "auto", "--max-minutes", "0.25", "-n", "2"}).exits(0),

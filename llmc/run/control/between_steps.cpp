@@ -213,7 +213,12 @@ void BetweenSteps::end_after_exception() {
 
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
-    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()));
+    const bool complete = settings_.control.timed ? control_.out_of_time() && control_.intact()
+                                                  : loop_.steps.ends_at(step_) && !control_.failed();
+    std::vector<std::string> further;
+    if (complete)
+        further = ways_to_train_further(settings_.further, loop_.steps, step_, control_.run_seconds(), tasks_.states());
+    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()), further);
 }
 
 }  // namespace llmc

@@ -6,6 +6,7 @@
 #include "llmc/run/control/step_batches.h"
 #include "llmc/run/control/step_log.h"
 #include "llmc/run/control/tasks.h"
+#include "llmc/run/control/train_further.h"
 
 namespace llmc {
 
@@ -30,6 +31,7 @@ public:
         Tasks::Checkpoints checkpoints;
         std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
         bool keep_best = false;       // the lowest validation loss makes a checkpoint due
+        FurtherTraining further{};
     };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,
     // or null.

@@ -19,6 +19,7 @@ public:
         std::int64_t warmup_steps = 0;  // their losses are never high
         bool may_overfit = false;       // that is no reason for a warning
         bool in_order = false;          // the text is not shuffled, and may change in its course
+        bool starts_trained = false;    // step 1 has the weights of another run or program
         std::string output_dir{};       // whose checkpoints are suggested; "": none
         std::optional<std::int64_t> total_steps{};
     };

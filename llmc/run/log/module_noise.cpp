@@ -15,9 +15,9 @@ NoiseChoice choose_noise_estimator(NoiseEstimator requested, int stage, int rank
     if (requested == NoiseEstimator::off) return {SmallBatches::none, ""};
     if (requested == NoiseEstimator::rank) {
         require(has_rank_sums, "--noise-scale", "rank at --zero-stage 2",
-                "micro or auto: with stage 2 no rank has its whole gradient");
+                "auto: with stage 2 no rank has its whole gradient", "use auto");
         require(ranks >= 2, "--noise-scale", "rank with one rank", "at least two ranks",
-                "use micro or auto, or start more ranks");
+                "use auto, or start more ranks");
         return {SmallBatches::ranks, ""};
     }
     const bool micro = (has_rank_sums ? 1 : ranks) * micro_batches >= 2;

@@ -39,6 +39,7 @@ constexpr double kTokensPerParameter = 20;  // Hoffmann et al. 2022, arXiv 2203.
 // 2305.16264. README's model on 165 kB of this project's Markdown: a validation loss of 1.855 after 9 passes, 1.358
 // (the lowest) after 19, and 1.439 after 25
 constexpr double kPassesAsNew = 4, kMostPasses = 40;
+constexpr double kManyPasses = 20;  // without --stop-after: the validation loss of that model rose from there on
 constexpr double kLeastSteps = 500;  // fewer steps of a larger batch train less; an estimate
 constexpr double kBeta2OfWorkers = 0.999;  // dev/results/2026-11-27-outer-steps.md
 constexpr std::int64_t kTokensForOneBit = 2048;  // of a worker's step; 1 bit was no better with 512: the same page
@@ -126,6 +127,17 @@ std::string note_on_default_model(const RunPlan& plan, const RunData& data) {
            with_commas(data.batches.loader->targets(), "token") + "; try --init " + smaller;
 }
 
+std::string note_on_passes(const RunPlan& plan, const RunData& data) {
+    const Options& o = plan.options;
+    if (!plan.setup.training || !plan.steps.total || !data.batches.loader || o.overfit_batch || o.stop_after > 0)
+        return "";
+    const double tokens = tokens_per_pass(data), passes = double(plan.steps.positions_left(0)) / tokens;
+    if (passes <= kManyPasses) return "";
+    return format("the run makes %.3g passes over its ", passes) + with_commas(std::llround(tokens), "token") +
+           ", which it may learn by heart: use more text, or fewer steps; or validate on text that is held out (-j), "
+           "with --stop-after 5 --keep-best --keep-checkpoints 1";
+}
+
 std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch) {
     const Options& o = plan.options;
     if (!plan.setup.training) return "";
@@ -133,14 +145,17 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const PublishedRun& run = nearest(parameters);
     const double text_tokens = tokens_per_pass(data), wanted = kTokensPerParameter * parameters;
     const bool held_out = plan.between_steps.val_every > 0;
-    const double given = plan.steps.total ? double(plan.steps.positions_left(0)) / text_tokens : 0;
+    const double given = plan.steps.total ? double(plan.positions_on_data()) / text_tokens : 0;
     const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
     const double tokens = std::min(wanted, most_passes * text_tokens);
     const std::int64_t unit = o.seq_len * plan.steps.batch().world;  // one sequence of every rank
     const double noise = noise_of_log(o.output_dir),
-                 best = noise > 0 ? std::min(noise, 1e9) : std::min(run.step_tokens, tokens / kLeastSteps);
-    const bool as_published = is_model_name(o.init);  // random weights
-    const bool changes_step = plan.steps.is_constant() && (noise > 0 || as_published);
+                 whole = data.batches.loader ? double(data.batches.loader->positions_in(1)) : INFINITY,
+                 best = noise > 0 ? std::min({noise, 1e9, whole}) : std::min(run.step_tokens, tokens / kLeastSteps);
+    const bool as_published = is_model_name(o.init) && plan.first_step == 0;  // random weights
+    const bool keeps_step =
+        plan.first_step > 0 && (plan.optimizer.kind->constant_batch || o.pad_last || o.overfit_batch);
+    const bool changes_step = plan.steps.is_constant() && !keeps_step && (noise > 0 || as_published);
     const std::int64_t most = std::max<std::int64_t>(std::int64_t(best / double(unit)), 1);
     const std::int64_t step_tokens = changes_step ? three_bits(most) * unit : plan.steps.common();
     const std::int64_t sequences = step_tokens / unit;  // of a rank in one step
@@ -204,27 +219,33 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         passes < kPassesAsNew ? ""
         : held_out ? "    4 passes count nearly as new text, and more than 40 add nothing (Muennighoff et al. 2023);\n"
                      "    with --val-every " + std::to_string(std::max<std::int64_t>(steps / 40, 1)) +
-                     " --keep-best --keep-checkpoints 1 --stop-after 5 the run ends when the validation loss\n"
-                     "    stops falling\n"
+                     " --keep-best --keep-checkpoints 1 --stop-after 5" + (o.output_dir.empty() ? " -o FOLDER" : "") +
+                     " the run ends when the validation loss\n    stops falling\n"
                    : "    4 passes count nearly as new text (Muennighoff et al. 2023), and more improve a small model "
                      "further:\n    hold out text (-j), and train until its loss stops falling\n";
-    const auto length = [&](const char* in_steps, const char* in_tokens, bool as_tokens, std::int64_t now,
+    const auto length = [&](const char* unit, std::int64_t in_steps, std::int64_t in_tokens, std::int64_t now,
                             std::int64_t better, const std::string& why) {
-        return as_tokens ? suggestion(in_tokens, plan.steps.at(now).positions_before, better * step_tokens, why)
-                         : suggestion(in_steps, now, better, why);
+        const bool as_tokens = in_tokens > 0 || (in_steps == 0 && !o.batch_schedule.empty());
+        const std::string flag = std::string(unit) + (as_tokens ? "tokens" : "steps");
+        return as_tokens ? suggestion(flag.c_str(), plan.steps.at(now).positions_before, better * step_tokens, why)
+                         : suggestion(flag.c_str(), now,
+                                      plan.steps.is_constant() ? better : plan.steps.steps_until(better * step_tokens),
+                                      why);
     };
     if (as_published)
-        text += length("--max-steps", "--max-tokens", o.max_tokens > 0 || !o.batch_schedule.empty(),
-                       plan.steps.total.value_or(0), steps, length_reason) +
-                what_passes_add +
-                length("--warmup-steps", "--warmup-tokens", o.warmup_tokens > 0 || !o.batch_schedule.empty(),
-                       plan.warmup_steps, warmup,
+        text += length("--max-", o.max_steps, o.max_tokens, plan.steps.total.value_or(0), steps,
+                       length_reason) +
+                (o.has_steps() || o.epochs == 0 ? "" : "    it replaces --epochs\n") + what_passes_add +
+                length("--warmup-", o.warmup_steps, o.warmup_tokens, plan.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
+    if (const std::int64_t last = plan.steps.at(plan.steps.changes().back().step).positions_before;
+        as_published && last >= steps * step_tokens && last > 0)
+        text += "  --batch-schedule: without the sizes from " + with_commas(steps * step_tokens, "token") + " on\n";
     if (as_published && o.outer_steps > 0 && o.outer_start_step >= steps)
         text += suggestion("--outer-start-step", o.outer_start_step, steps * 3 / 10, "30 % of the run, as measured");
     if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
-           format("%.3g", double(plan.steps.positions_left(0)) / text_tokens) +
+           format("%.3g", double(plan.positions_on_data()) / text_tokens) +
            " passes over " + with_commas(data.batches.loader->targets(), "token") + '\n';
 }
 

@@ -10,6 +10,9 @@ namespace llmc {
 // "" if --init is given, or the default model is not far too large for the text.
 std::string note_on_default_model(const RunPlan& plan, const RunData& data);
 
+// "" unless the run reads its text more often than helps without validations that stop it.
+std::string note_on_passes(const RunPlan& plan, const RunData& data);
+
 // For --dry-run: batch, learning rate and number of steps of published runs beside those given, each with its reason,
 // and how often the run reads its data. Empty with --eval-only. `largest_micro_batch`: that fits the memory plan, 0:
 // none.

@@ -1,12 +1,15 @@
 // startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once
 #include "llmc/run/start/startup_report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "kernels/device/control_groups.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
@@ -20,6 +23,11 @@ namespace llmc {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// "0.0136 s", "35d 07:13"
+std::string time_text(double seconds) {
+    return seconds < 59.5 ? format("%.3g s", seconds) : clock_text(seconds);
+}
 
 std::string describe_shards(const char* what, const ShardSet& shards) {
     return std::string(what) + ": " + counted(shards.size(), "shard") + ", " + with_commas(shards.tokens(), "token") +
@@ -37,7 +45,9 @@ StartupItem version_item() {
 StartupItem device_item(const Context& context) {
     const device::Info& device = context.device;
     const int ranks = context.world->size();
-    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") + '\n',
+    const double quota = device::cpu_quota().cores;
+    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") +
+                (quota < double(sysconf(_SC_NPROCESSORS_ONLN)) ? format(", CPU quota %.3g", quota) : "") + '\n',
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
@@ -50,7 +60,7 @@ std::string describe_dropped(const RunPlan& plan, const RunData& data) {
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
     const bool whole_epochs = !options.has_steps() && !options.is_timed() && !data.files.train->is_weighted();
     const std::int64_t more =
-        whole_epochs ? loader.positions_in(options.passes()) - plan.steps.at(*plan.steps.total).positions_before : 0;
+        whole_epochs ? loader.positions_in(options.passes()) - plan.positions_on_data() : 0;
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
                  (more == 1 ? "is" : "are") + " dropped:\n  too few for a step (--pad-last uses them)\n";
@@ -69,10 +79,27 @@ std::string describe_corpora(const RunPlan& plan, const RunData& data) {
             tokens += (*data.files.train)[shard].tokens();
         std::string epochs;
         if (plan.steps.total && data.batches.loader)
-            epochs = format(", %.3g epochs", data.batches.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
+            epochs = format(", %.3g epochs", data.batches.loader->epochs_of_corpus(i, plan.positions_on_data()));
         lines += format("  %.4g %% ", 100 * double(corpus.weight) / double(sum)) + corpus.pattern + ": " +
                  counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") + epochs +
                  (sum == corpus.weight ? "; the weight of one pattern alone has no effect\n" : "\n");
+    }
+    return lines;
+}
+
+// A line for each validation set, if there are several.
+std::string describe_sets(const RunData& data) {
+    const ShardSet* const weighted = weights_of_validation(data.files);
+    const bool as_trained = weighted && weighted == data.files.train.get();
+    double sum = 0;
+    for (const ValidationSet& set : data.batches.validation) sum += set.weight * double(set.batches.targets());
+    std::string lines;
+    for (std::size_t i = 0; data.batches.validation.size() > 1 && i < data.batches.validation.size(); ++i) {
+        const auto& [pattern, weight, batches] = data.batches.validation[i];
+        const std::int64_t taken = batches.taken(), all = batches.available();
+        lines += format("  %.4g %% of the mean", 100 * weight * double(batches.targets()) / sum) +
+                 (as_trained ? ", as " + weighted->corpora()[i].pattern : "") + ": " + pattern + ", " +
+                 (taken < all ? with_commas(taken) + " of " : "") + with_commas(all, "target") + '\n';
     }
     return lines;
 }
@@ -84,13 +111,16 @@ StartupItem data_item(const RunPlan& plan, const RunData& data) {
     if (data.files.train) lines += describe_corpora(plan, data);
     if (data.batches.loader) lines += describe_dropped(plan, data);
     if (data.files.val) lines += describe_shards("validation data", *data.files.val);
-    if (data.batches.validation) {
-        const std::int64_t taken = data.batches.validation->taken(), all = data.batches.validation->available();
+    if (!data.batches.validation.empty()) {
+        std::int64_t taken = 0, all = 0;
+        for (const ValidationSet& set : data.batches.validation)
+            taken += set.batches.taken(), all += set.batches.available();
         fields["validation_tokens"] = taken;
         fields["validation_tokens_available"] = all;
         const std::string part = (plan.options.val_spread ? "" : "the first ") + with_commas(taken) + " of ";
         lines += "  a validation reads " + (taken == all ? "all " : part) + with_commas(all, "target") +
-                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n");
+                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n") +
+                 describe_sets(data);
     }
     if (data.batches.hellaswag) {
         const auto examples = std::int64_t(data.batches.hellaswag->file().examples().size());
@@ -173,11 +203,11 @@ StartupItem training_item(const RunPlan& plan) {
         const double run = double(steps - local) * full + double(ceil_div(local, outer.every)) * round;
         if (workers > 1)
             for (const double gigabits : {0.1, 1.0, 10.0})
-                details += format("  a link of %g Gbit/s needs %.3g s for the bytes of an outer step, %.3g s for those "
-                                  "of %s;\n    %.3g s for those of the run, %.3g s without outer steps\n",
-                                  gigabits, 8e-3 * round / gigabits, 8e-3 * outer.every * full / gigabits,
-                                  counted(outer.every, "data-parallel step").c_str(), 8e-3 * run / gigabits,
-                                  8e-3 * double(steps) * full / gigabits);
+                details += format("  a link of %g Gbit/s needs ", gigabits) + time_text(8e-3 * round / gigabits) +
+                           " for the bytes of an outer step, " + time_text(8e-3 * outer.every * full / gigabits) +
+                           " for those of " + counted(outer.every, "data-parallel step") + ";\n    " +
+                           time_text(8e-3 * run / gigabits) + " for those of the run, " +
+                           time_text(8e-3 * double(steps) * full / gigabits) + " without outer steps\n";
     }
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";

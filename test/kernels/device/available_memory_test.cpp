@@ -1,6 +1,12 @@
 // available_memory_test.cpp - the available memory of a process in simulated machines and control groups
 #include "kernels/device/available_memory.h"
 
+#include <omp.h>
+
+#include <cmath>
+
+#include "kernels/device/control_groups.h"
+
 #include "test/support/scratch_folder.h"
 
 namespace {
@@ -31,6 +37,10 @@ public:
         write(folder + "memory.usage_in_bytes", std::to_string(used * kGiB) + "\n");
         write(folder + "memory.stat", "inactive_file 3\ntotal_inactive_file " + std::to_string(inactive * kGiB) + "\n");
     }
+    void cpu(const std::string& path, const std::string& max) const {
+        write("sys/fs/cgroup" + path + "/cpu.max", max + "\n");
+    }
+    double cores() const { return device::cpu_quota(folder_.path()).cores; }
     std::size_t room() const { return device::available_memory(folder_.path()) / kGiB; }
 
 private:
@@ -103,4 +113,33 @@ TEST_CASE("limits of version 1 are used, also together with version 2 and in a c
     machine.write("proc/self/cgroup", "4:memory:/docker/0123/unseen\n");
     machine.group1("", 8 * kGiB, 5, 0);
     CHECK(machine.room() == 3);
+}
+
+TEST_CASE("the smallest CPU quota of a group and its ancestors is that of the threads", "[available_memory]") {
+    const Machine machine(64);
+    CHECK(std::isinf(machine.cores()));
+    machine.write("proc/self/cgroup", "0::/pod/job\n");
+    machine.cpu("/pod/job", "max 100000");
+    CHECK(std::isinf(machine.cores()));
+    machine.cpu("/pod", "250000 100000");
+    CHECK(machine.cores() == 2.5);
+    machine.cpu("/pod/job", "30000 20000");
+    CHECK(machine.cores() == 1.5);
+    machine.cpu("/pod/other", "1000 100000");  // not an ancestor
+    machine.cpu("", "5000 10000");
+    CHECK(machine.cores() == 0.5);
+    // Version 1, in a container whose path is that of the host.
+    machine.write("proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n3:cpuset:/\n");
+    for (const auto& [quota, cores] : {std::pair("-1", INFINITY), {"0", INFINITY}, {"300000", 3.0f}}) {
+        machine.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota);
+        machine.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000");
+        CHECK(machine.cores() == cores);
+    }
+    const auto threads = [](double cores, int rank, int ranks) {
+        return device::CpuQuota{cores}.threads(rank, ranks);
+    };
+    CHECK((threads(0.1, 0, 1) == 1 && threads(1, 0, 1) == 1 && threads(1.1, 0, 1) == 2 && threads(2.5, 0, 1) == 3));
+    CHECK((threads(2.5, 0, 2) == 1 && threads(2.5, 1, 2) == 2));  // together no more than the quota
+    CHECK((threads(1, 0, 2) == 1 && threads(1, 1, 2) == 1));
+    CHECK(device::usable_threads() == std::min<double>(omp_get_num_procs(), std::ceil(device::cpu_quota().cores)));
 }

@@ -157,11 +157,14 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     CHECK(refusal(kSmall, context) == "accepted");
     context.device.memory_free = total(16) - 1;
     CHECK_THAT(refusal(kSmall, context),
-               StartsWith("--micro-batch is 16; ") && Contains("the largest that fits is 15"));
+               StartsWith("--micro-batch is 16; ") &&
+                   Contains("; the largest that fits is 15: set -b 15, or --ignore-memory-plan"));
+    CHECK_THAT(error_of([&] { require_room(planned(kSmall, context), 32, " -d 64"); }),
+               Contains("; the largest that fits and divides a step is 8: set -b 8 -d 64 for the same update"));
     context.device.memory_free = total(5) + 1;
     CHECK_THAT(refusal(kSmall, context), Contains("the largest that fits is 5"));
     context.device.memory_free = total(1);
-    CHECK_THAT(refusal(kSmall, context), Contains("the largest that fits is 1;"));
+    CHECK_THAT(refusal(kSmall, context), Contains("the largest that fits is 1: set -b 1,"));
     context.device.memory_free = total(1) - 1;
     CHECK_THAT(refusal(kSmall, context), test::Contains("not even one sequence fits"));
     context.device.memory_free = 0;  // unknown: no check

@@ -41,11 +41,25 @@ TEST_CASE("a loss that stays high for 50 steps after the warm-up is reported onc
         CHECK(steps(health, number, 100, 3.99) == 0);
         CHECK(steps(health, number, 50, 4.01) == 1);
     }
+    for (const auto& [loss, warnings] : {std::pair(random, 1), {0.96 * random, 1}, {0.94 * random, 0}}) {
+        RunHealth health({.vocabulary = 257, .starts_trained = true});
+        std::int64_t number = 0;
+        CHECK(steps(health, number, 1, loss) == warnings);  // the loss of an untrained model
+        CHECK(steps(health, number, 40, random) == 0);
+        RunHealth resumed({.vocabulary = 257});
+        CHECK(steps(resumed, number = 0, 1, loss) == 0);
+    }
     {  // a batch that is learned by heart
         RunHealth health({.vocabulary = 257});
         std::int64_t number = 0;
         CHECK(steps(health, number, 1, 1e-4) == 0);
         CHECK(steps(health, number, 100, 0.9) == 0);
+        CHECK(health.state().high_steps == 0);
+    }
+    {  // of other data, which the model learns
+        RunHealth health({.vocabulary = 257});
+        std::int64_t number = 0;
+        for (double loss = 14; loss > 6; loss -= 0.1) CHECK(steps(health, number, 1, loss) == 0);
         CHECK(health.state().high_steps == 0);
     }
 }

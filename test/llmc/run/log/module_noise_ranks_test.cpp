@@ -125,7 +125,7 @@ TEST_CASE("--noise-scale selects the small batches of a run", "[ranks][noise]") 
     CHECK_THROWS_WITH(choose("rank", 0, 1, 4),
                       Contains("--noise-scale is rank with one rank; expected at least two ranks"));
     CHECK_THROWS_WITH(choose("rank", 2, 4, 4),
-                      Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
+                      Contains("--noise-scale is rank at --zero-stage 2; expected auto"));
     CHECK_THROWS_WITH(
         choose("micro", 0, 4, 1),
         test::Contains(

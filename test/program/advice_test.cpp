@@ -1,0 +1,171 @@
+// advice_test.cpp - the flags that an error, a note or a suggestion says to use are accepted when they are used
+#include "test/support/pattern.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+struct Advised {
+    Texts flags;
+    std::string says;             // a pattern, whose groups are flags or values
+    Texts advice{"$1"};           // ways to follow it, each of words; $1 and $2 are the groups
+};
+
+Texts words_of(std::string text, const std::vector<std::string>& groups) {
+    for (const std::string name : {"1", "2"})
+        if (const auto at = text.find('$' + name); at != text.npos) text.replace(at, 2, groups[std::stoul(name)]);
+    Texts words;
+    std::istringstream all(text);
+    for (std::string word; all >> word;) words.push_back(word.substr(0, word.find_last_not_of(',') + 1));
+    return words;
+}
+
+// Every "  --flag A -> B: why" of the text, as flags, and those that its other lines name.
+Texts suggested(const std::string& text) {
+    const Pattern change("^  (--[a-z0-9-]+) [^ ]+ -> ([^ ]+): "), validation("with (--val-every .*--stop-after 5)"),
+        outer("^  (--outer-steps 1 --outer-bits 1[^:]*):");
+    Texts flags;
+    for (const std::string& line : lines_of(text)) {
+        for (const auto& match : change.matches(line)) flags = flags + words_of("$1 $2", match);
+        for (const Pattern* other : {&validation, &outer})
+            for (const auto& match : other->matches(line)) flags = flags + words_of("$1", match);
+        if (line == "    it replaces --epochs") flags.push_back("--epochs=auto");
+    }
+    return flags;
+}
+
+}  // namespace
+
+TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]") {
+    const TrainingFolder folder;
+    const std::string nearest = "the nearest are ([0-9]+) and ([0-9]+)", use = "use (-[^,;]+)",
+                      at_most = "use at most (-b [0-9]+ -d [0-9]+)";
+    const Texts outer{"--outer-steps", "2"}, two{"--ranks", "2"};
+    for (const Advised& row : std::vector<Advised>{
+             {{"-d", "100"}, nearest, {"-d $1", "-d $2"}},
+             {two + Texts{"-d", "200"}, nearest, {"-d $1", "-d $2"}},
+             {{"-d", "3"}, "the nearest is ([0-9]+)", {"-d $1"}},
+             {{"-b", "128", "-d", "64k", "--memory", "1G"}, "or ([0-9]+), if k", {"-d $1"}},
+             {{"--batch-schedule", "0:64,100:200"}, nearest,
+              {"--batch-schedule 0:64,100:$1", "--batch-schedule 0:64,100:$2"}},
+             {{"-b", "999"}, at_most},
+             {two + Texts{"-b", "999"}, at_most},
+             {{"--batch-schedule", "0:64,100:6400"}, "steps of at most ([0-9]+)", {"--batch-schedule 0:64,100:$1"}},
+             {{"-t", "9000"}, "use (-t [0-9]+), or"},
+             {{"-u", "11"}, "at most --max-steps = ([0-9]+)", {"-u $1"}},
+             {{"-x", "0", "-u", "94"}, "at most the ([0-9]+) steps of", {"-u $1"}},
+             {outer + Texts{"-z", "1"}, use},
+             {outer + two + Texts{"-z", "1"}, use, {"$1", "--outer-workers 1"}},
+             {outer + Texts{"--ranks", "4", "--outer-workers", "3"}, "use (-.*) for workers"},
+             {outer + two + Texts{"--outer-workers", "1"}, use},
+             {outer + two + Texts{"--outer-workers", "1", "-z", "2", "--outer-start-step", "3"}, use},
+             {outer + Texts{"--outer-bits", "4"}, use},
+             {outer + Texts{"--noise-scale", "rank"}, "use (auto)", {"--noise-scale $1"}},
+             {outer + Texts{"-x", "0", "--max-minutes", "1"}, "add (--max-steps)", {"$1 10"}},
+             {{"--noise-scale", "rank"}, "use (auto)", {"--noise-scale $1"}},
+             {{"--noise-scale", "micro"}, "use (auto)", {"--noise-scale $1"}},
+             {{"--noise-scale", "rank", "-z", "2"}, "use (auto)", {"--noise-scale $1"}},
+             {{"--batch-schedule", "0:64,100:128", "--optimizer", "onebit-adam"}, "use (-d [0-9]+) instead of it",
+              {"$1 --batch-schedule="}},
+             {{"--cooldown-fraction", "0.5"}, "set that, or (--[^ ;]+)"},
+             {{"--muon-lr-scale", "0.5"}, "set that, or (--[^ ;]+)"},
+             {{"--outer-lr", "0.5"}, "set that, or (--[^ ;]+)"},
+             {{"--stochastic-rounding"}, "add it, or (--[^ :]+)"},
+             {{"--keep-best", "-v", "5"}, "add (--keep-checkpoints 1)"},
+             {{"--memory", "80"}, "such as ([0-9]+G)", {"--memory $1"}},
+             {{"--batch-schedule", "64", "-x", "4k", "--memory", "8G"}, "such as ([^ ;\n]+)", {"--batch-schedule $1"}},
+             {{"--optimizer", "onebit-adam", "--onebit-freeze-step", "3", "-u", "5"}, "use more than ([0-9]+)",
+              {"--onebit-freeze-step $10"}},
+             {{"-e", "d12"}, "try (--init [^ \n]+)"},
+             {{"-x", "5000"}, "with (--stop-after [^\n]*)"},
+             {{"--epochs", "21", "-x", "0"}, "with (--stop-after [^\n]*)"}}) {
+        const auto dry_run = [&](const Texts& more) {
+            return folder.run(folder.flags(Texts{"-x", "10", "--dry-run", "--tune=off"} + row.flags + more)).output;
+        };
+        const Pattern says(row.says);
+        const std::string said = dry_run({});
+        const auto matches = says.matches(said);
+        CAPTURE(row.flags, row.says, said);
+        CHECK_FALSE(matches.empty());
+        for (const std::string& advice : matches.empty() ? Texts() : row.advice) {
+            const std::string followed = dry_run(words_of(advice, matches[0]));
+            CAPTURE(advice, followed);
+            CHECK_THAT(followed, !Contains("error: "));
+            CHECK_FALSE(says.in(followed));
+        }
+    }
+}
+
+TEST_CASE("a micro-batch or savings that the memory plan advises fit", "[run][advice]") {
+    const TrainingFolder folder;
+    // 375 sequences of 16 tokens; 1.5 MiB for each.
+    const Texts tight{"-e", "custom:l=8,h=4,c=128,t=16", "-d", "4096", "-b", "256", "--memory", "128M", "--dry-run"};
+    for (const auto& [flags, says] : std::vector<std::pair<Texts, std::string>>{
+             {{}, "is [0-9]+: set (-b [0-9]+ -d 4096) for the same update"},
+             {{"-d", "0"}, "is [0-9]+: set (-b [0-9]+ -d 4096) for the same update"},
+             {{"-d", "5376", "-b", "336"}, "is [0-9]+: set (-b [0-9]+ -d 5376) for the same update"},
+             {{"--ranks", "2", "-d", "8192"}, "is [0-9]+: set (-b [0-9]+ -d 8192) for the same update"},
+             {{"--batch-schedule", "0:4096,9000:8192", "-d", "0"}, "is [0-9]+: set (-b [0-9]+), or"},
+             {{"-e", "custom:l=24,h=1,c=32,t=1024", "-b", "1", "-t", "1024", "-d", "2048", "--ranks", "2", "--memory",
+               "40M"},
+              "not even one sequence fits: try (--recompute block, --dtype bf16, -z 1), a"},
+             {{"--eval-only", "--memory", "48M"}, "divides a step is [0-9]+: set (-b [0-9]+), or"},
+             {{"--eval-only", "-d", "0", "--memory", "48M"}, "the largest that fits is [0-9]+: set (-b [0-9]+), or"}}) {
+        const std::string refused = folder.refuse(tight + Texts{"-x", "10"} + flags);
+        const auto matches = Pattern(says).matches(refused);
+        CAPTURE(flags, refused);
+        CHECK_FALSE(matches.empty());
+        if (!matches.empty()) folder.train(tight + Texts{"-x", "10"} + flags + words_of("$1", matches[0]));
+    }
+}
+
+TEST_CASE("the suggestions of --dry-run are accepted together", "[run][advice]") {
+    const TrainingFolder folder;
+    folder.train({"-x", "600", "-v", "0", "-n", "0", "-k", "constant", "-o", folder.path("long")});
+    std::ofstream(folder.path("long/log.jsonl"), std::ios::app) << R"({"event":"test","noise_scale_tokens":1e8})" "\n";
+    const Texts schedule{"--batch-schedule", "0:64,1k:128"}, resumed{"-o", folder.path("long"), "-y", "auto"};
+    for (const Texts& flags : std::vector<Texts>{{"-x", "10"},
+                                                 {"--epochs", "3"},
+                                                 {"--epochs", "60", "-v", "0"},
+                                                 {"--ranks", "2", "-x", "10", "--dtype", "bf16"},
+                                                 Texts{"-x", "30"} + schedule,
+                                                 Texts{"--max-tokens", "3k", "--warmup-tokens", "64"} + schedule,
+                                                 Texts{"--epochs", "2", "-u", "2"} + schedule,
+                                                 {"--ranks", "2", "-b", "128", "-x", "50", "--outer-steps", "10",
+                                                  "--outer-start-step", "40", "--outer-lr", "0.5"},
+                                                 {"-x", "10", "--optimizer", "muon"},
+                                                 {"-e", "d12", "-x", "10"},
+                                                 Texts{"-x", "800"} + resumed,
+                                                 {"--max-minutes", "1"}}) {
+        const Texts all = folder.flags(flags + Texts{"--dry-run", "--tune=off"});
+        const std::string said = folder.run(all).exits(0);
+        const Texts suggestions = suggested(said);
+        CAPTURE(flags, suggestions, said);
+        CHECK_FALSE(suggestions.empty());
+        CHECK(folder.run(all + suggestions).exit_code == 0);
+    }
+    // The sizes that begin after the suggested length.
+    const Texts late{"-x", "99999", "--dry-run", "--batch-schedule", "0:64,900k:128"};
+    const std::string said = folder.train(late);
+    CHECK_THAT(said, Contains("  --batch-schedule: without the sizes from 240,000 tokens on\n"));
+    folder.train(late + suggested(said) + Texts{"--batch-schedule", "0:64"});
+}
+
+TEST_CASE("the command that trains a complete run further is accepted", "[run][advice]") {
+    const TrainingFolder folder;
+    int number = 0;
+    for (const Texts& length : std::vector<Texts>{{"-x", "3"},
+                                                  {"--max-tokens", "200", "--warmup-tokens", "100"},
+                                                  {"-b", "64", "--epochs", "1"},
+                                                  {"-x", "4", "--batch-schedule", "0:64,100:128"}}) {
+        const std::string out = folder.path("out" + std::to_string(number++));
+        folder.train(Texts{"-v", "0", "-o", out, "--tune=off"} + length);
+        const Texts again{"-o", out, "-y", "auto", "--dry-run"};
+        const std::string said = folder.run(again).exits(0);
+        const auto matches = Pattern("to train further: .* -o " + out + " -y auto (-x [0-9]+)").matches(said);
+        CAPTURE(length, said);
+        REQUIRE(matches.size() == 1);
+        CHECK_THAT(folder.run(again + words_of("$1", matches[0])).exits(0), !Contains("to train further"));
+    }
+}
