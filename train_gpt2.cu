@@ -47,7 +47,7 @@ struct Trainer {
     void open_log() {
         report.emplace(open_report(startup, context));
         evaluator.emplace(Evaluator::Inputs{.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
-                                            .validation = batches.validation ? &*batches.validation : nullptr,
+                                            .validation = batches.validation,
                                             .hellaswag = batches.hellaswag ? &*batches.hellaswag : nullptr,
                                             .sampler = plan.sampler ? &*plan.sampler : nullptr},
                           context, *model, upload, health, *report, interrupt);
@@ -92,18 +92,23 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             for (int micro_batch = 0; micro_batch < size.micro_batches; ++micro_batch) {
                 const device::Range micro_batch_range("micro-batch");
                 const Batch& batch = step_batches.next(micro_batch);
+                record.parts.data += step_log.lap();
                 if (micro_batch == 0) record.epoch = batch.from.epoch;
                 gradients.begin({.index = micro_batch, .count = size.micro_batches,
                                  .valid_targets = batch.valid_targets});
                 model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
                                         token_weight, gradients);
+                record.parts.passes += step_log.lap();
             }
             if (!between_steps.all_can_update()) break;
+            record.parts.agreement = step_log.lap();
             record.progress = between_steps.progress();
+            record.seconds_of_tasks = between_steps.seconds_of_tasks(step + 1);
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
             optimizer.run(*model, {.learning_rate = learning_rate, .positions = positions,
                                    .new_size = size.changes, .relative = size.relative});
+            record.parts.optimizer = step_log.lap();
             step_log.enqueued(record);
         }
         return exit_code_after(between_steps.finish());
@@ -130,7 +135,7 @@ int Trainer::train() {
 int Trainer::evaluate() {
     open_log();
     const double began = seconds_now();
-    int signal = batches.validation ? evaluator->validate(0, [&] { return seconds_now() - began; }) : 0;
+    int signal = batches.validation.empty() ? 0 : evaluator->validate(0, [&] { return seconds_now() - began; });
     if (evaluator->unreadable()) std::rethrow_exception(evaluator->unreadable());
     if (batches.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
     if (plan.sampler && signal == 0) signal = evaluator->sample(0);
@@ -141,12 +146,14 @@ int Trainer::evaluate() {
 
 // From the command line to the exit code, on every rank.
 int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
+    std::unique_ptr<LineFile> log = lock_log(line.options, *communicator);  // before checkpoints are looked at
     ResumeSearch search = find_resumption(line.options, *communicator);
     const Options options =
         together(*communicator, [&] { return options_of_run(line, search, communicator->size()); });
     Context context = open_context(options, communicator);
     Startup startup = prepare_run(options, std::move(search), context);
     if (options.dry_run) return 0;
+    startup.log = std::move(log);
     Trainer trainer{std::move(startup), context, interrupt};
     return options.eval_only ? trainer.evaluate() : trainer.train();
 }

@@ -6,7 +6,6 @@
 import csv
 import errno
 import os
-import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,8 @@ from time import sleep, time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from run_log import as_text, is_count, number, open_runs  # noqa: E402
-from tool_main import Parser, ToolError, fail, in_quotes, library, one_of, tool_main, why_not  # noqa: E402
+from tool_main import (Parser, ToolError, advice_after, fail, in_quotes, library, one_of, tool_main,  # noqa: E402
+                       why_not)
 
 SAYS = """Exports runs from their logs to CSV or Parquet tables, TensorBoard event files or wandb. Every number of a log
 is exported once, at the number of completed steps: train/loss, val/loss, ..."""
@@ -130,9 +130,9 @@ def new_path(folder, run, ending=''):
 
 
 def partial_path(path):
-    """Where a new file or folder is written before it gets its name."""
+    """Where this process writes a new file or folder before it gets its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path.with_name(f'.{path.name}.partial')
+    return path.with_name(f'.{path.name}.partial-{os.getpid()}')
 
 
 def to_tables(runs, folder, ending, write):
@@ -201,7 +201,6 @@ def to_tensorboard(runs, folder, options):
     paths = [new_path(folder, run) for run in runs]
     if options.follow: print(f'view with: tensorboard --logdir {folder}', flush=True)
     places = paths if options.follow else [partial_path(path) for path in paths]
-    for place in places: shutil.rmtree(place, ignore_errors=True)
     writers = [Board(run, place) for run, place in zip(runs, places)]
     write_all(runs, writers, options.follow)
     for writer, place, path in zip(writers, places, paths):
@@ -267,7 +266,8 @@ def run(options):
     try:
         FORMATS[options.to](runs, folder, options)
     except OSError as error:
-        raise ToolError(f'-o is {in_quotes(folder)}; expected a folder that can be written to; {why_not(error)}', 1)
+        raise ToolError(f'-o is {in_quotes(folder)}; expected a folder that can be written to; '
+                        f'{why_not(error)}; {advice_after(error)}', 1)
 
 
 if __name__ == '__main__': sys.exit(tool_main(command_line(), run))

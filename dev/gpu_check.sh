@@ -97,6 +97,7 @@ gpu=$($rehearse || nvidia-smi -L 2>/dev/null | grep GPU)
 $rehearse || [ -n "$gpu" ] || refuse "nvidia-smi finds no GPU; expected one of compute capability 8.0 or later;" \
     "--rehearse runs the steps without one"
 folder=$folder/$name_of_call
+make_folder -o "$folder"
 begin "$($rehearse && echo "Rehearsal on a CPU" || echo "GPU check"), ${words[*]}, $(date -u +%Y-%m-%dT%H:%MZ), \
 $(git describe --always --dirty 2>/dev/null || echo "no git")"
 if [ -n "${limits[training]-}" ]; then rm -f "$choices"; fi  # which autotunes

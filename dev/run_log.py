@@ -13,6 +13,7 @@ WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample
               'outer_skip')
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53
+MOST_LEVELS = 100  # of nested JSON, as in llmc/base/json_text.h
 # Fields of a step that plots use. They exclude the noise scale of each module, which is most of a log.
 STEP_KEYS = ('event', 'step', 'loss', 'lr', 'grad_norm', 'ms', 'tokens', 'tokens_so_far', 'tokens_per_s', 'mfu',
              'progress', 'noise_scale_tokens', 'noise_state', 'noise_relative_deviation', 'noise_at_least_tokens')
@@ -26,6 +27,23 @@ def number(value):
 
 def is_count(value):
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
+
+
+def refuse(name):
+    raise ValueError(name)
+
+
+def levels(value):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max((1 + levels(each) for each in inner), default=0)
+
+
+def parsed(line):
+    """The JSON value of a line that train_gpt2 reads, too: no NaN, no lone surrogate. Throws ValueError otherwise."""
+    value = json.loads(line.decode('utf-8-sig'), parse_constant=refuse)
+    if b'\\u' in line: json.dumps(value, ensure_ascii=False).encode()
+    if line.count(b'[') + line.count(b'{') > MOST_LEVELS and levels(value) > MOST_LEVELS: refuse('levels')
+    return value
 
 
 class Run:
@@ -76,15 +94,15 @@ class Run:
 
     def take(self, line):
         self.lines += 1
-        line = line.decode('utf-8', 'replace').strip()
-        if not line: return
+        if not line.strip(b' \t\r'): return
         where = f'{in_quotes(self.log)} line {self.lines}'
         try:
-            event = json.loads(line, parse_constant=lambda name: None)
+            event = parsed(line)
         except (ValueError, RecursionError):
             fail(where, 'not JSON', 'one JSON object per line, as in the log.jsonl of a run')
         kind = event.get('event') if isinstance(event, dict) else None
-        if not isinstance(kind, str): fail(where, in_quotes(line[:60]), 'an object with an "event"')
+        if not isinstance(kind, str):
+            fail(where, in_quotes(line.decode('utf-8-sig')[:60]), 'an object with an "event"')
         if kind in WITH_STEPS and not is_count(event.get('step')):
             fail(f'"step" in {where}', in_quotes(event.get('step')), 'a number of steps')
         if kind == 'resume': self.discard_after(event['step'])
@@ -147,7 +165,7 @@ class Run:
 
 def is_object(text):
     try:
-        return isinstance(json.loads(text.decode('utf-8', 'replace')), dict)
+        return isinstance(parsed(text), dict)
     except (ValueError, RecursionError):
         return False
 

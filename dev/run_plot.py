@@ -1,25 +1,33 @@
 # run_plot.py - the figure that dev/plot draws: runs overlaid, a panel for each measurement; unknown values leave a gap
 import math
+import re
+import textwrap
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from run_log import amount, as_text, number
-from tool_main import fail, in_quotes
+from tool_main import fail, in_quotes, one_of
 
 AXES = ('steps', 'tokens', 'hours')
 MEASURES = {'loss': 'loss (nats per token)', 'perplexity': 'perplexity', 'bits-per-byte': 'bits per byte'}
-# Okabe and Ito: distinguishable with colour blindness.
-COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000')
+# Okabe and Ito without black, and Tol's indigo: distinguishable with colour blindness. A colour names a run, and a line
+# style or marker what is drawn. The colours of more runs are darker, then lighter.
+COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#332288', '#7a5230')
+SET_MARKERS = 's^Dv<>'  # of the sets of --val-data
 GREY, DARK = '#767676', '#404040'
 STYLE = {'font.size': 10, 'text.parse_math': False, 'axes.grid': True, 'grid.color': '#e4e4e4', 'axes.edgecolor': GREY,
          'axes.spines.top': False, 'axes.spines.right': False, 'axes.titlelocation': 'left', 'axes.titlesize': 11,
-         'axes.titleweight': 'bold', 'legend.frameon': False, 'legend.fontsize': 9.5, 'lines.linewidth': 1.6}
+         'axes.titleweight': 'bold', 'legend.frameon': False, 'legend.fontsize': 9.5, 'lines.linewidth': 1.6,
+         'pdf.fonttype': 42}
 # Title, event, its field, factor, and the y axis: from 0, or logarithmic if values differ by more than a factor of 4.
 PANELS = {
+    'loss': ('', 'step', 'loss', 1, ''),  # its title is the measure
     'hellaswag': ('HellaSwag acc_norm (%)', 'hellaswag', 'acc_norm', 100, 'from 0'),
     'lr': ('learning rate', 'step', 'lr', 1, 'from 0'),  # logarithmic for several runs
     'norm': ('gradient norm, before clipping', 'step', 'grad_norm', 1, 'log'),
@@ -70,56 +78,101 @@ def measured(run, ys, measure):
                 f'{in_quotes(run.log)} has no validation with "bits_per_byte"')
 
 
-class Plot:
-    """The figure of runs; summaries: a line for each; references: runs in grey that do not extend the x axis."""
+def colour_of(i):
+    """The colour of run i."""
+    base, turn = COLOURS[i % len(COLOURS)], i // len(COLOURS) % 3
+    return base if turn == 0 else tuple(0.5 * part + 0.5 * (turn == 2) for part in to_rgb(base))
 
-    def __init__(self, runs, axis='steps', smooth=20, references=(), measure='loss'):
+
+def title_of(runs):
+    """Model, data and date, of those that all runs have in common, otherwise the names of the runs."""
+    facts = []
+    for run in runs:
+        model, options, time = (run.start.get(key) for key in ('model', 'options', 'time'))
+        data = options.get('train-data') if isinstance(options, dict) else None
+        names = [re.sub(r'_(train|\*).*', '', Path(each).name) for each in (data if isinstance(data, list) else [data])
+                 if isinstance(each, str)]
+        facts.append((model.get('name') if isinstance(model, dict) else None, ' + '.join(names), str(time or '')[:10]))
+    common = [str(each[0]) for each in zip(*facts) if each[0] and len(set(each)) == 1]
+    return ', '.join(common or [run.name for run in runs])
+
+
+def wrapped(text, most):
+    """The text in lines of at most so many characters, which fit on the figure."""
+    return textwrap.fill(as_text(text), most, break_long_words=True)
+
+
+class Plot:
+    """The figure of runs; summaries: a line for each; references: runs in grey that do not extend the x axis.
+
+    panels  names of PANELS, the first one large; None: all that the runs have
+    steps   whether to draw the values of every step, and not only their means
+    title   None: title_of(runs)
+    """
+
+    def __init__(self, runs, axis='steps', smooth=20, references=(), measure='loss', panels=None, steps=True,
+                 title=None):
         self.smooth, self.window, self.measure, self.several = smooth, smooth // 2 * 2 + 1, measure, len(runs) > 1
+        self.every_step = steps
         self.summaries, self.labels, self.kinds, self.drawn = [], {}, {}, defaultdict(list)
         self.unit, clocks = clocks_of([*runs, *references], axis)
-        keys = [key for key, (_, kind, field, *_) in PANELS.items()
-                if any(np.isfinite(points(run, clock, kind, field)[1]).any() for run, clock in zip(runs, clocks))]
-        rows = [['loss', 'loss'], *map(list, zip(keys[::2], keys[1::2] + keys[-1:]))]  # an odd one is as wide as two
-        self.figure = Figure(figsize=(12, 3.1 + 2.4 * len(rows) + 0.1 * len(runs)), layout='constrained')
+        there = ['loss'] + [key for key, (_, kind, field, *_) in PANELS.items() if key != 'loss' and any(
+            np.isfinite(points(run, clock, kind, field)[1]).any() for run, clock in zip(runs, clocks))]
+        first, *keys = [one_of('--panels', key, there) for key in panels or there]
+        rows = [[first, first], *map(list, zip(keys[::2], keys[1::2] + keys[-1:]))]  # an odd one is as wide as two
+        self.figure = Figure(figsize=(12, 3.1 + 2.4 * len(rows)), layout='constrained')
         self.panels = self.figure.subplot_mosaic(rows, height_ratios=[2] + (len(rows) - 1) * [1])
-        self.figure.suptitle(MEASURES[measure], x=0.01, ha='left', weight='bold', size=12)
-        self.panels['loss'].set_xlabel(self.unit + ' of training and validation' * (axis == 'hours'))
-        for i, (run, clock) in enumerate(zip(runs, clocks)):
-            self.draw(run, clock, {'color': COLOURS[i % len(COLOURS)],
-                                   'linestyle': ('-', '--', ':', '-.')[i // len(COLOURS) % 4]})
+        self.panels[first].set_xlabel(self.unit + ' of training and validation' * (axis == 'hours'))
+        for i, (run, clock) in enumerate(zip(runs, clocks)): self.draw(run, clock, {'color': colour_of(i)})
         xs = np.concatenate([xs for lines in self.drawn.values() for xs, _ in lines])
         low, high = xs.min(), xs.max()
         low = 0 if low < high / 2 or low == high else low  # a branched run starts at its resume
         self.x_range = low, high if high > low else low + 1
-        for run, clock in zip(references, clocks[len(runs):]): self.draw(run, clock, {'color': DARK, 'linestyle': '-'})
+        for run, clock in zip(references, clocks[len(runs):]): self.draw(run, clock, {'color': DARK})
         for key, panel in self.panels.items():
             panel.set_xlim(*self.x_range)
             self.set_y_range(panel, key)
             for which in (panel.xaxis, panel.yaxis):
                 which.set_major_formatter(lambda value, _: amount(float(f'{value:.10g}'), 4))
             panel.yaxis.set_minor_formatter(lambda value, _: '')
-        entries = {**self.labels, **self.kinds}
-        columns = max(1, min(4, 150 // max(len(label) + 8 for label in entries)))
-        legend = self.panels['loss'].legend(entries.values(), entries, loc='lower left', bbox_to_anchor=(0, 1),
-                                            ncol=columns, borderaxespad=0.2)
-        for line in legend.get_lines()[len(self.labels):] if self.several else (): line.set_color(DARK)
+        if 'loss' in self.panels: self.panels['loss'].set_title(MEASURES[measure])
+        self.add_legends(self.panels[first], wrapped(title_of(runs) if title is None else title, 100))
+
+    def add_legends(self, panel, title):
+        """The title and the runs above the panel, its title on the y axis, and in it what the line styles mean."""
+        panel.set_ylabel(panel.get_title('left'))
+        panel.set_title('')
+        kinds = {kind: line for kind, line in self.kinds.items() if line}
+        if kinds:
+            styles = panel.legend(kinds.values(), kinds, loc='upper right', bbox_to_anchor=(1, 0.95), frameon=True,
+                                  framealpha=0.8, edgecolor='none')
+            for line in styles.get_lines() if self.several else (): line.set_color(DARK)
+            panel.add_artist(styles)
+        labels = [wrapped(label, 140) for label in self.labels]
+        columns = max(1, min(4, 150 // max(len(line) + 8 for label in labels for line in label.split('\n'))))
+        panel.legend(self.labels.values(), labels, loc='lower left', ncol=columns, borderaxespad=0.2,
+                     bbox_to_anchor=(0, 1.06 if panel.get_title('right') else 1))
+        lines = -(-len(labels) // columns) + sum(label.count('\n') for label in labels) + title.count('\n')
+        self.figure.set_figheight(self.figure.get_figheight() + 0.2 * lines)
+        self.figure.suptitle(title, x=0.01, ha='left', weight='bold', size=13)
 
     def line(self, key, xs, ys, style, faint=False, **more):
+        """Draws a line if the panel is shown."""
         few = {'marker': 'o', 'markersize': 3} if np.isfinite(ys).sum() < 40 else {}
         width = {'alpha': 0.32, 'linewidth': 0.8} if faint else {'zorder': 3}
         self.drawn[key, faint].append((xs, ys))
-        return self.panels[key].plot(xs, ys, **{**style, **few, **width, **more})[0]
+        return key in self.panels and self.panels[key].plot(xs, ys, **{**style, **few, **width, **more})[0]
 
     def draw(self, run, clock, style):
         """Draws a run in all panels."""
         for key in self.panels.keys() - {'loss'}: self.draw_panel(key, run, clock, style)
-        panel, words = self.panels['loss'], []
+        words = []
         xs, ys = points(run, clock, 'step', 'loss')
         mean, ys = (measured(run, losses, self.measure) for losses in (smoothed(ys, self.smooth, np.nanmean), ys))
         if np.isfinite(ys).any():
             kind = f'training, mean of up to {self.window} steps' if self.smooth > 1 else 'training'
             self.kinds[kind] = self.line('loss', xs, mean, style)
-            if self.smooth > 1: self.kinds['every step'] = self.line('loss', xs, ys, style, True)
+            if self.smooth > 1 and self.every_step: self.kinds['every step'] = self.line('loss', xs, ys, style, True)
             words.append(f'training {mean[np.isfinite(mean)][-1]:.4f}')
         xs, ys = points(run, clock, 'outer', 'loss')
         if np.isfinite(ys).any():
@@ -134,10 +187,14 @@ class Plot:
             colour = COLOURS[1] if style['color'] == COLOURS[0] and not self.several else style['color']
             best = np.flatnonzero(ys == ys.min())[-1]
             dots = {'color': colour, 'marker': 'o', 'linestyle': '', 'zorder': 4}
-            self.kinds['validation'] = self.line('loss', xs, ys, dots, markersize=4)
-            panel.plot(xs[best], ys[best], markersize=9, fillstyle='none', **dots)
             # Nothing was measured between validations, and most of the loss falls before the second one.
-            panel.plot(xs[xs > 0], ys[xs > 0], '--', color=colour, linewidth=0.9, zorder=4)
+            dashes = {'linestyle': '--', 'linewidth': 0.9}
+            self.line('loss', xs, ys, dots, markersize=4)
+            if panel := self.panels.get('loss'):
+                self.kinds['validation'] = Line2D([], [], markersize=4, **{**dots, **dashes})
+                panel.plot(xs[best], ys[best], markersize=9, fillstyle='none', **dots)
+                panel.plot(xs[xs > 0], ys[xs > 0], color=colour, zorder=4, **dashes)
+            self.draw_sets(run, clock, colour)
             words.append(f'validation {ys[-1]:.4f}, best {ys[best]:.4f} at {amount(xs[best])} {self.unit}')
         if not words: fail(in_quotes(run.log), 'a log without a loss', 'the log of a run with at least one step')
         self.summaries.append(f'{run.name}: ' + ', '.join([f'{len(run.of("step"))} steps', *words]))
@@ -149,6 +206,19 @@ class Plot:
                 for panel in self.panels.values():
                     self.kinds[kind] = panel.axvline(x, linestyle=line, linewidth=1.2, color=style['color'])
 
+    def draw_sets(self, run, clock, colour):
+        """The loss of each set of several --val-data, if the measure is not one of their unknown numbers of bytes."""
+        if self.measure == 'bits-per-byte': return
+        events = [event for event in run.of('val') if isinstance(event.get('losses'), dict) and event['step'] in clock]
+        sets = list(dict.fromkeys(name for event in events for name in event['losses']))
+        short = [Path(name).name for name in sets]
+        for i, name in enumerate(sets):
+            ys = measured(run, np.array([number(event['losses'].get(name)) for event in events], float), self.measure)
+            kind = f'validation of {wrapped(name if short.count(short[i]) > 1 else short[i], 60)}'
+            self.kinds[kind] = self.line('loss', np.array([clock[event['step']] for event in events]), ys,
+                                         {'color': colour}, marker=SET_MARKERS[i % len(SET_MARKERS)], markersize=3.5,
+                                         linewidth=0.7)
+
     def draw_panel(self, key, run, clock, style):
         title, kind, field, factor, _ = PANELS[key]
         xs, ys = points(run, clock, kind, field)
@@ -156,7 +226,7 @@ class Plot:
         elif key in ('hellaswag', 'lr', 'cosine') or self.smooth == 1: self.line(key, xs, ys * factor, style)
         else:
             if key == 'norm': title += f': median of up to {self.window} steps'  # a peak raises a mean
-            self.line(key, xs, ys * factor, style, True)
+            if self.every_step: self.line(key, xs, ys * factor, style, True)
             of = np.nanmedian if key == 'norm' else np.nanmean
             self.line(key, xs, smoothed(ys, self.smooth, of) * factor, style)
         self.panels[key].set_title(title)

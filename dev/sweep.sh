@@ -12,11 +12,13 @@
 #
 # Before any training, each combination is tried with --dry-run, so that a wrong flag or value ends the sweep at once.
 # An interrupted program writes a checkpoint. So the same command finishes a sweep that was stopped: finished runs are
-# skipped, others resumed. Other values and seeds add runs; other program flags need another folder. A run that fails,
-# for example because its loss is no longer finite, counts as worst; its output is in FOLDER/RUN.txt. `spread` is the
-# largest less the smallest loss over seeds, the scatter of seeds. Below the table: combinations whose loss is above the
-# best by no more than the scatter of either, and the next value to try for a flag whose best value is its least or
-# largest. Exit status 1: a run failed or has no validation loss; 2: wrong arguments; 130: interrupted.
+# skipped, also those that --max-minutes or --stop-after ended, others resumed. Other values and seeds add runs; other
+# program flags need another folder. A run that fails, for example because its loss is no longer finite, counts as
+# worst; its output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds, the scatter of
+# seeds. Below the table, if there are several seeds: combinations whose loss is above the best by no more than the
+# scatter of either, and the next value to try for a flag whose best value is its least or largest, and better than all
+# others by more than that. Exit status 1: a run failed; 2: wrong arguments, or another sweep is training in the folder;
+# 130: interrupted.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -68,8 +70,15 @@ twice=$(printf '%s\n' $seeds "${combinations[@]}" | sort | uniq -d)
 [ -z "$twice" ] || refuse "\"${twice%%$'\n'*}\" is given twice; $see"
 # name_of FLAGS: "lr=3e-3,weight-decay=0.1"
 name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
-finished() { [ -e "$1/log.jsonl" ] && [[ $(jq -rs 'last | .reason // ""' "$1/log.jsonl") == "all steps "* ]]; }
+ended='^(all steps completed|out of time|no lower validation loss)'  # reasons of a finished run
+finished() { [ -e "$1/log.jsonl" ] && [[ $(jq -rs 'last | .reason // ""' "$1/log.jsonl") =~ $ended ]]; }
 
+[ -e "$out" ] || trap 'rmdir "$out" 2>/dev/null || true' EXIT  # if nothing starts
+make_folder -o "$out"
+# Its runs hold the lock, too, also if this script is killed.
+exec {lock}<"$out"
+flock -n "$lock" || [ $? != 1 ] ||
+    refuse "-o is \"$out\", in which another sweep is training; expected another folder, or wait until it ends"
 command=$(printf ' %q' "$@")
 command=${command:1} before=$(cat "$out/command" 2>/dev/null || true)
 [ -z "$before" ] || [ "$before" = "$command" ] ||
@@ -82,9 +91,10 @@ for flags in "${combinations[@]}"; do
     said=$("$@" "${threads[@]}" $flags --seed "$first" -o "$out/$run" -y auto --dry-run 2>&1 </dev/null) ||
         refuse "the dry run of $run fails: ${said##*error: }"
     [[ $said == *"validation data: "* ]] || refuse "no validation data; expected -j among the program's flags"
+    [[ ! "$said " =~ --val-every=0[[:space:]] ]] ||
+        refuse "-v is 0 in $run, which then has no validation loss; expected -v above 0"
 done
-mkdir -p "$out"
-echo "$command" >"$out/command"
+echo "$command" >"$out/command" || refuse "-o is \"$out\"; expected a folder that can be written to"
 pids=() stopped=0
 stop() {
     stopped=130
@@ -108,10 +118,10 @@ done
 while [ "$(running)" -gt 0 ]; do wait -n || true; done
 [ $stopped = 0 ] || exit $stopped
 
-python3 - "$(dirname "$(realpath "$0")")/plot" "$out" "$seeds" "$plotted" "${combinations[@]}" <<'PYTHON'
+python3 - "$(dirname "$(realpath "$0")")/plot" "$out" "$ended" "$seeds" "$plotted" "${combinations[@]}" <<'PYTHON'
 import json, math, re, subprocess, sys
 from pathlib import Path
-plot, out, seeds, plotted, *combinations = sys.argv[1:]
+plot, out, ended, seeds, plotted, *combinations = sys.argv[1:]
 def events_of(log):
     try:
         return [json.loads(line) for line in log.open()] or [{}]
@@ -128,15 +138,14 @@ def beyond(best, values):
     if best < 1 <= after: after = 1 - (1 - best) ** 2 / (1 - near)  # such as Adam's betas
     after = round(after) if whole else float(f"{after:.3g}")
     return after if after not in (0, best) else None
-rows, unvalidated = [], False
+rows = []
 for flags in combinations:
     name = re.sub(r"(^| )-+", ",", flags)[1:].replace(" ", "=").replace("/", "_")
     losses, seconds = [], 0
     for seed in seeds.split():
         events = events_of(Path(out, f"{name},seed={seed}", "log.jsonl"))
-        finished = str(events[-1].get("reason")).startswith("all steps ")
+        finished = re.match(ended, str(events[-1].get("reason")))
         last = [event["loss"] for event in events if event.get("event") == "val"][-1:] if finished else []
-        unvalidated |= finished and not last
         losses.append(math.inf if last in ([], [None]) else last[0])
         seconds += sum(event["seconds"] for event in events if finished and event["event"] == "end")
     spread = max(losses) - min(losses) if len(losses) > 1 else math.nan
@@ -148,21 +157,27 @@ for mean, spread, minutes, losses, name, _ in rows:
     table += f"| `{name}` | {shown(mean)} | {f'{spread:.4f}' if spread < math.inf else '-'} | {minutes:.2f} | " \
         f"{', '.join(map(shown, losses))} |\n"
 least, scatter, *_, best = rows[0]
-if least < math.inf:
-    near = [f"`{name}`" for mean, spread, *_, name, _ in rows[1:] if mean - least <= max(scatter, spread) < math.inf]
-    if near: table += f"\nWithin the scatter of seeds of the best: {', '.join(near)}.\n"
-    edges = [(flag, beyond(value, {row[-1][i + 1] for row in rows}))
-             for i, (flag, value) in enumerate(zip(best, best[1:])) if i % 2 == 0]
+if len(seeds.split()) == 1:
+    table += "\nOne seed: the scatter of seeds is not known, and may explain the differences. Add --seeds.\n"
+elif least < math.inf:
+    near = [row for row in rows[1:] if row[0] - least <= max(scatter, row[1]) < math.inf]
+    if near: table += f"\nWithin the scatter of seeds of the best: {', '.join(f'`{row[-2]}`' for row in near)}.\n"
+    def alike(flags, i):
+        """Whether the best differs from a near combination only in flag i: from chance, as far as is known."""
+        return flags[:i + 1] == best[:i + 1] and flags[i + 2:] == best[i + 2:]
+    edges = [(flag, beyond(value, {row[-1][i + 1] for row in rows})) for i, (flag, value) in
+             enumerate(zip(best, best[1:])) if i % 2 == 0 and not any(alike(row[-1], i) for row in near)]
     tries = [f"`{flag} {value}`" for flag, value in edges if value is not None]
     if tries: table += f"\nBest at the edge of the range: try {', '.join(tries)}.\n"
-Path(out, "table.md").write_text(table)
 print(table, end="", flush=True)
+try:
+    Path(out, "table.md").write_text(table)
+except OSError as error:
+    sys.exit(f"error: {out}/table.md cannot be written: {error.strerror}")
 best = [f"{out}/{name},seed={seeds.split()[0]}" for mean, *_, name, _ in rows[:int(plotted)] if mean < math.inf]
 draw = [plot, *best, "--x", "tokens", "-o", f"{out}/plot.png"]
 if best and subprocess.run(draw, stdout=subprocess.DEVNULL).returncode:
     print(f"note: no {out}/plot.png", file=sys.stderr)
-if unvalidated:
-    sys.exit("error: a run has no validation loss; expected -j, and -v above 0, among the program's flags")
 failed = [f"{out}/{name},seed={seed}.txt" for *_, losses, name, _ in rows
           for seed, loss in zip(seeds.split(), losses) if loss == math.inf]
 if failed:

@@ -60,7 +60,7 @@ cxxopts::Options command_line() {
         "format",
         "text, or jsonl: one object per line, each a document; auto: jsonl if the name ends with .json, .jsonl or "
         ".ndjson; "
-        ".gz and .zst are decompressed; - is standard input",
+        ".gz and .zst are decompressed (needs 2 GB for zstd --long=31); - is standard input",
         text("auto"), "auto|text|jsonl")(
         "field", "key of a jsonl object that holds the text", text("text"), "KEY")(
         "document-start", "a line that matches starts a document (default: one document per file)", given(), "REGEX")(
@@ -213,6 +213,11 @@ void run(const cxxopts::ParseResult& given) {
     if (summary.binary_files > 0)
         std::cout << "note:       " << llmc::counted(summary.binary_files, "file")
                   << " may be binary and not text, because there is a NUL in the first 8192 bytes\n";
+    if (summary.invalid_bytes > 0)
+        std::cout << llmc::format("note:       %s (%.3g %%) not in UTF-8, the first in ",
+                                  llmc::counted(summary.invalid_bytes, "byte").c_str(),
+                                  100 * double(summary.invalid_bytes) / bytes)
+                  << summary.first_invalid << ", kept; iconv -f ENCODING -t UTF-8 converts text in LATIN1, GBK, ...\n";
     if (summary.crlf_lines > 0)
         std::cout << "note:       " << llmc::counted(summary.crlf_lines, "line")
                   << " ended with CR LF, which was kept; sed 's/\\r$//' converts it to LF\n";

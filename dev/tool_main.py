@@ -1,6 +1,7 @@
 # tool_main.py - options, help, errors and exit codes of the Python programs, the same as tool_main.h for those in C++
 import argparse
 import difflib
+import errno
 import glob
 import importlib
 import os
@@ -45,9 +46,15 @@ def why_not(error):
     return (error.strerror or str(error)).lower()
 
 
+def advice_after(error):
+    return {errno.ENOSPC: 'free disk space', errno.EDQUOT: 'remove files of yours, or raise your disk quota (quota),',
+            errno.EFBIG: "raise this process' limit of the sizes of files (ulimit -f)"
+            }.get(error.errno, 'fix that') + ' and run this again'
+
+
 def cannot_write(place, error):
     """The ToolError for an OSError while writing."""
-    return ToolError(f'{in_quotes(place)} cannot be written: {why_not(error)}; fix that and run this again', 1)
+    return ToolError(f'{in_quotes(place)} cannot be written: {why_not(error)}; {advice_after(error)}', 1)
 
 
 def library(module):
@@ -180,7 +187,7 @@ def tool_main(parser, run, arguments=None):
         return error.exit_code
     except OSError as error:
         name = in_quotes(error.filename) + ': ' if error.filename else ''
-        print(f'{parser.prog}: error: {name}{why_not(error)}; fix that and run this again', file=sys.stderr)
+        print(f'{parser.prog}: error: {name}{why_not(error)}; {advice_after(error)}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -49,6 +49,14 @@ struct PowersOf {
         if constexpr (Binary) return fmaf(maximum, kLn2, logf(sum));
         else return logf(sum) + maximum;
     }
+    // Of large logits, the logarithm of the sum would be lost in the maximum: it is added to the difference, which is
+    // exact if the target has the maximum.
+    __device__ static float loss(float sum, float maximum, float target) {
+        constexpr float kLarge = 0x1p14f;
+        if (fabsf(maximum) < kLarge) return log_sum(sum, maximum) - target;
+        if constexpr (Binary) return logf(sum) - kLn2 * fmaf(target, kLog2E, -maximum);
+        else return logf(sum) + (maximum - target);
+    }
 };
 using Powers = PowersOf<simt::gpu_geometry>;
 
@@ -178,7 +186,7 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
 
     const float maximum = block_max<Threads>(online.maximum);
     const float sum = block_sum<Threads>(online.sum.total() * Powers::ratio(online.maximum, maximum));
-    if (threadIdx.x == 0) op.losses[blockIdx.x] = Powers::log_sum(sum, maximum) - target_logit;
+    if (threadIdx.x == 0) op.losses[blockIdx.x] = Powers::loss(sum, maximum, target_logit);
     if (!op.write_dlogits) return;
 
     const float scale = valid ? op.scale : NAN;

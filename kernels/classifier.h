@@ -8,7 +8,7 @@
 // Shapes    logits: (rows, padded_vocabulary) T; losses: (rows) float; targets: (rows) int.
 // Numerics  in float, relative to the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a
 //           NaN loss and gradient, never a silent 0; the data loader rejects such ids earlier. On a GPU, logits above
-//           2.3e38 in magnitude count as infinite.
+//           2.3e38 in magnitude count as infinite. The loss of equal logits is log(vocabulary), however large they are.
 // Traffic   2 * rows * padded_vocabulary * sizeof(T) bytes with a gradient, half of that without. With a gradient each
 //           row is read twice, the second time from a GPU's L2 cache: GPT-2's row has 100 KB in bf16, and the rows of
 //           all resident blocks, two per multiprocessor, take 27 of the 50 MB of an H100 or H200. That they stay in L2

@@ -3,6 +3,7 @@
 #   refuse MESSAGE...         prints the error and exits with 2
 #   most_words COUNT "$@"     refuses more than COUNT arguments
 #   whole_numbers "$@"        refuses arguments that are not positive integers
+#   make_folder FLAG PATH     creates a folder for output, or refuses one that cannot be created or written to
 #   each_once "$@"            refuses flags that are given twice before "--", other than ${several:-}
 # shellcheck shell=bash
 export LC_ALL=C.UTF-8  # elsewhere numbers may have a comma, and tools answer in other languages
@@ -29,6 +30,13 @@ whole_numbers() {
     for word; do
         [[ $word =~ ^[1-9][0-9]{0,8}$ ]] || refuse "\"$word\" is not a positive integer; see $(basename "$0") --help"
     done
+}
+
+make_folder() {
+    local why
+    [[ $2 != -* ]] || refuse "$1 is \"$2\", a flag; expected a folder; see $(basename "$0") --help"
+    why=$(mkdir -p -- "$2" 2>&1) || refuse "$1 is \"$2\"; expected a folder that can be created: ${why##*: }"
+    [ -r "$2" ] && [ -w "$2" ] && [ -x "$2" ] || refuse "$1 is \"$2\"; expected a folder that can be written to"
 }
 
 each_once() {

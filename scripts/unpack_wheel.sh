@@ -12,7 +12,10 @@ python3 -m pip --version >/dev/null 2>&1 || {
 }
 wheel=$(mktemp -d)
 trap 'rm -rf "$wheel"' EXIT
-python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$wheel" "$1"
+said=$(python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$wheel" "$1" 2>&1) || {
+    echo "error: pip cannot download $1 (${said##*$'\n'}); expected a network, or pip's settings of a mirror" >&2
+    exit 1
+}
 (cd "$wheel" && python3 -c 'import glob, zipfile; zipfile.ZipFile(glob.glob("*.whl")[0]).extractall()')
 mkdir -p "$3"
 for part in "$wheel"/$2; do cp -r "$part"/. "$3"/; done

@@ -1,6 +1,7 @@
 # shards.py - tokenizes documents with dev/tokenize, cuts the tokens into shards, and publishes complete shards
 #
-# Shards are written in partial/; when all are complete they move next to prepare.json, which records the options.
+# Shards are written in partial/; when all are complete they move next to prepare.json, which records the options. Until
+# the last one has moved, NAME.bin.partial-prepare marks each, and train_gpt2 refuses the set (llmc/data/shard_set.cpp).
 import contextlib
 import fcntl
 import json
@@ -18,6 +19,7 @@ MAGIC, VERSION, HEADER_BYTES = 20240520, 1, 1024  # llmc/data/shard.h
 VOCABULARIES = {'gpt2': (50257, 50256), 'bytes': (257, 256)}  # number of ids, end of text
 MOST_TOKENS = 2 ** 31 - 1
 AT_ONCE = 1 << 20  # characters, or bytes
+MARK = '.partial-prepare'
 
 
 def header(*words):
@@ -26,6 +28,7 @@ def header(*words):
 
 def tokens_of_shard(path):
     """The number of tokens, from its header."""
+    if not path.is_file(): fail(in_quotes(path), 'not a regular file', 'a whole token shard', 'remove it')
     with open(path, 'rb') as file: magic, version, tokens = struct.unpack('<3i', file.read(12).ljust(12))
     if (magic, version, path.stat().st_size) != (MAGIC, VERSION, HEADER_BYTES + 2 * tokens):
         fail(in_quotes(path), 'not a complete shard', 'a whole token shard', 'remove it and run this again', 1)
@@ -161,6 +164,8 @@ class DataFolder:
         return self
 
     def __exit__(self, *_):
+        for mark in self.folder.glob('*' + MARK):
+            if mark.with_suffix('').exists(): mark.unlink()
         shutil.rmtree(self.partial, ignore_errors=True)
         for path in (self.downloads, self.folder, *self.created):
             with contextlib.suppress(OSError): path.rmdir()  # only if empty
@@ -175,23 +180,28 @@ class DataFolder:
             fail(f'{there[0]} in {in_quotes(self.folder)}', 'not written by this program', 'a folder without such '
                  'files', 'pass another one with -o')
         try:
+            if not self.record.is_file(): raise ValueError  # such as a pipe, which would wait for its writer
             record = json.loads(self.record.read_text())
             for flag, key in (('SET', 'set'), ('--tokenizer', 'tokenizer'), ('--shard-tokens', 'shard_tokens')):
+                if type(record[key]) is not type(options[key]): raise TypeError
                 if record[key] != options[key]:
-                    fail(flag, options[key], f'{record[key]}, as in {in_quotes(self.record)}', 'pass another folder '
-                         'with -o')
-            files = record.get('files', []) if record.get('shards') == options['shards'] else []
-            return files if all((self.folder / str(name)).exists() for name in files) else []
-        except (ValueError, KeyError, TypeError):
+                    fail(flag, options[key], f'{in_quotes(record[key])[1:-1]}, as in {in_quotes(self.record)}',
+                         'pass another folder with -o')
+            files = record.get('files', [])
+            if not isinstance(files, list) or not all(isinstance(name, str) for name in files): raise TypeError
+            return files if record.get('shards') == options['shards'] and all(
+                (self.folder / name).exists() for name in files) else []
+        except (ValueError, KeyError, TypeError, RecursionError):
             return fail(in_quotes(self.record), 'not a record of dev/data/prepare', 'an unchanged file', 'remove the '
                         'folder, or pass another one with -o')
 
     def publish(self, options, names, folder=None):
-        """Moves the files of these names from partial/, or `folder`, to their place. The first one, the validation
-        shard, is moved last: before that, no command that names both finds them."""
+        """Moves the files of these names from partial/, or `folder`, to their place, the first one, the validation
+        shard, last. A run that is killed leaves the marks until another one has moved all."""
         record = self.partial / self.record.name
         with new_file(record) as file: file.write(json.dumps({**options, 'files': names}, indent=1).encode() + b'\n')
         os.replace(record, self.record)
+        for name in names: (self.folder / (name + MARK)).touch()
         for name in reversed(names):
             if ((folder or self.partial) / name).exists():
                 os.replace((folder or self.partial) / name, self.folder / name)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from download import Hub, Web
+from download import MIRROR, Hub, Web
 from tool_main import fail, in_quotes, library
 
 GITHUB = 'https://raw.githubusercontent.com'
@@ -124,8 +124,8 @@ SOURCES = {
 
 # Sets that are also published as shards.
 TOKENIZED = {
-    'fineweb': Source(Hub('kjj0/fineweb10B-gpt2'), r'fineweb_(val|train)_[0-9]{6}\.bin', 'fineweb', None, None,
-                      ('fineweb_val_000000.bin', 'fineweb_train_000001.bin')),
+    'fineweb': Source(Hub('kjj0/fineweb10B-gpt2', ways=MIRROR), r'fineweb_(val|train)_[0-9]{6}\.bin', 'fineweb', None,
+                      None, ('fineweb_val_000000.bin', 'fineweb_train_000001.bin')),
 }
 
 

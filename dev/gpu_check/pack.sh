@@ -10,9 +10,11 @@ set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 1 "$@"
-file=$(realpath -m "${1:-$(dirname "$0")/../../build/packed/gpu_check.tar.xz}")
+file=${1:-$(dirname "$0")/../../build/packed/gpu_check.tar.xz}
+[[ $file != -* ]] && [ ! -d "$file" ] || refuse "FILE is \"$file\"; expected a file to write; see --help"
+file=$(realpath -m "$file")
 cd "$(dirname "$0")/../.."
-mkdir -p "$(dirname "$file")"
+make_folder "the folder of FILE" "$(dirname "$file")"
 scripts/bundle_deps.sh
 # shellcheck source=/dev/null
 . build/deps/env.sh

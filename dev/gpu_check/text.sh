@@ -7,11 +7,12 @@ set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 2 "$@"
+[ $# -eq 2 ] || refuse "expected BIN FOLDER; see --help"
 bin=$(realpath "$1") folder=$(realpath -m "$2")
 cd "$(dirname "$0")/../.."
 compgen -G "$folder/*.bin" >/dev/null && exit 0
 command -v bible >/dev/null || { echo "there is no text: the package bible-kjv is not installed"; exit 77; }
-mkdir -p "$folder"
+make_folder FOLDER "$folder"
 text=$(mktemp)
 trap 'rm -f "$text"' EXIT
 bible -f gen1:1-rev22:21 | awk '(n += length($0) + 1) > 2000000 { exit } { print }' >"$text" || [ -s "$text" ]

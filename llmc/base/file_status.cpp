@@ -27,8 +27,8 @@ std::string advice_after(int fault) {
         case ENOTDIR: return "remove the file that is in the place of a folder";
         case ELOOP: return "remove the loop of symbolic links";
         case ENAMETOOLONG: return "use a shorter path";
-        case ENOSPC:
-        case EDQUOT: return "free disk space, or raise the quota";
+        case ENOSPC: return "free disk space";
+        case EDQUOT: return "remove files of yours, or raise your disk quota (quota)";
         case EFBIG: return "raise this process' limit of the sizes of files (ulimit -f)";
         case ENOENT: return "create its folder";
         case EROFS: return "its disk is mounted read-only: remount it, or use another";

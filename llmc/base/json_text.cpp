@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -26,35 +27,26 @@ int escaped_unit(std::string_view text) {
 // JSON allows numbers of any size; nlohmann's parser refuses those beyond double. They become this one.
 constexpr double kHuge = 1e308;
 
-std::string clamp_numbers(std::string_view text) {
+// `text` with replacements, outside of strings, for numbers that are too large and for NaN (or "": it is not replaced).
+// They are padded with blanks to the length of what they replace, so that columns stay.
+std::string replace_numbers(std::string_view text, std::string_view for_nan) {
     std::string result;
     for (bool quoted = false; !text.empty();) {
         std::size_t length = std::min<std::size_t>(quoted && text.front() == '\\' ? 2 : 1, text.size());
         quoted ^= text.front() == '"';
-        bool huge = false;
+        std::string_view replacement;
         if (double value; !quoted && text.front() >= '0' && text.front() <= '9') {
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             length = std::size_t(end - text.data());
-            huge = error == std::errc::result_out_of_range;
+            if (error == std::errc::result_out_of_range) replacement = "1e308";
         }
-        result += huge ? "1e308" : text.substr(0, length);
+        for (const std::string_view nan : {"NaN", "Infinity", "-Infinity"})
+            if (!quoted && !for_nan.empty() && text.starts_with(nan)) replacement = for_nan, length = nan.size();
+        if (replacement.empty()) replacement = text.substr(0, length);
+        result.append(length - std::min(length, replacement.size()), ' ') += replacement;
         text.remove_prefix(length);
     }
     return result;
-}
-
-}  // namespace
-
-std::string text_of(const nlohmann::json& value, int indent) { return value.dump(indent, ' ', false, kReplaced); }
-std::string text_of(const nlohmann::ordered_json& value, int indent) {
-    return value.dump(indent, ' ', false, kReplaced);
-}
-
-std::string excerpt(const nlohmann::json& value) {
-    if (value.is_number_float() && std::abs(value.get<double>()) == kHuge) return "a number of 1e308 or more";
-    std::string text = value.dump(-1, ' ', true, kReplaced);
-    if (text.size() > 80) text = text.substr(0, 77) + "...";
-    return text;
 }
 
 std::string replace_lone_surrogates(std::string_view text, std::int64_t& replaced) {
@@ -75,6 +67,20 @@ std::string replace_lone_surrogates(std::string_view text, std::int64_t& replace
     return result;
 }
 
+}  // namespace
+
+std::string text_of(const nlohmann::json& value, int indent) { return value.dump(indent, ' ', false, kReplaced); }
+std::string text_of(const nlohmann::ordered_json& value, int indent) {
+    return value.dump(indent, ' ', false, kReplaced);
+}
+
+std::string excerpt(const nlohmann::json& value) {
+    if (value.is_number_float() && std::abs(value.get<double>()) == kHuge) return "a number of 1e308 or more";
+    std::string text = value.dump(-1, ' ', true, kReplaced);
+    if (text.size() > 80) text = text.substr(0, 77) + "...";
+    return text;
+}
+
 nlohmann::json parse_json(std::string_view text) {
     // nlohmann's parser takes a NUL for the end of the text.
     if (text.find('\0') != text.npos) return nlohmann::json(nlohmann::json::value_t::discarded);
@@ -84,8 +90,31 @@ nlohmann::json parse_json(std::string_view text) {
         return !too_deep;
     };
     auto value = nlohmann::json::parse(text, watch, false);
-    if (value.is_discarded() && !too_deep) value = nlohmann::json::parse(clamp_numbers(text), watch, false);
+    if (value.is_discarded() && !too_deep) value = nlohmann::json::parse(replace_numbers(text, ""), watch, false);
     return too_deep ? nlohmann::json(nlohmann::json::value_t::discarded) : value;
+}
+
+nlohmann::json parse_json_line(std::string_view line, std::int64_t& lone_surrogates, std::string& why) {
+    nlohmann::json value = parse_json(line);
+    if (!value.is_discarded()) return value;
+    const std::string paired = replace_lone_surrogates(line, lone_surrogates);
+    value = parse_json(replace_numbers(paired, "null"));
+    if (!value.is_discarded()) return value;
+    std::size_t column = line.find('\0') + 1;
+    why = column > 0 ? "a NUL" : "more than " + std::to_string(kMostJsonLevels) + " levels deep";
+    try {
+        const auto shallow = [](int depth, auto, const auto&) { return depth <= kMostJsonLevels; };
+        if (column == 0) std::ignore = nlohmann::json::parse(replace_numbers(paired, "{}"), shallow);
+    } catch (const nlohmann::json::parse_error& error) {
+        // "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while parsing value - invalid
+        // literal; last read: 'x'"
+        const std::string all = error.what();
+        why = all.substr(all.find(" - ") + 3);
+        why = why.substr(0, why.find("; last read: "));
+        column = error.byte;
+    }
+    if (column > 0) why += " (column " + std::to_string(column) + ')';
+    return value;
 }
 
 nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint,

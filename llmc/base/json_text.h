@@ -17,12 +17,13 @@ std::string excerpt(const nlohmann::json& value);
 // The deepest nesting that is parsed: copying or comparing deeper JSON recurses until the stack overflows.
 inline constexpr int kMostJsonLevels = 100;
 
-// `text` with U+FFFD for every escaped surrogate (\ud800 to \udfff) that is not half of a pair: other programs write
-// them, but they are not valid JSON. Adds their number to `replaced`.
-std::string replace_lone_surrogates(std::string_view text, std::int64_t& replaced);
-
 // For invalid or too deeply nested JSON the result is_discarded(). A number beyond the range of double becomes +-1e308.
 nlohmann::json parse_json(std::string_view text);
+
+// The same for a line of JSON as other programs write them: U+FFFD replaces every escaped surrogate (\ud800 to \udfff)
+// that is not half of a pair, their number is added to `lone_surrogates`, and NaN, Infinity and -Infinity become null.
+// If the result is_discarded(), `why` says why: "unexpected '{'; expected end of input (column 14)", in bytes.
+nlohmann::json parse_json_line(std::string_view line, std::int64_t& lone_surrogates, std::string& why);
 
 enum class Comments { refused, allowed };  // from // to the end of a line
 

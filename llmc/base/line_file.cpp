@@ -11,13 +11,15 @@
 #include <system_error>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/input_file.h"
 
 namespace llmc {
 
 // O_NONBLOCK: does not wait for a reader if the path names a pipe.
-LineFile::LineFile(const std::filesystem::path& path)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)) {
+LineFile::LineFile(const std::filesystem::path& path, bool creates)
+    : path_(path),
+      file_(open(path.c_str(), O_WRONLY | (creates ? O_CREAT : 0) | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666)) {
     const bool refused = file_ < 0 || (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
     if (!refused) return;
     const std::system_error reason(errno, std::generic_category());
@@ -68,7 +70,7 @@ void LineFile::append(std::string_view line) {
     const bool cut = ftruncate(file_, before) == 0;
     fail("writing " + path_.string(), "refused by the system (" + std::string(std::strerror(fault)) + ")",
          cut ? "a complete line to be written" : "a complete line to be written, but the file now ends with half a one",
-         "make room on the disk", Blame::runtime);
+         advice_after(fault), Blame::runtime);
 }
 
 }  // namespace llmc

@@ -10,9 +10,9 @@ namespace llmc {
 // Owns a file that is open for appending, and that no other LineFile of any process has open.
 class LineFile {
 public:
-    // Creates or opens the file. Throws std::system_error with the system's reason; EWOULDBLOCK: another program
+    // Opens the file, or creates it. Throws std::system_error with the system's reason; EWOULDBLOCK: another program
     // writes it. File systems without locks do not detect a second writer.
-    explicit LineFile(const std::filesystem::path& path);
+    explicit LineFile(const std::filesystem::path& path, bool creates = true);
     ~LineFile();
     LineFile(const LineFile&) = delete;
     LineFile& operator=(const LineFile&) = delete;

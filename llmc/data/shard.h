@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llmc/base/input_file.h"
@@ -19,6 +20,7 @@ inline constexpr std::int32_t kShardMagic = 20240520, kShardVersion = 1;
 inline constexpr int kShardHeaderWords = 256;
 inline constexpr std::int64_t kShardHeaderBytes = 4 * kShardHeaderWords;
 inline constexpr int kLargestVocabulary = 65536;  // the number of uint16 values
+inline constexpr std::string_view kTemporaryShard = ".bin.partial-";  // in the name of a shard that is being written
 
 struct Vocabulary {
     int size = 50257, end_of_text = 50256;

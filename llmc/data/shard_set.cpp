@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "llmc/base/value_text.h"
@@ -45,6 +46,28 @@ std::vector<std::string> matches(const std::string& pattern) {
     return {result.found.gl_pathv, result.found.gl_pathv + result.found.gl_pathc};
 }
 
+// The matching shards, sorted by the bytes of their names, unlike glob, which depends on the locale. A series of which
+// some shards still have temporary names is refused: its writer renames the others, or was killed.
+std::vector<std::string> published(const std::string& pattern) {
+    const auto series = [](const std::string& shard) { return shard.substr(0, shard.rfind('_')); };
+    std::vector<std::string> found, before;
+    do {  // again, if a writer has renamed shards between the list and the check
+        before = std::exchange(found, matches(pattern));
+        std::erase_if(found, [](const auto& file) { return file.find(kTemporaryShard) != file.npos; });
+        std::sort(found.begin(), found.end());
+        found.erase(std::unique(found.begin(), found.end()), found.end());
+        for (const std::string& file : matches(pattern + ".partial-*")) {
+            std::error_code ignored;
+            require(std::filesystem::exists(file.substr(0, file.rfind(".partial-")), ignored) ||
+                        (!found.empty() && std::ranges::find(found, series(file), series) == found.end()),
+                    "the set of shards " + in_quotes(pattern), "incomplete: " + in_quotes(file) +
+                    " is being written, or its writer was killed", "complete shards under their names",
+                    "wait for its writer; if none runs, start dev/tokenize or dev/data/prepare again");
+        }
+    } while (found != before);
+    return found;
+}
+
 // A file may have a name that looks like a weight.
 Corpus corpus_of(const std::string& text) {
     constexpr double kScale = 1e6, kMost = 1e9;
@@ -78,9 +101,7 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
         common = std::gcd(common, weight);
         require((weight > 0) == is_weighted(), "the pattern " + in_quotes(weight > 0 ? patterns.front() : text),
                 "without a weight", "a weight for every pattern, or for none", "append one, such as :0.5");
-        auto found = matches(pattern);
-        std::sort(found.begin(), found.end());  // compares bytes, unlike glob, which depends on the locale
-        found.erase(std::unique(found.begin(), found.end()), found.end());
+        const auto found = published(pattern);
         require(!found.empty(), "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
                 "check the path and that its folder is readable; quote the pattern so that the shell does not expand "
                 "it");

@@ -9,6 +9,9 @@
 // depend only on the data, `tokens`, seq_len and the mask.
 #pragma once
 #include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "llmc/data/batch.h"
 #include "llmc/data/shard_set.h"
@@ -19,7 +22,7 @@ class ValidationBatches {
 public:
     // `shards` must outlive the batches. Throws Error if `tokens` < 1 or there is no target. With a mask
     // (ignore_document_starts()) it reads all tokens to count the targets.
-    ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape,
+    ValidationBatches(std::span<const Shard> shards, std::int64_t tokens, const BatchShape& shape,
                       bool mask_document_start = false, bool spread = true);
 
     std::int64_t size() const { return batches_; }     // batches per rank
@@ -46,7 +49,7 @@ private:
     template <class Use> void for_targets(Use&& use) const;
     void fill_row(std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
 
-    const ShardSet& shards_;
+    std::span<const Shard> shards_;
     BatchShape shape_;
     bool mask_document_start_;
     RowNumbers rows_;
@@ -54,5 +57,19 @@ private:
     std::int64_t spread_rows_ = 0, rows_used_ = 0, last_row_targets_ = 0, batches_ = 0;
     Batch batch_;
 };
+
+// The shards of one pattern, which have a loss of their own.
+struct ValidationSet {
+    std::string pattern;
+    double weight;  // of each target in the mean over all sets
+    ValidationBatches batches;
+};
+
+// The sets of all patterns, in their order. If together they have more targets than `tokens`, each has a share of whole
+// rows, at least one: in proportion to its targets, or to its weight, which is its share of the mean, too. `weights`:
+// one for each set; empty: every target has the same weight in the mean. Otherwise as ValidationBatches.
+std::vector<ValidationSet> validation_sets(const ShardSet& shards, const std::vector<std::int64_t>& weights,
+                                           std::int64_t tokens, const BatchShape& shape, bool mask_document_start,
+                                           bool spread);
 
 }  // namespace llmc

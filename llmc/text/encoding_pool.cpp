@@ -6,6 +6,8 @@
 #include "kernels/base/error.h"
 #include "kernels/base/start_thread.h"
 #include "llmc/base/json_text.h"
+#include "llmc/text/text_source.h"
+#include "llmc/text/utf8.h"
 
 namespace llmc {
 
@@ -67,11 +69,14 @@ TokenBatch EncodingPool::encode(const TextBatch& batch) const {
 
 std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::Part& part,
                                        std::int64_t& lone_surrogates) const {
-    const std::string place = files_[part.file] + ": line " + std::to_string(part.line);
-    nlohmann::json object = parse_json(line);
-    if (object.is_discarded()) object = parse_json(replace_lone_surrogates(line, lone_surrogates));
+    const std::string place = name_of_text(files_[part.file]) + ": line " + std::to_string(part.line);
+    std::string why;
+    nlohmann::json object = parse_json_line(line, lone_surrogates, why);
+    if (const std::size_t valid = object.is_discarded() ? valid_length(line) : line.size(); valid < line.size())
+        fail(place, "not in UTF-8 (column " + std::to_string(valid + 1) + ")", "UTF-8",
+             "convert the file: iconv -f ENCODING -t UTF-8");
     if (!object.is_object())
-        fail(place, object.is_discarded() ? "not valid JSON" : "not a JSON object", "an object on each line",
+        fail(place, object.is_discarded() ? "not valid JSON: " + why : "not a JSON object", "an object on each line",
              "fix or remove the line");
     const auto found = object.find(field_);
     if (found == object.end() || !found->is_string())

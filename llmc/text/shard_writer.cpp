@@ -15,10 +15,10 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/number_text.h"
 
 namespace llmc {
@@ -28,9 +28,6 @@ namespace {
 constexpr std::size_t kBufferTokens = 1 << 19;
 
 namespace fs = std::filesystem;
-
-// In the name of a temporary file, followed by the process id.
-constexpr std::string_view kPartial = ".bin.partial-";
 
 // Locks a file until the returned descriptor is closed; -1: another process has locked it, or the file system does not
 // support locks.
@@ -43,7 +40,7 @@ int locked(const fs::path& file) {
 
 // The process id in the name of a temporary file of `series`; 0: not such a file.
 pid_t writer_of(const std::string& name, const std::string& series) {
-    const auto mark = name.find(kPartial);
+    const auto mark = name.find(kTemporaryShard);
     if (!name.starts_with(series + '_') || mark == name.npos) return 0;
     std::int64_t shard = 0;
     pid_t process = 0;
@@ -51,7 +48,7 @@ pid_t writer_of(const std::string& name, const std::string& series) {
         const auto [rest, fault] = std::from_chars(name.data() + begin, name.data() + end, number);
         return fault == std::errc{} && rest == name.data() + end;
     };
-    return is_number(series.size() + 1, mark, shard) && is_number(mark + kPartial.size(), name.size(), process)
+    return is_number(series.size() + 1, mark, shard) && is_number(mark + kTemporaryShard.size(), name.size(), process)
                ? process : 0;
 }
 
@@ -68,9 +65,9 @@ ShardWriter::ShardWriter(std::string path, Vocabulary vocabulary)
     if (descriptor_ < 0 && errno == EEXIST)
         fail("shard " + path_, "being written: " + temporary_ + " exists", "one writer per shard",
              "wait for the other writer to end, or remove that file if there is none", Blame::runtime);
-    if (descriptor_ < 0)
-        fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")",
-             "a file in a folder that this user may write to", "check the output folder");
+    if (const int fault = errno; descriptor_ < 0)
+        fail("shard " + path_, "not writable (" + std::string(std::strerror(fault)) + ")",
+             "a file in a folder that this user may write to", advice_after(fault));
     // The destructor does not run if the constructor throws, so the file is removed here.
     try {
         buffer_.reserve(kBufferTokens);
@@ -93,8 +90,9 @@ ShardWriter::~ShardWriter() {
 }
 
 void ShardWriter::refused_by_disk(const char* doing) const {
-    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(errno)) + ")",
-         "success", "check the free space on its disk", Blame::runtime);
+    const int fault = errno;
+    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(fault)) + ")",
+         "success", advice_after(fault), Blame::runtime);
 }
 
 void ShardWriter::write_at_end(const void* data, std::size_t bytes) {
@@ -218,11 +216,21 @@ void ShardSeriesWriter::seal() {
 std::vector<std::string> ShardSeriesWriter::publish() {
     seal();
     std::vector<std::string> names;
-    for (ShardWriter& shard : shards_) {
-        shard.publish(false);
-        names.push_back(shard.path());
+    try {
+        for (ShardWriter& shard : shards_) {
+            shard.publish(false);
+            names.push_back(shard.path());
+        }
+    } catch (...) {
+        withdraw();
+        throw;
     }
     return names;
+}
+
+void ShardSeriesWriter::withdraw() {
+    for (const ShardWriter& shard : shards_)
+        if (shard.temporary().empty()) ::unlink(shard.path().c_str());
 }
 
 }  // namespace llmc

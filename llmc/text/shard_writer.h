@@ -46,7 +46,8 @@ private:
 };
 
 // Writes a stream of tokens to PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter.
-// No file gets its final name before all are complete. Holds a lock on its first temporary file.
+// No file gets its final name before all are complete, and ShardSet refuses the series until all have theirs. Holds a
+// lock on its first temporary file.
 class ShardSeriesWriter {
 public:
     ShardSeriesWriter(std::string prefix, Vocabulary vocabulary, std::int64_t shard_tokens);
@@ -55,13 +56,14 @@ public:
     ShardSeriesWriter& operator=(const ShardSeriesWriter&) = delete;
 
     // Removes the temporary files of killed writers of that prefix: no other process of this machine has their process
-    // id, and no process here or on another host holds their lock. Such writers have published no shard. Returns the
-    // number of removed files.
+    // id, and no process here or on another host holds their lock. Returns the number of removed files. Only for a
+    // prefix without shards: ShardSet accepts those of a killed writer when its temporary files are gone.
     static std::int64_t remove_left_over(const std::string& prefix);
     void append(std::span<const std::uint16_t> ids);
     std::int64_t tokens() const { return tokens_; }
     void seal();                         // also seals the last shard; throws Error if there is no token
-    std::vector<std::string> publish();  // returns the names, in order
+    std::vector<std::string> publish();  // returns the names, in order; if it throws, none has its final name
+    void withdraw();                     // removes published shards
 
 private:
     std::string prefix_;

@@ -12,6 +12,7 @@
 #include "llmc/text/encoding_pool.h"
 #include "llmc/text/shard_writer.h"
 #include "llmc/text/text_source.h"
+#include "llmc/text/utf8.h"
 
 namespace llmc {
 namespace {
@@ -83,6 +84,7 @@ public:
     }
     std::int64_t tokens() const { return shards_.tokens(); }
     void seal() { shards_.seal(); }
+    void withdraw() { shards_.withdraw(); }
     TextCorpusSplit publish(std::int64_t documents) {
         summary_.documents = documents;
         summary_.tokens = shards_.tokens();
@@ -120,20 +122,16 @@ public:
         for (file_ = 0; file_ < settings_.files.size(); ++file_) read_file();
         submit();
         while (!pool_.empty()) write_oldest();
-        require(sizes_.empty() || held_out_documents_ > 0, "the text", "too short to hold out its last tenth",
-                "a line end in the last tenth of a file, or two lines of JSON",
-                "add text, or set --hold-out to a number of documents");
-        require(
-            held_out_documents_ > 0 || settings_.hold_out == 0, "number of documents", documents_,
-            "at least the " + std::to_string(settings_.hold_out) + " of --hold-out, so that one is left for validation",
-            std::string("lower --hold-out (0: none), or split the text with --document-key or --document-start") +
-                (summary_.crlf_lines > 0 ? "; a line that ends with CR LF is not blank: convert them to LF with sed "
-                                           "'s/\\r$//'"
-                                         : ""));
+        if (settings_.hold_out > 0 && held_out_documents_ == 0) nothing_held_out();
         train_.seal();
         if (settings_.hold_out > 0) val_.seal();  // before either is published, so that a full disk leaves neither
         summary_.train = train_.publish(documents_ - held_out_documents_);
-        if (settings_.hold_out > 0) summary_.val = val_.publish(held_out_documents_);
+        try {
+            if (settings_.hold_out > 0) summary_.val = val_.publish(held_out_documents_);
+        } catch (...) {
+            train_.withdraw();
+            throw;
+        }
         summary_.tails = !sizes_.empty();
         summary_.bytes_read = progress_.bytes_read;
         summary_.threads = threads_;
@@ -141,6 +139,21 @@ public:
     }
 
 private:
+    [[noreturn]] void nothing_held_out() const {
+        constexpr std::int64_t kShort = 20;  // bytes, or lines of JSON
+        if (!sizes_.empty())
+            fail("the text", std::ranges::max(sizes_) <= kShort ? "too short to hold out its last tenth"
+                 : "without a line end in its last tenth, or a space in its last twentieth, to hold out what follows",
+                 "a line end in the last tenth of a file, or two lines of JSON",
+                 "add text or line ends, or set --hold-out 0, which writes no validation shards");
+        std::string how = "lower --hold-out (0: none)";
+        if (settings_.tail_below > 0) how += ", or pass files instead of a pipe, to hold out their last tenth";
+        if (line_ends_ > 0) how += ", or split the text with --document-key or --document-start";
+        if (summary_.crlf_lines > 0)
+            how += "; a line that ends with CR LF is not blank: convert them to LF with sed 's/\\r$//'";
+        fail("number of documents", documents_, "at least the " + std::to_string(settings_.hold_out) +
+             " of --hold-out, so that one is left for validation", how);
+    }
     void read_file() {
         TextSource source(settings_.files[file_], [this] { report_progress(); });
         documents_before_ = documents_;
@@ -151,8 +164,9 @@ private:
         std::int64_t read = 0;  // bytes of text
         in_tail_ = false;
         std::string line;
+        TextCheck check;
         line_ = 0;
-        bool first = true, binary = false, ends_with_cr = false;
+        bool first = true, binary = false;
         for (;;) {
             const std::size_t got = source.read(std::span(room_).first(kReadBytes));
             if (got == 0) break;
@@ -169,7 +183,7 @@ private:
             if (jsonl) {
                 add_lines(text, line);
             } else {
-                if (!binary) count_crlf(text, ends_with_cr);
+                check.append({room_.data(), got});
                 const bool ahead = !sizes_.empty() && !in_tail_;  // the tail of this file
                 if (const std::size_t head = ahead ? before_tail(text, read, sizes_[file_]) : text.npos;
                     head != text.npos) {
@@ -186,16 +200,22 @@ private:
         }
         documents->end();
         if (jsonl) add_line(line);
+        else add_check(check, binary);
         require(documents_ > documents_before_,
                 source.path() == "-" ? "standard input" : "text file " + source.path(), "empty",
                 jsonl ? "at least one line" : "at least one byte", "leave it out");
     }
 
-    void count_crlf(std::string_view text, bool& ends_with_cr) {
-        if (ends_with_cr && text.starts_with('\n')) ++summary_.crlf_lines;
-        for (std::size_t at = text.find('\r'); at != text.npos && at + 1 < text.size(); at = text.find('\r', at + 1))
-            summary_.crlf_lines += text[at + 1] == '\n';
-        ends_with_cr = text.ends_with('\r');
+    void add_check(TextCheck& check, bool binary) {
+        check.append("", true);
+        line_ends_ += check.line_ends;
+        if (binary) return;
+        summary_.crlf_lines += check.crlf;
+        if (check.invalid > 0 && summary_.invalid_bytes == 0)
+            summary_.first_invalid = "line " + std::to_string(check.first_line) + " of " +
+                                     name_of_text(settings_.files[file_]) + ", byte " +
+                                     std::to_string(check.first_byte);
+        summary_.invalid_bytes += check.invalid;
     }
 
     // Adds the next part of a document; splits it if the batch is full.
@@ -286,6 +306,7 @@ private:
     std::int64_t documents_ = 0, held_out_documents_ = 0, line_ = 0;
     std::int64_t documents_before_ = 0;        // this file
     bool held_out_ = false, in_tail_ = false;  // the current document; the current part of the file
+    std::int64_t line_ends_ = 0;               // of text, not of JSON
     const std::vector<std::int64_t> sizes_;    // of the files, if their tails are held out
     TextBatch batch_;
     std::size_t full_at_ = kBatchBytes;        // more if the tokenizer cannot split the batch

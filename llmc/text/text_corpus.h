@@ -56,6 +56,8 @@ struct TextCorpusSummary {
     bool tails = false;           // the tails of files are for validation
     std::int64_t crlf_lines = 0;  // lines of text that end with CR LF, which is not changed; not of binary files
     std::int64_t binary_files = 0;     // files with a NUL near their start
+    std::int64_t invalid_bytes = 0;    // of text that is not UTF-8, which is not changed; not of binary files
+    std::string first_invalid;         // the place of the first: "line 3 of a.txt, byte 70"
     std::int64_t lone_surrogates = 0;  // escaped in lines of JSON, replaced by U+FFFD
     std::int64_t boms = 0;        // files that start with U+FEFF, which is removed
     std::int64_t bytes_read = 0;  // of the files on disk

@@ -5,11 +5,13 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -30,6 +32,29 @@ int open_text(const std::string& path, const std::string& what, std::int64_t& si
     return descriptor;
 }
 
+struct OtherFormat {
+    std::size_t at;
+    std::string_view magic;
+    const char *kind, *how;
+};
+constexpr const char* kFromUtf16 = "convert it: iconv -f UTF-16 -t UTF-8";
+constexpr OtherFormat kOthers[] = {
+    {0, "\xfd\x37zXZ", "compressed by xz", "decompress it: xz -d"},
+    {0, "BZh", "compressed by bzip2", "decompress it: bzip2 -d"},
+    {0, "PK\x03\x04", "a zip archive", "unpack it: unzip"},
+    {0, "PAR1", "a Parquet table", "convert it: dev/data/parquet_lines.py FILE | dev/tokenize --format jsonl -"},
+    {0, "\xff\xfe", "text in UTF-16", kFromUtf16},
+    {0, "\xfe\xff", "text in UTF-16", kFromUtf16},
+    {0, "%PDF-", "a PDF document", "convert it: pdftotext"},
+    {257, "ustar", "a tar archive", "unpack it: tar -xf"}};
+
+// `text`: its start, decompressed.
+void refuse_others(const std::string& what, std::string_view text) {
+    for (const auto& [at, magic, kind, how] : kOthers)
+        if (text.size() > at && text.substr(at).starts_with(magic))
+            fail(what, kind, "text in UTF-8 or lines of JSON, plain or compressed by gzip or zstd", how);
+}
+
 }  // namespace
 
 struct TextSource::State {
@@ -42,6 +67,7 @@ struct TextSource::State {
     std::vector<char> input = std::vector<char>(kTextInputBytes);
     std::size_t begin = 0, end = 0;  // range of unread input
     bool within = false;             // inside a member or frame
+    bool checked = false;            // the start of the text
     z_stream gzip{};
     ZSTD_DStream* zstd = nullptr;
 
@@ -87,6 +113,9 @@ struct TextSource::State {
         return count;
     }
     std::size_t read_gzip(std::span<char> room) {
+        // Zeros after a member are ignored, as gzip does: blocks of a tape have a fixed size.
+        while (!within && begin < end && input[begin] == 0) ++begin;
+        if (begin == end && !within) return 0;
         if (!within && ::inflateReset(&gzip) != Z_OK) damaged("refused by zlib");
         within = true;
         gzip.next_in = reinterpret_cast<Bytef*>(input.data() + begin);
@@ -105,6 +134,9 @@ struct TextSource::State {
         ZSTD_inBuffer in = {input.data(), end, begin};
         ZSTD_outBuffer out = {room.data(), room.size(), 0};
         const std::size_t answer = ZSTD_decompressStream(zstd, &out, &in);
+        if (ZSTD_getErrorCode(answer) == ZSTD_error_memory_allocation)
+            fail(what, "compressed with a larger window than this process has memory for", "at most 2 GB, of --long=31",
+                 "free memory, raise the limits of this process (ulimit -v), or compress it again", Blame::runtime);
         if (ZSTD_isError(answer)) damaged("damaged (" + std::string(ZSTD_getErrorName(answer)) + ")");
         begin = in.pos;
         within = answer != 0;
@@ -124,23 +156,17 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
     }
     using Packing = State::Packing;
     const std::string_view start(s.input.data(), s.end);
-    const Packing found = start.starts_with("\x1f\x8b")           ? Packing::gzip
-                          : start.starts_with("\x28\xb5\x2f\xfd") ? Packing::zstd
-                                                                  : Packing::none;
+    // 0x184D2A50 to 0x184D2A5F, in little-endian order: a frame to skip, with which pzstd begins.
+    const bool skipped = s.end >= 4 && (start[0] & 0xf0) == 0x50 && start.substr(1).starts_with("\x2a\x4d\x18");
+    const Packing found = start.starts_with("\x1f\x8b")                      ? Packing::gzip
+                          : skipped || start.starts_with("\x28\xb5\x2f\xfd") ? Packing::zstd
+                                                                             : Packing::none;
     const Packing named = has_ending(path, ".gz")    ? Packing::gzip
                           : has_ending(path, ".zst") ? Packing::zstd
                                                      : Packing::none;
     if (named != Packing::none && named != found && s.end > 0)
         fail(s.what, "not in " + std::string(named == Packing::gzip ? "gzip" : "zstd") + " format",
              "the format of its name", "rename it, or copy it again");
-    constexpr std::pair<std::string_view, const char*> kOthers[] = {
-        {"\xfd\x37zXZ", "compressed by xz"}, {"BZh", "compressed by bzip2"}, {"PK\x03\x04", "a zip archive"},
-        {"PAR1", "a Parquet table"}, {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"}};
-    for (const auto& [magic, kind] : kOthers)
-        if (start.starts_with(magic))
-            fail(s.what, kind, "text in UTF-8 or lines of JSON, plain or compressed by gzip or zstd",
-                 magic == "PAR1" ? "convert it: dev/data/parquet_lines.py FILE | dev/tokenize --format jsonl -"
-                                 : "convert it first");
     const Packing packing = found;
     if (s.end > 0 && packing == Packing::gzip) {
         constexpr int kGzipOnly = 15 + 16;
@@ -151,6 +177,8 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
     if (s.end > 0 && packing == Packing::zstd) {
         s.zstd = ZSTD_createDStream();
         if (!s.zstd) fail("memory for zstd", "not available", "a few megabytes", "end other programs", Blame::runtime);
+        constexpr int kLargestWindow = 31;  // of any zstd; without this, windows are refused that its --long needs
+        ZSTD_DCtx_setParameter(s.zstd, ZSTD_d_windowLogMax, kLargestWindow);
         s.packing = packing;
     }
 }
@@ -172,6 +200,7 @@ std::size_t TextSource::read(std::span<char> room) {
         if (!more && got == 0 && s.within) s.damaged("cut off");
         filled += got;
     }
+    if (!std::exchange(s.checked, true)) refuse_others(s.what, {room.data(), filled});
     return filled;
 }
 

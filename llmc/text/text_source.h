@@ -1,7 +1,7 @@
 // text_source.h - reads a text file sequentially and decompresses it
 //
-// Decompresses NAME.gz and NAME.zst (in either case), also with several members or frames; "-" is standard input, which
-// is decompressed if it starts like a gzip or zstd file.
+// Decompresses NAME.gz and NAME.zst (in either case), also with several members or frames, and whatever else starts
+// like such a file; "-" is standard input. Allocates the window of a zstd frame: 2 GB for zstd --long=31.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,6 +10,8 @@
 #include <string>
 
 namespace llmc {
+
+inline std::string name_of_text(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 class TextSource {
 public:
@@ -20,7 +22,8 @@ public:
 
     const std::string& path() const;
     // Fills `room` from its start and returns the number of bytes, less than its size only at the end of the text.
-    // Throws Error that names the file if it is damaged or truncated.
+    // Throws Error that names the file if it is damaged or truncated, or if the text starts like that of another format
+    // (of an archive, if the first read has at least 262 bytes).
     std::size_t read(std::span<char> room);
     // Bytes of the file (not decompressed) read so far, and in total (0: not known, such as for a pipe).
     std::int64_t bytes_taken() const;

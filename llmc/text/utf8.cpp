@@ -56,6 +56,25 @@ std::size_t invalid_length(std::string_view text) {
     return at;
 }
 
+void TextCheck::append(std::string_view text, bool last) {
+    constexpr std::size_t kLongest = 4;  // bytes of a character
+    const std::string joined = cut_.empty() ? "" : cut_ + std::string(text);
+    if (!cut_.empty()) text = joined;
+    for (;; text.remove_prefix(1), ++bytes) {
+        std::size_t valid = valid_length(text);
+        if (!last && valid == text.size() && text.ends_with('\r')) --valid;
+        for (std::size_t at = 0; (at = text.substr(0, valid).find('\n', at)) != text.npos; ++at, ++line_ends)
+            crlf += at > 0 && text[at - 1] == '\r';
+        bytes += std::int64_t(valid);
+        text.remove_prefix(valid);
+        if (text.empty() || (text.size() < kLongest && !last)) break;
+        if (invalid++ > 0) continue;
+        first_line = line_ends + 1;
+        first_byte = bytes + 1;
+    }
+    cut_ = text;
+}
+
 bool is_white_space(std::uint32_t code) {
     return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xa0 || code == 0x1680 ||
            (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f ||

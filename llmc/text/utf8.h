@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace llmc {
@@ -16,6 +17,17 @@ std::uint32_t code_point(std::string_view character);
 // The number of bytes at the start of `text` that are valid characters, and that are invalid.
 std::size_t valid_length(std::string_view text);
 std::size_t invalid_length(std::string_view text);
+
+// Counts line ends and what is not UTF-8 in a text that arrives in chunks.
+struct TextCheck {
+    std::int64_t bytes = 0, line_ends = 0, crlf = 0, invalid = 0;  // line ends that are CR LF; bytes that are not UTF-8
+    std::int64_t first_line = 0, first_byte = 0;  // the place of the first of these bytes, from 1
+
+    void append(std::string_view text, bool last = false);
+
+private:
+    std::string cut_;  // the end of the previous chunk: a CR, or perhaps the start of a character
+};
 
 // Unicode's White_Space.
 bool is_white_space(std::uint32_t code);

@@ -127,7 +127,7 @@ class Branches(WithFolder):
         self.assertIn(f'2 of 2 branches failed; {out}/f_1.txt: ', err)
 
     def test_a_full_disk(self):
-        full = 'cannot be written: no space left on device; fix that and run this again'
+        full = 'cannot be written: no space left on device; free disk space and run this again'
         (self.folder / 'command').symlink_to('/dev/full')
         with self.assertRaisesRegex(branch_batch.ToolError, f'^"{self.folder}/command" {full}$'):
             branch_batch.claim(self.folder, 'x')
@@ -163,6 +163,9 @@ class Branches(WithFolder):
                 (['--cooldown', '1.5'], '--cooldown is "1.5"; expected a number from 0 to 1'),
                 (['--', '--lr', 'x'], 'the dry run of f = 0.5, 64 tokens per step, fails: --lr is "x"'),
                 (['--', '-i', '/none'], 'the dry run of f = 0.5, 64 tokens per step, fails: the training data is'),
+                (['--', '--max-minutes', '1'], '--max-minutes is 1, given after --; expected 0, as branches are'),
+                (['--', '--stop-after', '2', '-v', '1'], '--stop-after is 2, given after --; expected 0'),
+                (['--', '-v', '0'], '--val-every is 0, given after --; expected a validation at the end'),
                 (['--', '-j', '/none'], "the dry run has no validation data; expected shards of -j")):
             self.assertIn(said, refused(*words))
         self.assertIn('"/none" is not a checkpoint (manifest.json: no such file', refused(checkpoint='/none'))

@@ -8,10 +8,12 @@ import io
 import json
 import os
 import struct
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
-from run_support import WithFolder, lines, main, program, resume, start, step, val
+from run_support import ROOT, WithFolder, lines, main, program, resume, start, step, val
 
 export_runs = program('export_runs.py')
 MODULES = {'h.0.attn': 12.5, 'wte': None}
@@ -20,7 +22,7 @@ EVENTS = [start(options={'lr': 0.003, 'init': 'd12'}), val(0, 5.581058820534963)
           step(0, 5.25, noise_scale_tokens=28.884251800730134, noise_scale_tokens_of=MODULES, stage='warm-up'),
           step(1, None), {'event': 'checkpoint', 'step': 2, 'folder': 'x', 'waited_ms': 7.5}, step(2, 99.0), resume(2),
           step(2, 4.125, mfu=0.375, gpu=GPU), {'event': 'skip', 'step': 3, 'reason': 'outlier', 'skipped_steps': 1},
-          {'event': 'sample', 'step': 3, 'text': 'a'}, val(3, 4.5),
+          {'event': 'sample', 'step': 3, 'text': 'a'}, val(3, 4.5, losses={'web_*.bin': 4.25, 'wiki_*.bin': None}),
           {'event': 'outer', 'step': 3, 'round': 1, 'loss': 4.25, 'cosine': None},
           {'event': 'hellaswag', 'step': 3, 'acc': 0.25, 'acc_norm': 0.2955},
           {'event': 'end', 'steps': 3, 'reason': 'all steps completed', 'seconds': 1}]
@@ -31,7 +33,7 @@ EXPECTED = {
         'train/noise_scale_tokens_of/h.0.attn': 12.5, 'train/seconds': 0.15},
     2: {'train/tokens_so_far': 128, 'checkpoint/waited_ms': 7.5, 'train/seconds': 0.25},
     3: {'train/loss': 4.125, 'train/mfu': 0.375, 'train/gpu/power_w': 612.5, 'train/tokens_so_far': 192,
-        'skip/skipped_steps': 1, 'val/loss': 4.5, 'val/valid_tokens': 100, 'val/ms': 50.0,
+        'skip/skipped_steps': 1, 'val/loss': 4.5, 'val/losses/web_*.bin': 4.25, 'val/valid_tokens': 100, 'val/ms': 50.0,
         'outer/round': 1, 'outer/loss': 4.25, 'hellaswag/acc': 0.25, 'hellaswag/acc_norm': 0.2955,
         'train/seconds': 0.3575},
 }
@@ -90,7 +92,7 @@ class Exports(WithFolder):
     def test_pyarrow_reads_a_table_back(self):
         import pyarrow.parquet
         code, out, _ = self.run_tool(export_runs, '--to', 'parquet', self.run_folder, '-o', self.folder / 'tables')
-        self.assertEqual((code, out), (0, f'wrote {self.folder}/tables/mine.parquet: 4 rows, 21 numbers\n'))
+        self.assertEqual((code, out), (0, f'wrote {self.folder}/tables/mine.parquet: 4 rows, 22 numbers\n'))
         table = pyarrow.parquet.read_table(self.folder / 'tables/mine.parquet')
         self.assertEqual({str(table.schema.field(name).type) for name in table.schema.names if name != 'step'},
                          {'double'})
@@ -130,6 +132,17 @@ class Exports(WithFolder):
         said = self.refused(export_runs, '--to', 'csv', self.run_folder, '-o', self.folder)
         self.assertIn('is an existing path', said)
         self.assertEqual((self.folder / 'mine.csv').read_text(), 'mine')
+
+    def test_two_at_once(self):
+        run, write = self.log('a', start(), step(0, 8.0)), export_runs.write_csv
+        command = [sys.executable, str(ROOT / 'dev/export_runs.py'), '--to', 'csv', str(run), '-o', str(self.folder)]
+
+        def write_twice(path, names, rows):
+            write(path, names, rows)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with mock.patch.object(export_runs, 'write_csv', write_twice):
+            code, _, err = self.run_tool(export_runs, *command[2:])
+        self.assertEqual((code, err, (self.folder / 'a.csv').is_file()), (0, '', True))
 
     def test_wrong_arguments(self):
         run, out = self.run_folder, self.folder / 'out'

@@ -10,7 +10,10 @@ from run_log import open_runs
 from tool_main import ToolError
 
 plot = program('plot')
-if importlib.util.find_spec('matplotlib'): import run_plot
+if importlib.util.find_spec('matplotlib'):
+    from matplotlib import rc_context
+    from matplotlib.legend import Legend
+    import run_plot
 
 
 def noisy(number, state, scale, deviation, least):
@@ -24,12 +27,18 @@ class WithPlots(WithFolder):
         if not importlib.util.find_spec('matplotlib'): self.skipTest('no matplotlib')
 
     def drawn(self, *runs, **how):
-        return run_plot.Plot(open_runs(runs), **how)
+        with rc_context(run_plot.STYLE): return run_plot.Plot(open_runs(runs), **how)
 
     def curves(self, made, panel='loss', faint=False):
         """The curves drawn in a panel: the faint ones, or means, validations and references."""
         return [[(float(x), None if math.isnan(y) else round(float(y), 9)) for x, y in zip(xs, ys)]
                 for xs, ys in made.drawn[panel, faint]]
+
+    def legends(self, made):
+        """The texts above the first panel, which name the runs, then those in it, of the line styles."""
+        panel = next(iter(made.panels.values()))
+        inside = [each for each in panel.get_children() if isinstance(each, Legend) and each is not panel.get_legend()]
+        return [text.get_text() for legend in (panel.get_legend(), *inside) for text in legend.get_texts()]
 
 
 class Curves(WithPlots):
@@ -39,7 +48,7 @@ class Curves(WithPlots):
         self.assertEqual(self.curves(made, faint=True), [[(1, 8.0), (2, 6.0), (3, 7.0)]])
         self.assertEqual(self.curves(made), [[(1, 8.0), (2, 7.0), (3, 6.5)], [(0, 9.0), (2, 5.0), (3, 5.5)]])
         self.assertEqual((list(made.panels), made.x_range), (['loss', 'lr', 'norm', 'speed'], (0, 3)))
-        texts = [text.get_text() for text in made.panels['loss'].get_legend().get_texts()]
+        texts = self.legends(made)
         words = 'training 6.5000, validation 5.5000, best 5.0000 at 2 steps'
         self.assertEqual(texts, [f'a: {words}', 'training, mean of up to 3 steps', 'every step', 'validation'])
         self.assertEqual(made.summaries, [f'a: 3 steps, {words}'])
@@ -68,7 +77,7 @@ class Curves(WithPlots):
         low, high = made.panels['cosine'].get_ylim()
         self.assertTrue(low < -0.5 and high > 0.25, (low, high))
         for panel in made.panels.values(): self.assertIn([4, 4], [list(line.get_xdata()) for line in panel.lines])
-        texts = [text.get_text() for text in made.panels['loss'].get_legend().get_texts()]
+        texts = self.legends(made)
         self.assertEqual(texts[1:], ['training', 'mean of workers at outer steps', 'outer step skipped'])
         few_bits = self.drawn(self.log('b', start(), step(0, 8.0), outer(1, 7.5, None)))  # the cosine is not known
         self.assertNotIn('cosine', few_bits.panels)
@@ -86,10 +95,22 @@ class Curves(WithPlots):
     def test_runs_are_overlaid_and_named(self):
         runs = [self.log(name, start(), step(0, loss), step(1, loss - 1), val(2, loss))
                 for name, loss in (("x/a'b", 8.0), ('y/_a{b}', 6.0), ('y/$c$', 7.0))]
-        texts = [text.get_text() for text in self.drawn(*runs).panels['loss'].get_legend().get_texts()]
+        texts = self.legends(self.drawn(*runs))
         self.assertEqual(texts[:3], [
             f'{name}: training {loss - 0.5}000, validation {loss}000, best {loss}000 at 2 steps'
             for name, loss in (("a'b", 8.0), (' _a{b}', 6.0), ('$c$', 7.0))])
+
+    def test_the_loss_of_each_validation_set(self):
+        def vals(number, *losses):
+            return val(number, 5.0, losses=dict(zip(('a/wiki_*.bin', 'b/code_*.bin'), losses)), bits_per_byte=1.0)
+        run = self.log('a', start(), vals(0, 8.0, 9.0), step(0, 6.0), vals(1, 4.0, None), val(1, 5.0, losses=[3]))
+        made = self.drawn(run)
+        self.assertEqual(self.curves(made)[2:], [[(0, 8.0), (1, 4.0)], [(0, 9.0), (1, None)]])
+        self.assertEqual(self.legends(made)[3:], ['validation', 'validation of wiki_*.bin', 'validation of code_*.bin'])
+        colours = [line.get_color() for line in made.panels['loss'].lines if line.get_linewidth() == 0.7]
+        self.assertEqual(colours, 2 * [run_plot.COLOURS[1]])  # that of the validation
+        self.assertEqual(self.curves(self.drawn(run, measure='perplexity'))[2][1], (1, round(math.exp(4), 9)))
+        self.assertEqual(len(self.curves(self.drawn(run, measure='bits-per-byte'))), 2)
 
     def test_the_noise_scale_with_its_band_and_bound(self):
         run = self.log('a', start(), noisy(0, 'warming', 10.0, None, None), noisy(1, 'ok', 100.0, 0.25, 60.0),
@@ -178,6 +199,44 @@ class Ranges(WithPlots):
         self.assertGreater(drawn, 4)
 
 
+class Slides(WithPlots):
+    def test_panels_and_steps(self):
+        run = self.log('a', start(), *(step(k, 8.0) for k in range(9)), val(9, 7.0))
+        made = self.drawn(run, panels=['norm', 'loss'], steps=False)
+        self.assertEqual(list(made.panels), ['norm', 'loss'])
+        self.assertEqual([len(self.curves(made, key, True)) for key in made.panels], [0, 0])
+        self.assertEqual([len(self.curves(made, key)) for key in made.panels], [1, 2])
+        self.assertEqual(made.panels['norm'].get_ylabel(), 'gradient norm, before clipping: median of up to 21 steps')
+        self.assertEqual(made.panels['loss'].get_title('left'), 'loss (nats per token)')
+        self.assertEqual(list(self.drawn(run, panels=['lr']).panels), ['lr'])
+
+    def test_titles(self):
+        def titled(name, time, data, **how):
+            return self.log(name, start(time=time, options={'train-data': data}, **how), step(0, 8.0))
+        a = titled('a', '2026-11-28T10:00:00Z', ['x/web_*.bin:0.7', 'y/bible_train_*.bin:0.3'])
+        b = titled('b', '2026-11-29T10:00:00Z', 'bible_train_*.bin')
+        odd = titled('c', 7, None, model=3)
+        for runs, title in (((a,), 'custom:l=1,h=1,c=8, web + bible, 2026-11-28'), ((a, b), 'custom:l=1,h=1,c=8'),
+                            ((b, odd), 'b, c'), ((self.log('d', step(0, 8.0)),), 'd')):
+            self.assertEqual(self.drawn(*runs).figure._suptitle.get_text(), title)
+        self.assertEqual(self.drawn(a, title='mine').figure._suptitle.get_text(), 'mine')
+
+    def test_nothing_is_cut_off(self):
+        for count in (1, 9):
+            runs = [self.log(f'{count}/{k}_{"a_long_name," * 12}', start(), val(0, 9.0), step(0, 8.0), resume(1))
+                    for k in range(count)]
+            made = self.drawn(*runs, title='A title ' * 40)
+            self.assertEqual(len({line.get_color() for line in made.labels.values()}), count)
+            self.assertEqual({line.get_linestyle() for line in made.labels.values()}, {'-'})
+            made.figure.savefig(self.folder / 'x.png')
+            title, whole = made.figure._suptitle.get_window_extent(), made.figure.bbox
+            boxes = [made.panels[key].get_tightbbox() for key in made.panels]  # with legends
+            for box in (title, *boxes):
+                self.assertTrue(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= whole.x1 and box.y1 <= whole.y1, box)
+            self.assertLess(max(box.y1 for box in boxes), title.y0)
+            self.assertGreater(made.panels['loss'].get_window_extent().height, 150)
+
+
 class Files(WithPlots):
     def test_pictures(self):
         run = self.log("it's `a` \"b\" $c\\d\n%e", start(), val(0, 9.0), noisy(0, 'ok', 100.0, 0.2, 50.0),
@@ -191,6 +250,9 @@ class Files(WithPlots):
         self.assertTrue((run / 'plot_with_one.png').read_bytes().startswith(b'\x89PNG'))
         self.assertEqual(self.run_tool(plot, one, '-o', self.folder / 'x.svg')[0], 0)
         self.assertIn('<svg', (self.folder / 'x.svg').read_text())
+        slide = ['--panels', 'loss,lr', '--no-steps', '--title', 'a slide', '-o', self.folder / 'x.pdf']
+        self.assertEqual(self.run_tool(plot, one, *slide)[0], 0)
+        self.assertTrue((self.folder / 'x.pdf').read_bytes().startswith(b'%PDF'))
 
     def test_wrong_arguments(self):
         run = self.log('run', step(0, 8.0))
@@ -201,7 +263,11 @@ class Files(WithPlots):
                             (['-o'], 'expected one argument'),
                             (['-o', 'a.png', '--output=b.png'], '--output is given more than once'),
                             (['--x', 'steps', '--x', 'hours'], '--x is given more than once'),
-                            (['-o', run / 'log.jsonl'], 'expected a name that ends in .png or .svg'),
+                            (['-o', run / 'log.jsonl'], 'expected a name that ends in .png, .svg or .pdf'),
+                            (['--panels', 'loss,nrm'], '--panels is "nrm"; expected loss, '),
+                            (['--panels', 'lr,lr'], '--panels is "lr,lr"; expected each panel once'),
+                            (['--panels', 'loss,mfu'], '"mfu"; expected loss, lr, norm or speed'),
+                            (['--smooth', '1', '--no-steps'], '--no-steps is set together with --smooth 1; expected'),
                             (['--reference', 'x'], '"x" does not exist'), (['-q'], '"-q" is not understood')):
             self.assertIn(said, self.refused(plot, run, *words))
         self.assertIn('no such file or directory; fix that and run this again',

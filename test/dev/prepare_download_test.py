@@ -3,10 +3,11 @@
 # the published ones, a full disk
 import os
 import resource
+import signal
 import sys
 from unittest import mock
 
-from prepare_support import LINES, Prepares, download, hub, needs_hub
+from prepare_support import BASE, DRIP, LINES, Prepares, download, hub, needs_hub
 from run_support import main
 
 
@@ -71,6 +72,35 @@ class Downloads(Prepares):
         hub.listed.clear()
         self.assertIn('"a/lines/part" is not downloaded (404 ', self.not_made(*self.arguments, code=1))
 
+    def test_servers_that_take_for_ever(self):
+        path = '/api/datasets/a/lines/tree/main/part'
+        for fault in DRIP, '429', '503':  # the latter with "Retry-After: 86400"
+            hub.faults[:] = 100 * [fault]
+            with mock.patch('download.LONGEST', 0.4):
+                self.assertRegex(self.not_made(*self.arguments, code=1), 'part/0.txt" is not downloaded .'
+                                 '(it has not grown in 0.4 s|HTTP Error|429|503).*; run this again to resume, set HF_')
+        hub.faults.clear()
+        for listed in [], hub.listed[path]:
+            hub.listed[path], hub.links['Link'] = listed, f'<{BASE}{path}>; rel="next"'
+            with mock.patch('download.LONGEST', 0.4):
+                said = self.not_made(*self.arguments, code=1)
+            self.assertIn('"a/lines/part" is not downloaded (it is not complete in 0.4 s); run this again', said)
+        hub.links.clear()
+        with self.assertRaisesRegex(download.ToolError, 'has not grown'), download.downloading('x', '', self.folder):
+            for size in (1, 2, 3, 3):
+                (self.folder / 'x').write_bytes(size * b'a')
+                signal.raise_signal(signal.SIGALRM)  # as after each LONGEST
+                grown = size
+        self.assertEqual(grown, 3)
+        self.check()
+
+    def test_pipes(self):
+        for folder, more in ((self.out / 'downloads/part', ()), (self.folder / 'own', ('--from', self.folder / 'own'))):
+            folder.mkdir(parents=True)
+            os.mkfifo(folder / '0.txt')
+            said = self.not_made(*self.arguments, *more)
+            self.assertRegex(said, 'part/0.txt" is not a regular file|the number of files in .* is 0')
+
     def test_no_network(self):
         with mock.patch('urllib3.connection.HTTPConnection.connect', side_effect=OSError('refused')), \
                 mock.patch('time.sleep'):
@@ -85,7 +115,8 @@ class Downloads(Prepares):
             with mock.patch('shards.Tokenizer.check'): said = self.not_made(*self.arguments, code=1)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        self.assertIn('part/0.txt" cannot be written: file too large; fix that and run this again', said)
+        self.assertIn('part/0.txt" cannot be written: file too large; raise this process\' limit of the sizes of files '
+                      '(ulimit -f) and run this again', said)
         self.check()
 
     def test_without_the_library(self):

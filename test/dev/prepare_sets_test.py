@@ -69,6 +69,9 @@ class Sets(Prepares):
             self.made('fineweb', '--tokenized', tokenizer='gpt2')
             self.assertEqual((hub.requested, written()), ([('fineweb_train_000002.bin', None)], published))
         self.assertEqual(sorted(path.name for path in self.out.iterdir()), sorted([*published, 'prepare.json']))
+        hub.listed.clear()
+        code, _, err = self.run_set('fineweb', '--tokenized', '-o', self.folder / 'other', tokenizer='gpt2')
+        self.assertEqual((code, 'run this again to resume, set HF_ENDPOINT' in err, '--from' in err), (1, True, False))
         for words, tokenizer, said in (
                 (('fineweb',), 'gpt2', 'SET is fineweb; expected fineweb --tokenized, as in '),
                 (('tinystories', '--tokenized'), 'gpt2', '--tokenized is set for tinystories; expected fineweb'),

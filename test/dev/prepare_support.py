@@ -10,8 +10,10 @@ import random
 import signal
 import struct
 import threading
+import time
 import unittest
 import urllib.parse
+import warnings
 from unittest import mock
 
 from run_support import WithFolder, program
@@ -23,17 +25,18 @@ import sources  # noqa: E402
 
 END = 256  # end of text, of the byte tokenizer
 LINES = 'lines'  # a data set of text files with one document per line, split like FineWeb
+DRIP = -1  # a byte at a time
 needs_hub = unittest.skipUnless(importlib.util.find_spec('huggingface_hub'), 'no huggingface_hub')
 
 
 class Hub(http.server.ThreadingHTTPServer):
     """Serves `files` {path: bytes}, and lists those of a folder with sizes and SHA-256. Each response to a GET
-    of a file consumes one of `faults`: a status code, or the number of bytes after which it is interrupted. `requested`
-    lists the (name, Range) of each."""
+    of a file consumes one of `faults`: a status code, the number of bytes after which it is interrupted, or DRIP.
+    `requested` lists the (name, Range) of each. `links`: what a list adds to its headers."""
 
     def __init__(self):
         super().__init__(('127.0.0.1', 0), Handler)
-        self.files, self.faults, self.requested, self.listed = {}, [], [], {}
+        self.files, self.faults, self.requested, self.listed, self.links = {}, [], [], {}, {}
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def publish(self, repository, folder, files):
@@ -54,19 +57,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status, 'no such file')
         self.send_header('X-Error-Code', 'EntryNotFound')
         self.send_header('Content-Length', '0')
+        self.send_header('Retry-After', '86400')
         self.end_headers()
 
-    def answer(self, data, first=0, most=None):
+    def answer(self, data, first=0, most=None, links=()):
         self.send_response(206 if first else 200)
         self.send_header('Content-Length', str(len(data) - first))
         self.send_header('ETag', hashlib.sha256(data).hexdigest())
         self.send_header('X-Repo-Commit', 40 * '0')
+        for name in links: self.send_header(name, links[name])
         self.end_headers()
-        if self.command == 'GET': self.wfile.write(data[first:][:most])
+        if self.command == 'HEAD': return
+        try:
+            for byte in data[first:] if most == DRIP else ():
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.02)
+        except OSError:
+            return  # the client has closed the connection
+        if most != DRIP: self.wfile.write(data[first:][:most])
 
     def do_GET(self):
         server, path = self.server, urllib.parse.unquote(self.path.partition('?')[0])
-        if path in server.listed: return self.answer(json.dumps(server.listed[path]).encode())
+        if path in server.listed: return self.answer(json.dumps(server.listed[path]).encode(), links=server.links)
         if path not in server.files: return self.missing()
         if self.command == 'HEAD': return self.answer(server.files[path])
         part, fault = self.headers.get('Range'), server.faults.pop(0) if server.faults else None
@@ -107,7 +119,7 @@ class Prepares(WithFolder):
     def setUp(self):
         super().setUp()
         self.out = self.folder / 'out'
-        for kept in (hub.files, hub.faults, hub.requested, hub.listed): kept.clear()
+        for kept in (hub.files, hub.faults, hub.requested, hub.listed, hub.links): kept.clear()
         patched = mock.patch.dict(sources.SOURCES, {LINES: sources.Source(
             sources.Hub('a/lines', 'part'), r'[0-9]+\.txt', 'lines', lines_of, sources.first_shard_held_out)})
         patched.start()
@@ -116,7 +128,9 @@ class Prepares(WithFolder):
     def run_set(self, *arguments, tokenizer='bytes'):
         before = signal.getsignal(signal.SIGPIPE)
         try:
-            return self.run_tool(prepare, *arguments, '--tokenizer', tokenizer)
+            with warnings.catch_warnings():  # of the connection of a download that is ended
+                warnings.simplefilter('ignore', ResourceWarning)
+                return self.run_tool(prepare, *arguments, '--tokenizer', tokenizer)
         finally:
             signal.signal(signal.SIGPIPE, before)
 

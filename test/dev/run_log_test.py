@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # run_log_test.py - dev/run_log.py on logs that grow, were resumed, are damaged or have unknown values
+import re
 import unittest
 
-from run_support import WithFolder, lines, main, resume, start, step, val
+from run_support import ROOT, WithFolder, lines, main, resume, start, step, val
 from run_log import Run, amount, open_runs, shortest_names
 from tool_main import ToolError
 
@@ -57,7 +58,7 @@ class Log(WithFolder):
 
     def test_values_that_are_not_numbers_are_unknown(self):
         path = self.log('run') / 'log.jsonl'
-        path.write_text(lines(start(), val(0, None)) + '{"event":"step","step":0,"loss":NaN,"tokens_so_far":null}\n'
+        path.write_text(lines(start(), val(0, None)) + '{"event":"step","step":0,"loss":"x","tokens_so_far":null}\n'
                         '{"event":"step","step":1,"loss":1e999}\n{"event":"news"}\n\n')
         run = Run(path)
         run.read()
@@ -74,6 +75,21 @@ class Log(WithFolder):
             path.write_text(text)
             with self.assertRaises(ToolError) as refused: Run(path).read()
             self.assertIn(said, str(refused.exception))
+
+    def test_the_lines_that_a_resumed_run_refuses(self):
+        """The same table as in test/llmc/run/log/report_test.cpp."""
+        path = self.log('run') / 'log.jsonl'
+        rows = [row for row in (ROOT / 'test/support/log_lines.txt').read_bytes().splitlines() if row[:1] in b'+-']
+        self.assertGreater(len(rows), 40)
+        for row in rows:
+            path.write_bytes(re.sub(rb'<(\w\w)(?:[*](\d+))?>', lambda match: bytes.fromhex(match[1].decode()) *
+                                    int(match[2] or 1), row[1:]) + b'\n')
+            try:
+                Run(path).read()
+                accepted = True
+            except ToolError:
+                accepted = False
+            self.assertEqual(accepted, row[:1] == b'+', row)
 
     def test_tokens_and_hours(self):
         checkpoint = {'event': 'checkpoint', 'step': 1, 'folder': 'x', 'waited_ms': 300}

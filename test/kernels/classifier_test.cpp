@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "kernels/classifier.h"
+#include "kernels/simt/simt.h"
 #include "test/support/support.h"
 
 using namespace kernels;
@@ -92,6 +93,27 @@ TEST_CASE("a target outside the vocabulary and a non-finite logit give NaN", "[c
         CHECK(std::isnan(c.after_at(row, 0)));
         CHECK(is_plus_zero(c.after_at(row, 300)));
     }
+}
+
+TEMPLATE_TEST_CASE("large logits do not hide the logarithm of the sum", "[classifier]", float, bf16) {
+    const double large = GENERATE(-1e20, 1e4, 1e7, 1e20);
+    CAPTURE(large);
+    Case<TestType> c(257, 384, {7, 7, 7});
+    for (int column = 0; column < c.vocabulary; ++column) {
+        c.at(0, column) = narrow<TestType>(large);
+        for (const int row : {1, 2}) c.at(row, column) = narrow<TestType>(column == 6 + row ? large : 0);
+    }
+    c.run();
+    // A GPU rounds the maximum in units of ln(2): from 1e10 on exponentials of the difference may overflow.
+    const auto is = [&](int row, double loss) {
+        return std::fabs(c.losses[std::size_t(row)] - loss) <= 1e-2 + 1e-6 * loss ||
+               (simt::gpu_geometry && std::fabs(large) > 1e10 && !std::isfinite(c.losses[std::size_t(row)]));
+    };
+    CAPTURE(c.losses);
+    CHECK(is(0, std::log(257)));
+    if (large < 0) return;
+    CHECK(is(1, 0));                              // the target alone has the maximum
+    CHECK(is(2, widen(narrow<TestType>(large))));  // another one has it
 }
 
 TEST_CASE("accumulate_losses adds every loss once, in double", "[classifier]") {

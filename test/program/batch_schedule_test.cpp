@@ -119,7 +119,8 @@ TEST_CASE("batch schedules that cannot be are refused in one line", "[run][batch
     for (int i = 1; i < 10000; ++i) many += ',' + std::to_string(1000 * i) + ":192";
     for (const auto& [schedule, says] : std::vector<std::pair<std::string, std::string>>{
              {"192", "expected entries FROM:TOKENS, such as 0:65536,200M:131072"},
-             {"0:192,", "is \"\"; expected entries"},
+             {"0:192,", "is \"0:192,\", with an empty entry; expected entries"},
+             {"0:192,x", "is \"0:192,x\", with the entry \"x\"; expected entries"},
              {"64:192", "entry 1: its first token is 64; expected 0, the start of the run"},
              {"0:192,0:384", "entry 2: its first token is 0; expected 1 or more"},
              {"0:192,1k:384,900:768", "entry 3: its first token is 900; expected 1001 or more"},

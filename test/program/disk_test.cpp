@@ -42,9 +42,10 @@ TEST_CASE("a run checks all names that it may write before its first step", "[ru
     check_refused(run({"-x", "4"}), "step_00000004");
     check_refused(run({"-x", "5"}), "step_00000004");  // if it is interrupted there
     check_refused(run({"-x", "4", "--dry-run"}), "step_00000004");
+    check_refused(run({"-x", "3"}), "step_00000004");  // which -y auto would resume
     write_bytes(folder.path("out/step_00000002"), "a file");
     check_refused(run({"-x", "4", "-n", "2"}), "step_00000002");
-    fs::remove(folder.path("out/step_00000002"));
+    for (const char* const name : {"2", "4"}) fs::remove(folder.path("out/step_0000000" + std::string(name)));
     // Names of no step of the run.
     fs::create_directory(folder.path("out/step_4"));
     fs::create_directory(folder.path("out/step_00000001.old"));

@@ -59,6 +59,13 @@ for twice in "dev/sweep.sh -o a -o b" "dev/gpu_check.sh 1 --list --list" \
     "dev/sweep.sh -o a --vary --lr\ 1 --vary --lr\ 2 -- true -x"; do
     eval "refuses bash $root/$twice"
 done
+# The text of GPT-2's merges, and others, go to a folder that can be written to.
+one_line 'error: FOLDER is "-x", a flag; expected a folder' scripts/get_gpt2_tokenizer.sh -x
+one_line 'expected a folder that can be created: File exists' scripts/get_gpt2_tokenizer.sh Makefile
+one_line 'error: FILE is "dev"; expected a file' dev/gpu_check/pack.sh dev
+said=$(PIP_NO_INDEX=1 scripts/get_gpt2_tokenizer.sh "$empty/merges" 2>&1) && fail "GPT-2's merges without a network"
+[ "$(wc -l <<<"$said")" = 1 ] && [[ $said = "error: "*" with --merges FILE" ]] || fail "GPT-2's merges: $said"
+[ -z "$(ls -A "$empty")" ] || fail "GPT-2's merges without a network leave something behind"
 answers train_gpt2 "$root/$build/train_gpt2" --help
 for request in help version print-config; do fills "--$request" "$root/$build/train_gpt2" --$request; done
 [ "$("$root/$build/train_gpt2" --help 2>&1 | read -r; echo "${PIPESTATUS[0]}")" = 0 ] || fail "--help without a reader"

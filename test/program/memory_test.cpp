@@ -102,6 +102,15 @@ TEST_CASE("the memory of outer steps, also of a checkpoint within a round, is wi
     }
 }
 
+TEST_CASE("a window of zstd that does not fit in memory is refused as such", "[run]") {
+    const TrainingFolder folder;
+    const std::string text = folder.path("a.zst");  // a window of 2^31 bytes
+    write_bytes(text, std::string("\x28\xb5\x2f\xfd\0\xa8\x11\0\0hi", 11));
+    const Result result = folder.command({"bash", "-c", "ulimit -v 1500000; exec \"$@\"", "bash", program("tokenize"),
+                                          "-o", folder.path("shards"), text});
+    CHECK_THAT(result.exits(1), Contains("a.zst is compressed with a larger window than this process has memory for"));
+}
+
 // From a limit below which the program cannot be loaded to one that is enough.
 TEST_CASE("below a limit of the address space a run ends with an error that says so, or not at all", "[run]") {
     skip_with_gpu();

@@ -123,6 +123,12 @@ TEST_CASE("a run that makes no more updates ends, says so and saves its model", 
                                "; expected fewer than 128; change or remove --skip-loss-z") &&
                       !Contains("step 269/"));
     CHECK(folder.log("out", "end").size() == 1);
+    // Nor do other data have the window of these.
+    const std::int64_t made = std::int64_t(140 + skipped);
+    CHECK_THAT(run({"6", "-o", folder.path("new"), "-y", folder.step("out", made), "--allow-new-data", "-i",
+                    folder.path("train_*.bin")}).exits(0),
+               Contains("changed: training data: different shards") && !Contains("update skipped") &&
+                   Contains("step " + std::to_string(made + 1) + "/"));
     const std::string without = run({"0", "-y", "auto"}).exits(0);
     CHECK_THAT(without, Contains("changed: --skip-loss-z 6.0 -> 0.0"));
     CHECK(folder.log("out", "end").back()["reason"] == "all steps completed");

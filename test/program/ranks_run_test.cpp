@@ -70,7 +70,8 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
             CHECK(lines(result) == lines(alone));
             CHECK(result.find("\nmodel: ") == result.rfind("\nmodel: "));
             const auto losses = folder.losses(out), val = numbers(folder.log(out, "val"), "loss");
-            CHECK(folder.log(out, "step").back().contains("comm_hidden") == (ranks > 1));
+            for (const char* const field : {"comm_hidden", "comm_wait_ms"})
+                CHECK(folder.log(out, "step").back().contains(field) == (ranks > 1));
             CHECK(largest_difference(losses, want) <= kTimes * loss_rounding);
             CHECK(largest_difference(val, want_val) <= kTimes * loss_rounding);
             const std::string model = folder.model(out, 12);
@@ -80,6 +81,53 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
             if (ranks == 1 && stage == 0) CHECK(model == folder.model("alone", 12));
         }
     }
+}
+
+TEST_CASE("a validation has the loss of each pattern, as alone, and their mean", "[run][ranks][mpi]") {
+    const int ranks = GENERATE(1, 2);
+    if (ranks > 1) skip_without_mpi();
+    const TrainingFolder folder;
+    ShardBytes(std::vector<std::uint16_t>(301, 'a'), 257, 256).write(folder.path("other_0.bin"));
+    ShardBytes(std::vector<std::uint16_t>(701, 'b'), 257, 256).write(folder.path("mix_0.bin"));
+    const std::string a = folder.path("val_*.bin"), b = folder.path("other_*.bin"),
+                      train = folder.path("train_*.bin"), mix = folder.path("mix_*.bin");
+    int runs = 0;
+    const auto evaluate = [&](const Texts& flags) {
+        const std::string out = std::to_string(++runs);
+        const Texts all = folder.flags(Texts{"--eval-only", "-o", folder.path(out)} + flags);
+        const std::string text = folder.run_on(ranks, all).exits(0);
+        return std::pair(folder.log(out, "val").at(0), text);
+    };
+    const auto [of_a, text_a] = evaluate({"-j", a});
+    const auto of_b = evaluate({"-j", b}).first;
+    CHECK_FALSE(of_a.contains("losses"));
+    CHECK_THAT(text_a, !Contains("of the mean"));
+    const double loss_a = of_a["loss"], loss_b = of_b["loss"];
+    REQUIRE(std::fabs(loss_a - loss_b) > 1e-3);
+    const auto check_mean = [&](const Texts& flags, double share_a, const std::string& plan) {
+        CAPTURE(flags);
+        const auto [both, text] = evaluate(flags);
+        CHECK(both.value("losses", nlohmann::json()) == nlohmann::json{{a, loss_a}, {b, loss_b}});
+        CHECK(both["valid_tokens"] == 999);
+        CHECK(std::fabs(both["loss"].get<double>() - (share_a * loss_a + (1 - share_a) * loss_b)) < 1e-12);
+        const auto bytes = [](const nlohmann::json& x) {  // per token
+            return x["loss"].get<double>() / x["bits_per_byte"].get<double>();
+        };
+        CHECK(std::fabs(bytes(both) - (share_a * bytes(of_a) + (1 - share_a) * bytes(of_b))) < 1e-12);
+        CHECK_THAT(text, Contains(plan) && Contains(" targets\n" + std::string(10, ' ') + " | ") &&
+                             Contains(" | other\n") && !Contains("training shards, too"));
+    };
+    check_mean({"-j", a, b}, 699.0 / 999, "  69.97 % of the mean: " + a + ", 699 targets\n");
+    if (ranks > 1) return;
+    check_mean({"-i", train + ":0.25", mix + ":0.75", "-j", a, b}, 0.25, "  75 % of the mean, as " + mix + ": " + b);
+    check_mean({"-i", train + ":3", mix + ":7", "-j", a + ":3", b + ":7"}, 0.3, "  30 % of the mean: " + a + ", 699");
+    check_mean({"-i", train + ":1", "-j", a, b}, 699.0 / 999, "  30.03 % of the mean: " + b);
+    CHECK_THAT(evaluate({"-i", train + ":1", mix + ":9", "-j", a}).second, !Contains("of the mean"));
+    const Texts unclear{"-i", train + ":1", mix + ":1", folder.path("third") + ":1", "-j", a, b};
+    write_bytes(folder.path("third"), read_bytes(folder.path("mix_0.bin")));
+    CHECK_THAT(folder.run_on(ranks, folder.flags(unclear)).exits(2),
+               Contains("the number of patterns of --val-data is 2; expected 3, in the order of --train-data, whose "
+                        "weights they get, or a single one; or give each of them a weight, such as :0.5\n"));
 }
 
 TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent between steps", "[run][ranks][mpi]") {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "llmc/base/line_file.h"
 #include "llmc/weights/saved_model.h"
 #include "test/support/run_support.h"
 
@@ -142,7 +143,8 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
     const auto rates = numbers(folder.log("out", "step"), "lr");
     CHECK((rates.size() == 12 && rates[0] == 5e-3f && rates[1] == 1e-2f && rates[3] < 1e-2f));  // 2 of 12 steps warm up
     const std::string finished = again({});
-    CHECK_THAT(finished, Contains("the checkpoint has completed all 12 steps; to train further: ") &&
+    CHECK_THAT(finished, Contains("the checkpoint has completed all 12 steps; to train further (the learning rate "
+                                  "rises from 0.00122 to 0.00614): ") &&
                              Contains("train_gpt2 -o " + folder.path("out") + " -y auto -x 24"));
     const std::string extended = again({"-x", "14", "-b", "4", "--lr", "2e-2"});
     CHECK_THAT(extended, Contains("changed: --max-steps 0 -> 14\n") && Contains("changed: --lr 0.01 -> 0.02\n") &&
@@ -164,6 +166,53 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
     CHECK(options["micro-batch"] == 12);
     CHECK(options["lr"] == 0.02);
     CHECK(numbers(folder.log("out", "step"), "tokens") == std::vector<double>(15, 192.0));
+}
+
+TEST_CASE("a completed run says how to train it further, and what its learning rate does", "[run][resume]") {
+    const TrainingFolder folder;
+    // Runs the command that follows this text in the output.
+    const auto follow = [&](const std::string& output, const std::string& text) {
+        const auto at = output.find(text);
+        REQUIRE(at != std::string::npos);
+        const std::string rest = output.substr(at + text.size());
+        return folder.command({"bash", "-c", rest.substr(0, rest.find('\n'))}).exits(0);
+    };
+    const std::string before = "to train further from before the cool-down: ",
+                      first = "changed: learning rate at step ",
+                      rises = "to train further (the learning rate rises from 0.0025 to 0.01): ";
+    const std::string whole = run(folder, 1, "wsd", {"-k", "wsd", "-n", "3", "--cooldown-fraction", "0.5"}).exits(0);
+    CHECK_THAT(follow(whole, before), Contains(folder.path("wsd/step_00000006")) && !Contains(first) &&
+                                          Contains("step 24/24"));
+    CHECK(fs::exists(folder.step("wsd-further", 24)));
+    CHECK(folder.log("wsd-further", "step")[0]["lr"] == 1e-2f);
+    const std::string again = folder.run({"-o", folder.path("wsd"), "-y", "auto"}).exits(0);
+    CHECK_THAT(again, Contains("completed all 12 steps; " + before) && Contains("-o " + folder.path("wsd-further2")));
+    CHECK_THAT(follow(again, rises), Contains(first + "13: 0.001 -> 0.01;"));
+    const std::string none =
+        run(folder, 1, "none", {"-k", "wsd", "-n", "0", "--cooldown-fraction", "0.05"}).exits(0);
+    CHECK_THAT(none, Contains("note: there is no cool-down: --cooldown-fraction 0.05 of 12 steps") &&
+                         Contains("to train further: "));
+    CHECK_THAT(run(folder, 1, "one", {"-k", "wsd", "-n", "0", "--cooldown-fraction", "0.5"}).exits(0),
+               Contains("to train further (no checkpoint from before the cool-down is left, and the learning rate ") &&
+                   !Contains("note: there is no"));
+}
+
+TEST_CASE("epochs count passes over the training data of the run, also after others", "[run][resume]") {
+    const TrainingFolder folder;
+    const auto steps = [&](const Texts& more) {
+        const std::string output = folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more).exits(0);
+        return std::stoi(output.substr(output.find("training: ") + 10));
+    };
+    run(folder, 1, "out", {"-x", "0", "-d", "480", "-v", "0"}).exits(0);  // 375 rows, 30 in a step
+    CHECK(folder.losses("out").size() == 12);
+    // 43 rows, of which 3 passes have 129: 4 steps.
+    const Texts others{"--allow-new-data", "-i", folder.path("val_*.bin"), "--epochs", "3"};
+    CHECK_THAT(folder.run(Texts{"-o", folder.path("out"), "-y", "auto", "--dry-run"} + others).exits(0),
+               Contains("training: 16 steps of ") && Contains("  144 targets more at the end of the last "));
+    CHECK(steps(others) == 16);
+    CHECK(steps({}) == 16);
+    CHECK(steps({"--epochs", "6"}) == 20);
+    CHECK(folder.losses("out").size() == 20);
 }
 
 TEST_CASE("impossible Adam moments are refused by all ranks, even with correct checksums",
@@ -296,6 +345,19 @@ TEST_CASE("a refused run does not change the files of another run, or those it m
     fs::create_directories(folder.path("whole/.step_00000011.partial"));
     write_bytes(folder.step("whole", 12) / "model.safetensors", "damaged");
     refused("whole", {"-y", "auto", "-i", folder.path("nothing*.bin")}, "nothing*.bin");
+    {  // While another run writes there, its checkpoints may be in any state.
+        const llmc::LineFile log_of_other(folder.path("whole/log.jsonl"));
+        for (const Texts& flags : {Texts{}, {"-y", "auto"}, {"-y", folder.step("whole", 5), "-x", "9"}})
+            CHECK(run(folder, 1, "whole", flags).exits(2) == "error: --output-dir is \"" + folder.path("whole") +
+                      "\"; expected a folder that no other run writes to; choose another folder\n");
+        run(folder, 1, "whole", {"-y", "auto", "--dry-run"}).exits(0);  // which needs no log
+    }
+    fs::create_symlink("missing", folder.path("dangling"));
+    for (const char* const end : {"", "/"})
+        for (const Texts& flags : {Texts{}, {"-y", "auto"}, {"--dry-run"}})
+            CHECK(run(folder, 1, std::string("dangling") + end, flags).exits(2) ==
+                  "error: --output-dir is \"" + folder.path("dangling") + end + "\", a symbolic link to nothing; "
+                  "expected a folder; remove the link, or make its target\n");
     CHECK(fs::exists(folder.path("whole/.step_00000011.partial")));
     CHECK(fs::exists(folder.step("whole", 12)));
     // A branch without a checkpoint of its own does not start from random weights.

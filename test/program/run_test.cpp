@@ -26,8 +26,16 @@ TEST_CASE("a run trains, validates, samples, logs and saves the model", "[run]")
     const bool peak_known = device::open(1).peak_flops_fp32.has_value();
     CHECK(steps.back().contains("mfu") == peak_known);
     if (peak_known) CHECK((steps.back()["mfu"].get<double>() > 0 && steps.back()["mfu"].get<double>() < 1));
-    for (const char* const absent : {"comm_ms", "comm_hidden", "gpu"})
+    for (const char* const absent : {"comm_ms", "comm_hidden", "comm_wait_ms", "gpu"})
         CHECK_FALSE(steps.back().contains(absent));
+    double parts = 0, all = 0;
+    for (const auto& step : steps) {
+        for (const char* const part : {"data_ms", "forward_backward_ms", "optimizer_ms", "enqueue_ms"})
+            parts += step.value(part, 0.0);
+        all += step["ms"].get<double>();
+    }
+    CHECK((parts > (device::is_gpu() ? 0 : all / 2) && parts < (device::is_gpu() ? INFINITY : all)));
+    CHECK(steps[20]["tasks_ms"] > folder.log("out", "val")[1]["ms"]);
     const auto validations = folder.log("out", "val");
     CHECK(numbers(validations, "step") == std::vector<double>{0, 20, 40, 60});
     CHECK(validations.front()["valid_tokens"] == 699);
@@ -300,5 +308,9 @@ TEST_CASE("text is tokenized to shards that train", "[run]") {
     CHECK_THAT(shards, !Contains(note));
     CHECK_THAT(folder.run({"-o", folder.path("one"), "--document-start", "^x", folder.path("text.txt")},
                           "tokenize").output, Contains(note));
+    const std::string latin = write_bytes(folder.path("latin.txt"), "caf\xe9\n");
+    CHECK_THAT(folder.run({"-o", folder.path("latin"), "--hold-out", "0", latin}, "tokenize").exits(0),
+               Contains("note:       1 byte (20 %) not in UTF-8, the first in line 1 of " + latin + ", byte 4, kept; "
+                        "iconv -f ENCODING -t UTF-8 converts text in LATIN1, GBK, ...\n"));
     folder.train({"-x", "3", "-i", folder.path("shards/fox_train_*.bin"), "-j", folder.path("shards/fox_val_*.bin")});
 }

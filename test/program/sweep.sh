@@ -57,6 +57,9 @@ until [ "$(grep -c '"event":"step"' "$work/cut/lr=1e-3,seed=1/log.jsonl" 2>/dev/
     sleep 0.05
     kill -0 $pid 2>/dev/null || break
 done
+one_line "error: -o is \"$work/cut\", in which another sweep is training; expected another folder" \
+    dev/sweep.sh -o "$work/cut" --seeds 1 --jobs 1 "${long[@]}"
+check "its output is kept" test -s "$work/cut/lr=1e-3,seed=1.txt"
 kill -TERM $pid
 wait $pid
 check "interrupted" test $? = 130
@@ -73,11 +76,21 @@ check "a failed run" test $? = 1
 check "its row, last" grep -q '^| `lr=1000` | failed | - | ' <(grep '^| `' "$work/bad/table.md" | tail -n 1)
 says "the last line" "$(tail -n 1 "$work/out")" "error: 1 of 2 runs failed; $work/bad/lr=1000,seed=1.txt: the "
 check "its output" grep -q '^error: ' "$work/bad/lr=1000,seed=1.txt"
-# Runs without a validation loss, and without a plot.
-dev/sweep.sh -o "$work/unvalidated" --seeds "1 2" "${small[@]}" -v 0 >"$work/out" 2>&1
-check "no validation losses" test $? = 1
-check "their row" grep -q '^| `lr=1e-3,u=0` | failed | - | [0-9.]* | failed, failed |$' "$work/out"
-says "the last line" "$(tail -n 1 "$work/out")" "error: a run has no validation loss"
+# Runs that end before all steps.
+for early in "--max-minutes 0.005" "--stop-after 1 -v 1 --lr 1e-30"; do
+    dev/sweep.sh -o "$work/early" --seeds 1 --vary '--weight-decay 0' -- "${train[@]}" -x 100000 $early \
+        >"$work/out" 2>&1
+    check "$early" test $? = 0
+    check "its row" grep -q '^| `weight-decay=0` | [0-9.]* | - | [0-9.]* | [0-9.]* |$' "$work/early/table.md"
+    dev/sweep.sh -o "$work/early" --seeds 1 --vary '--weight-decay 0' -- "${train[@]}" -x 100000 $early \
+        >"$work/out" 2>&1
+    check "$early, again" test "$?, $(grep -c ^started: "$work/out")" = "0, 0"
+    rm -rf "$work/early"
+done
+# Runs without a validation loss are refused; without a plot there is a note.
+one_line "error: -v is 0 in lr=1e-3,seed=1, which then has no validation loss; expected -v above 0" \
+    dev/sweep.sh -o "$work/x" --vary '--lr 1e-3 1e-2' -- "${train[@]}" -x 20 -v 0
+one_line "error: -v is 0 in v=0,seed=1, " dev/sweep.sh -o "$work/x" --vary '-v 10 0' -- "${train[@]}" -x 20
 rm "$work/sweep/plot.png"
 mkdir "$work/sweep/plot.png"
 sweep "${small[@]}" >"$work/out" 2>&1
@@ -92,7 +105,7 @@ while [ $# -gt 1 ]; do declare "${1//-/}=$2" && shift 2; done
 mkdir -p "$o"
 {
     awk "BEGIN { print \"{'event':'val','loss':\" ($lr - 4) ^ 2 - $beta2 / 20 + $seed / 100 + 1 \"}\" }"
-    echo "{'event':'end','reason':'all steps done','seconds':60}"
+    echo "{'event':'end','reason':'${reason:-all steps completed}','seconds':60}"
 } | tr "'" '"' >"$o/log.jsonl"
 END
 chmod +x "$work/fake"
@@ -102,17 +115,30 @@ notes() {  # SEEDS LRS EXPECTED
         "$work/fake" >"$work/out" 2>&1
     check "the notes of $2" test "$(grep '^[^|]' "$work/notes/table.md")" = "$3"
 }
-notes '1 2' '2 4 8' 'Within the scatter of seeds of the best: `lr=4,beta2=0.9,dtype=bf16`.
-Best at the edge of the range: try `--beta2 0.999`.'
-notes 1 '1 2' 'Best at the edge of the range: try `--lr 4`, `--beta2 0.999`.'
+# That a larger beta2 is better by 0.0045 is no reason to try a still larger one, with two seeds or one.
+notes '1 2' '2 4 8' 'Within the scatter of seeds of the best: `lr=4,beta2=0.9,dtype=bf16`.'
+notes '1 2' '1 2' 'Within the scatter of seeds of the best: `lr=2,beta2=0.9,dtype=bf16`.
+Best at the edge of the range: try `--lr 4`.'
+notes '1 2' '5 7' 'Within the scatter of seeds of the best: `lr=5,beta2=0.9,dtype=bf16`.
+Best at the edge of the range: try `--lr 4`.'
+notes '1 2' '0.5e1 5e3' 'Within the scatter of seeds of the best: `lr=0.5e1,beta2=0.9,dtype=bf16`.
+Best at the edge of the range: try `--lr 0.5`.'
+notes 1 '1 2' 'One seed: the scatter of seeds is not known, and may explain the differences. Add --seeds.'
 check "the spread of one seed" grep -q '^| `lr=2,beta2=0.9,dtype=bf16` | 4.9650 | - | 1.00 | 4.9650 |$' "$work/out"
-notes 1 '5 7' 'Best at the edge of the range: try `--lr 4`, `--beta2 0.999`.'
-notes 1 '0.5e1 5e3' 'Best at the edge of the range: try `--lr 0.5`, `--beta2 0.999`.'
+reason=interrupted notes '1 2' '1 2' ''
+check "an interrupted run" grep -q '^| `lr=2,beta2=0.9,dtype=bf16` | failed |' "$work/out"
 
 # A dry run of every combination comes before any training.
 one_line 'error: the dry run of lr=x,seed=1 fails: --lr is "x"; expected ' \
     dev/sweep.sh -o "$work/x" --vary '--lr 1e-3 x' -- "${train[@]}"
 refuses() { one_line "error: $1; see sweep.sh --help" dev/sweep.sh "${@:2}"; }  # EXPECTED ARGUMENTS...
+touch "$work/file"
+one_line "error: -o is \"$work/file/x\"; expected a folder that can be created: Not a directory" \
+    dev/sweep.sh -o "$work/file/x" --vary '--lr 1' -- true x
+one_line "error: -o is \"$work/file\"; expected a folder that can be created: File exists" \
+    dev/sweep.sh -o "$work/file" --vary '--lr 1' -- true x
+one_line 'error: -o is "/proc/x"; expected a folder' dev/sweep.sh -o /proc/x --vary '--lr 1' -- true x
+refuses '-o is "-x", a flag; expected a folder' -o -x --vary '--lr 1' -- true x
 refuses '-o is not given; expected the folder of the sweep' --vary '--lr 1' -- true x
 refuses '--vary is "--lr"; expected a flag and values' -o "$work/x" --vary --lr -- true
 refuses '--vary is not given; expected a flag and its values' -o "$work/x" -- true x

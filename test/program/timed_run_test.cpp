@@ -92,7 +92,8 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
                        Contains("0:11\n") && Contains(" -y auto --max-minutes 0.4\n"));
     // All the time is used; with more of it the run continues at its share.
     CHECK_THAT(timed.run({}, {"-o", folder.path("out"), "-y", "auto"}).exits(0),
-               Contains("note: the checkpoint has used all of --max-minutes 0.2; to train further: "));
+               Contains("note: the checkpoint has used all of --max-minutes 0.2; to train further (the learning rate "
+                        "rises from 0.0025 to "));
     CHECK(folder.log("out", "step").size() == 29);
     CHECK_THAT(
         timed.run({}, {"-o", folder.path("out"), "-y", "auto", "--max-minutes", "0.25", "-n", "2"}).exits(0),
@@ -104,6 +105,27 @@ TEST_CASE("a run of --max-minutes reaches its final learning rate, also if the m
     const auto& tasks = state["tasks"];
     CHECK((state["seconds"]["used"] >= 15 && tasks["validation"]["seconds"] == 0.5));
     CHECK(tasks["checkpoint"]["seconds"] > 0);
+}
+
+TEST_CASE("the time left has the tasks to come, and a note says that evaluation takes a tenth of a run or more",
+          "[run][timed]") {
+    if (device::is_gpu()) skip(kLateClock);
+    const TimedRun timed;
+    const auto run = [&](const std::string& out, const Texts& more) {
+        return timed.run({}, more + Texts{"-o", timed.folder.path(out)});
+    };
+    const Result often = run("often", {"-x", "40", "-v", "2"});
+    Texts left;  // after steps 3, 5 and 40; by this clock steps take no time themselves
+    for (const std::string& line : lines_of(often.exits(0)))
+        for (const char* const step : {"step 3/40 ", "step 5/40 ", "step 40/40 "})
+            if (line.starts_with(step) && line.find("validation") == line.npos && line.find("saved") == line.npos)
+                left.push_back(line.substr(line.size() - 4));
+    CHECK(left == Texts{"0:10", "0:09", "0:01"});
+    CHECK_THAT(often.output, Contains("of this run, most of it validation: use fewer --val-tokens or a larger "
+                                      "--val-every\n"));
+    CHECK(often.count("note: evaluation takes 0:1") == 1);
+    CHECK_THAT(run("timed", {"--max-minutes", "0.2", "-v", "2"}).exits(0), Contains("note: evaluation takes 0:1"));
+    CHECK_THAT(run("seldom", {"-x", "400", "-v", "50"}).exits(0), !Contains("note: evaluation"));  // 4.5 s of 50 s
 }
 
 namespace {

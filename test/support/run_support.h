@@ -234,7 +234,8 @@ private:
 // An event of the log, except for what depends on the time.
 inline nlohmann::json without_times(nlohmann::json event) {
     for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "mfu", "comm_ms",
-                                  "comm_hidden", "time"})
+                                  "comm_hidden", "comm_wait_ms", "tasks_ms", "data_ms", "forward_backward_ms",
+                                  "optimizer_ms", "enqueue_ms", "cpu_share", "time"})
         event.erase(key);
     return event;
 }

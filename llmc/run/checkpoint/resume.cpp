@@ -79,13 +79,6 @@ bool is_damaged(const ResumeSearch& search, const fs::path& folder) {
     return std::ranges::find(search.damaged, folder, &ResumeSearch::Damaged::folder) != search.damaged.end();
 }
 
-// The first of NAME, NAME2, NAME3, ... that does not exist.
-fs::path free_name(const std::string& name) {
-    fs::path free = name;
-    for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) free = name + std::to_string(number);
-    return free;
-}
-
 // --resume auto must not restart from step 0 a run that was resumed from another run's checkpoint (a branch) and has
 // not saved a checkpoint of its own yet: it would silently lose the progress of the other run.
 void require_no_origin(const Options& options) {
@@ -235,28 +228,36 @@ void clear_for_resumption(const ResumeSearch& search, const Options& options) {
     for (const fs::path& folder : search.unfinished) fs::remove_all(folder, none);
 }
 
+fs::path free_name(const std::string& name) {
+    fs::path free = name;
+    for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) free = name + std::to_string(number);
+    return free;
+}
+
 bool appends_to_log(const Options& options, const Resumption* resumption) {
     if (options.resume == "auto") return true;
     std::error_code none;  // for example if the folder does not exist yet
     return resumption && fs::equivalent(fs::canonical(resumption->folder).parent_path(), options.output_dir, none);
 }
 
-void require_free_names(const ResumeSearch& search, const Options& options, std::int64_t last_step) {
+void require_free_names(const ResumeSearch& search, const Options& options) {
     if (options.output_dir.empty()) return;
     const std::string given = in_quotes(options.output_dir);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const bool own = resumption && appends_to_log(options, resumption);
     for (const auto& [step, folder] : step_folders(options.output_dir)) {
-        if (own ? step <= resumption->state.step : last_step > 0 && step > last_step) continue;
-        if (is_damaged(search, folder)) continue;
+        if ((own && step <= resumption->state.step) || is_damaged(search, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", after the step that --resume continues from"
-                                             : ", a name that this run" +
-                                                   (last_step > 0 ? " of " + counted(last_step, "step") : "") +
-                                                   " may use for a checkpoint"),
+                                             : ", another run's checkpoint, which --resume auto would find"),
              own ? "choose another folder, or move that one away"
                  : "resume that run with --resume auto, choose another folder, or move that one away");
     }
+}
+
+bool are_same(const std::vector<Fact>& some, const std::vector<Fact>& others) {
+    return std::ranges::equal(some, others,
+                              [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; });
 }
 
 Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data) {
@@ -275,13 +276,12 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                 number(today, "major-every") != 0,
             "--major-every", 0, text_of(then["major-every"]) + ", as in the run that --resume continues: otherwise "
             "--keep-checkpoints deletes the checkpoints that --major-every kept", "set it to this or another value");
-    Changes changes;
+    Changes changes{.data = !are_same(before.training_data, now.training_data)};
     for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
         const auto text = [i](const std::vector<Fact>& facts) {
             return i < facts.size() ? facts[i].name + ' ' + facts[i].value : "nothing more";
         };
         const std::string then = text(before.training_data), today = text(now.training_data);
-        changes.data = changes.data || then != today;
         if (!new_data)
             require(then == today, "the training data",
                     today + (i < now.training_data.size() && !now.training_data[i].detail.empty()
@@ -289,14 +289,15 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                     then + ", as in the run that --resume continues",
                     "use the same shards and weights, or --allow-new-data to read these from the first row");
     }
-    if (changes.data) changes.options.push_back("training data: different shards, read from their first row");
+    if (changes.data)
+        changes.options.push_back("training data: different shards, read from their first row; lowest loss, outlier "
+                                  "window, noise scale and the count of --stop-after start again");
     // Reported, because scores are not comparable and a different file may have the old name.
     const auto are_others = [](const std::vector<Fact>& then, const std::vector<Fact>& today) {
-        const auto same = [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; };
-        return !then.empty() && !today.empty() && !std::ranges::equal(then, today, same);
+        return !then.empty() && !today.empty() && !are_same(then, today);
     };
-    if (are_others(before.validation_data, now.validation_data))
-        changes.options.push_back("validation data: different shards");
+    changes.validation = are_others(before.validation_data, now.validation_data);
+    if (changes.validation) changes.options.push_back("validation data: different shards");
     if (are_others(before.hellaswag, now.hellaswag)) changes.options.push_back("HellaSwag: different examples");
 
     const auto compare = [&](const std::string& what, const std::string& then, const std::string& today) {
@@ -307,6 +308,26 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         if (then.contains(name) && !is_of_one_start(name))
             compare("--" + name, text_of(then[name]), text_of(value));
     return changes;
+}
+
+void forget_other_data(TrainerState& state, const Changes& changes) {
+    HealthState& health = state.health;
+    if (!changes.data && !changes.validation) return;
+    health.validations_since_best = health.worse_validations = 0;
+    health.has_mean_at_best = false;  // losses of training and validation are compared
+    if (changes.validation) {
+        health.best_validation = 0;
+        health.best_validation_after = -1;
+    }
+    if (!changes.data) return;
+    health.lowest_loss = health.loss_sum = 0;
+    health.lowest_after = -1;
+    health.losses = health.high_steps = 0;
+    state.failed_in_a_row = state.without_update = 0;
+    std::ranges::fill(state.noise, NoiseAverages{});
+    const auto empty_window = [](OptimizerCounts& of) { of.losses.clear(), of.norms.clear(); };
+    empty_window(state.optimizer);
+    std::ranges::for_each(state.workers, empty_window);
 }
 
 }  // namespace llmc

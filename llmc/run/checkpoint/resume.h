@@ -1,6 +1,7 @@
 // resume.h - finds the checkpoint for --resume, and checks whether this run may resume from it
 //
 // Why a run may not resume, in the order of the checks:
+//   another run writes to its folder                            lock_log() of start/startup.h
 //   no complete checkpoint, or contents that no run writes      find_resumption(), read_trainer_state()
 //   flags that cannot be combined; ranks that cannot make it    options_of_run(), check_together(), StepPlan
 //   fewer steps than it has made                                make_plan()
@@ -8,7 +9,7 @@
 //   another model, other data, another order or seed            changes_since()
 //   another optimizer; too many steps without an update         check_resumption() of start/run_plan.h
 //   flags or counts of the optimizer; its files                 OptimizerKind::check_resumption; load_optimizer()
-//   a log that is locked, or not of this program                Report
+//   a log that is not of this program                           Report
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -48,18 +49,24 @@ Options options_of_run(const CommandLine& line, const ResumeSearch& search, int 
 // damaged one.
 void clear_for_resumption(const ResumeSearch& search, const Options& options);
 
+// The first of NAME, NAME2, NAME3, ... that does not exist.
+std::filesystem::path free_name(const std::string& name);
 // Whether the existing log and checkpoints are those of the run that is resumed.
 bool appends_to_log(const Options& options, const Resumption* resumption);
-// Throws Error if --output-dir holds a checkpoint of another run, or of another continuation of the same run, with a
-// step that this run may save. `last_step`: of this run; 0: unknown.
-void require_free_names(const ResumeSearch& search, const Options& options, std::int64_t last_step);
+// Throws Error if --output-dir holds a checkpoint of another run, which --resume auto would find, or one of another
+// continuation of the same run, after the step that this one starts from.
+void require_free_names(const ResumeSearch& search, const Options& options);
 
 struct Changes {
     std::vector<std::string> options;  // "--lr 0.0006 -> 0.0003"
     bool data = false;                 // other training shards
+    bool validation = false;           // validations read other targets
 };
+bool are_same(const std::vector<Fact>& some, const std::vector<Fact>& others);
 // Throws Error that names the difference if model, data or order differ. `new_data`: other training shards are
 // allowed.
 Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data);
+// What the state has of data that this run does not read: it starts again.
+void forget_other_data(TrainerState& state, const Changes& changes);
 
 }  // namespace llmc

@@ -27,7 +27,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunSeconds, used, before_training)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TaskState, pending, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerCounts, updates, skipped_steps, second_surplus, losses, norms, own)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BatchChange, step, tokens)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, ranks, options, training_data, validation_data, hellaswag)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, ranks, options, training_data, validation_data, hellaswag, data_after)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, workers, failed_in_a_row, without_update, data,
                                    batches, noise, health, seconds, tasks, state_files, run)
 
@@ -95,10 +95,12 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         if (json.contains("onebit_files") && json["onebit_files"] != 0)
             json["state_files"]["onebit"] = json["onebit_files"];
     }
-    for (const char* const data : {"validation_data", "hellaswag"})  // older checkpoints lack them
-        if (json.contains("run") && json["run"].is_object() && !json["run"].contains(data))
-            json["run"][data] = nlohmann::json::array();
     // older checkpoints lack these
+    if (json.contains("run") && json["run"].is_object()) {
+        for (const char* const data : {"validation_data", "hellaswag"})
+            json["run"].emplace(data, nlohmann::json::array());
+        json["run"].emplace("data_after", 0);
+    }
     json.emplace("workers", nlohmann::json::array());
     if (!json.contains("health")) json["health"] = HealthState{};
     if (json["health"].is_object()) json["health"].emplace("validations_since_best", 0);
@@ -190,6 +192,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         next = change.step + 1;
     }
     require_within("ranks", state.run.ranks, 1, kMostRanks);
+    require_within("run: data_after", state.run.data_after, 0, state.step);
     for (const auto& [name, files] : state.state_files)
         require_within(("state_files: " + name).c_str(), files, 1, kMostRanks);
     require(state.run.options->is_object(), file.string() + ": options", excerpt(*state.run.options),

@@ -26,6 +26,7 @@ struct RunIdentity {
     JsonValue options{};                               // by long flag name
     std::vector<Fact> training_data{};                 // shard_facts()
     std::vector<Fact> validation_data{}, hellaswag{};  // and hellaswag_facts(); empty: none, or unknown
+    std::int64_t data_after = 0;                       // steps made before the first one on this training data
 };
 
 // A fact in trainer_state.json.

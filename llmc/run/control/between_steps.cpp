@@ -2,9 +2,11 @@
 #include "llmc/run/control/between_steps.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 
@@ -15,10 +17,11 @@ BetweenSteps::BetweenSteps(const Settings& settings, const Loop& loop, const Tra
       settings_(settings),
       control_(settings.control, loop.ranks),
       tasks_({{.name = kValidationTask, .every = settings.val_every, .before_steps = true,
-               .run = [this] { return validate(); }},
+               .shorter = "fewer --val-tokens or a larger --val-every", .run = [this] { return validate(); }},
               {.name = kHellaSwagTask, .every = settings.hellaswag_every, .at_the_end = false,
-               .run = [this] { return score_hellaswag(); }},
-              {.name = kSamplesTask, .every = settings.sample_every, .run = [this] { return sample(); }}},
+               .shorter = "a larger --hellaswag-every", .run = [this] { return score_hellaswag(); }},
+              {.name = kSamplesTask, .every = settings.sample_every,
+               .shorter = "fewer --sample-tokens or a larger --sample-every", .run = [this] { return sample(); }}},
              settings.checkpoints, control_),
       stopped_before_(loop.interrupt.stopped_seconds()) {
     if (resumed) {
@@ -67,6 +70,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
         loop_.step_log.flush();  // then all ranks know the results of the same steps
         if (agree_on_health()) control_.fail();
     }
+    note_evaluation(/*ended=*/false);
     while (tasks_.run_next()) {}
     if (control_.ends()) return Next::end;
     if (tasks_.checkpoint_due()) save();
@@ -132,6 +136,26 @@ void BetweenSteps::note_stops() {
     loop_.report.stopped(step_, stopped);
 }
 
+// Once: as soon as the length of the run can be estimated from its steps, or at its end.
+void BetweenSteps::note_evaluation(bool ended) {
+    constexpr double kShare = 0.1, kLeast = 5;  // of the run; seconds, less is not worth a note
+    const auto step_seconds = loop_.step_log.seconds_of(loop_.steps.at(step_).positions);
+    if (noted_ || loop_.ranks.rank() > 0 || !(ended || step_seconds)) return;
+    std::int64_t total = step_;
+    double length = control_.seconds();
+    if (!ended) {
+        total = loop_.steps.total.value_or(std::numeric_limits<std::int64_t>::max());
+        if (settings_.control.max_minutes > 0)
+            total = std::min(total, step_ + tasks_.steps_within(control_.seconds_left(), *step_seconds));
+        length += double(total - step_) * *step_seconds + tasks_.seconds_left(step_, total);
+    }
+    const auto [used, left, longest] = tasks_.evaluation(step_ + ended, total);
+    if (used + left < std::max(kLeast, kShare * length)) return;
+    noted_ = true;
+    print_stderr("note: evaluation takes " + clock_text(used + left) + " of the " + clock_text(length) +
+                 " of this run, most of it " + longest->name + ": use " + longest->shorter);
+}
+
 std::optional<Report::Progress> BetweenSteps::progress() const {
     if (settings_.control.max_minutes == 0) return {};
     return Report::Progress{.share = control_.share(), .seconds_left = control_.seconds_left(),
@@ -146,7 +170,9 @@ void BetweenSteps::save() {
                              .batches = loop_.steps.changes(), .noise = loop_.step_log.noise().averages(),
                              .health = loop_.health.state(),
                              .seconds = control_.run_seconds(), .tasks = tasks_.states()});
-    loop_.checkpoints.waited(seconds_since(began));
+    const double waited = seconds_since(began);
+    loop_.checkpoints.waited(waited);
+    tasks_.checkpoint_waited(waited);
     if (loop_.optimizer.in_round() && loop_.ranks.rank() == 0)
         print_stderr("note: this checkpoint is saved within a round: its model is that of the last outer step, and a "
                      "resumed run continues the round");
@@ -161,6 +187,7 @@ int BetweenSteps::finish() {
     loop_.step_log.flush();
     agree_on_health();
     loop_.step_log.end(step_);
+    note_evaluation(/*ended=*/true);
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would
     // take it, and --keep-checkpoints would delete a better one for it.
@@ -190,7 +217,12 @@ void BetweenSteps::end_after_exception() {
 
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
-    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()));
+    const bool complete = settings_.control.timed ? control_.out_of_time() && control_.intact()
+                                                  : loop_.steps.ends_at(step_) && !control_.failed();
+    std::vector<std::string> further;
+    if (complete)
+        further = ways_to_train_further(settings_.further, loop_.steps, step_, control_.run_seconds(), tasks_.states());
+    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()), further);
 }
 
 }  // namespace llmc

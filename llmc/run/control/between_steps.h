@@ -6,6 +6,7 @@
 #include "llmc/run/control/step_batches.h"
 #include "llmc/run/control/step_log.h"
 #include "llmc/run/control/tasks.h"
+#include "llmc/run/control/train_further.h"
 
 namespace llmc {
 
@@ -30,6 +31,7 @@ public:
         Tasks::Checkpoints checkpoints;
         std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
         bool keep_best = false;       // the lowest validation loss makes a checkpoint due
+        FurtherTraining further{};
     };
     // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,
     // or null.
@@ -43,6 +45,10 @@ public:
     bool all_can_update();
     // Of a run with --max-minutes, after all_can_update(); empty: without.
     std::optional<Report::Progress> progress() const;
+    // Of tasks and checkpoints after `step` steps; 0 if the number of steps is unknown.
+    double seconds_of_tasks(std::int64_t step) const {
+        return loop_.steps.total ? tasks_.seconds_left(step, *loop_.steps.total) : 0;
+    }
     // Once the run ends: saves the last step, unless the model has diverged, waits for the checkpoint and reports the
     // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed, or if a run that was not
     // interrupted has saved a model that may have diverged.
@@ -62,6 +68,7 @@ private:
     void leave_out_stops();
     bool agree_on_health();
     void note_stops();
+    void note_evaluation(bool ended);
     void report_end(const char* reason);
 
     Loop loop_;
@@ -72,6 +79,7 @@ private:
     double stops_noted_ = 0, elsewhere_noted_ = 0;  // of RunControl
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
     bool ended_ = false;             // the end has been reported
+    bool noted_ = false;             // that evaluation takes long
     std::int64_t step_ = 0;          // steps made
     LoaderPosition next_position_{}; // of the batches of the next step
 };

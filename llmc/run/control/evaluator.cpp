@@ -9,17 +9,23 @@ namespace llmc {
 
 int Evaluator::validate(std::int64_t step, const Seconds& took) {
     const device::Range range("validation");
-    ValidationBatches& batches = *inputs_.validation;
-    const ValidationLoss x = validation_loss(batches, model_, upload_, inputs_.shape, context_, received_signal());
+    const std::span<ValidationSet> sets = inputs_.validation;
+    const ValidationLoss x = validation_loss(sets, model_, upload_, inputs_.shape, context_, received_signal());
     unreadable_ = x.unreadable;
     if (x.signal == 0 && !unreadable_) {
         const double seconds = took();
         if (!bytes_counted_ && context_.world->rank() == 0)  // the targets are the same in every validation
-            bits_per_byte_ = nats_to_bits_per_byte(batches, inputs_.tokenizer);
+            bits_per_byte_ = nats_to_bits_per_byte(sets, inputs_.tokenizer);
         bytes_counted_ = true;
         const auto [best, warning] = health_.validation(step, x.loss);
-        report_.validation(step, x.loss, batches.targets(), seconds,
-                           bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt, best);
+        std::int64_t targets = 0;
+        SetLosses losses;
+        for (const ValidationSet& set : sets) {
+            targets += set.batches.targets();
+            losses.emplace_back(set.pattern, x.losses[losses.size()]);
+        }
+        report_.validation(step, x.loss, targets, seconds,
+                           bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt, best, losses);
         if (warning) report_.warn(step, *warning);
     }
     return x.signal;

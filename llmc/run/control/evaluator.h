@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/control/interrupt.h"
@@ -19,7 +20,7 @@ public:
     struct Inputs {
         MicroBatchShape shape;
         const Tokenizer& tokenizer;
-        ValidationBatches* validation;      // null: no validation
+        std::span<ValidationSet> validation;  // empty: no validation
         const HellaSwagBatches* hellaswag;  // null: no HellaSwag
         const TextSampler* sampler;         // null: no samples
     };
@@ -30,7 +31,7 @@ public:
           interrupt_(interrupt) {}
 
     // Evaluate the model after `step` optimizer steps. A signal ends each of them early: then they report nothing and
-    // return the signal; 0: no signal came. Only for inputs that are not null.
+    // return the signal; 0: no signal came. Only for inputs that there are.
     // Sets unreadable() if a rank cannot read its data. `took`: the seconds since the validation began, without stops;
     // called on all ranks before the report.
     using Seconds = std::function<double()>;

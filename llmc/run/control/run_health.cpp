@@ -63,15 +63,16 @@ RunHealth::Warning RunHealth::step(std::int64_t number, const kernels::StepScala
     count(number, scalars.skip);
     if (scalars.skip == kernels::kSkipNoTargets) return {};
     const double loss = scalars.loss, limit = high_loss();
-    if (!(loss <= limit) && number > settings_.warmup_steps) ++state_.high_steps;
+    const bool lowest = std::isfinite(loss) && (state_.lowest_after < 0 || loss < state_.lowest_loss);
+    if (!(loss <= limit) && !lowest && number > settings_.warmup_steps) ++state_.high_steps;
     else state_.high_steps = 0;
     if (std::isfinite(loss)) {
         state_.loss_sum += loss;
         ++state_.losses;
-        if (state_.lowest_after < 0 || loss < state_.lowest_loss) {
-            state_.lowest_loss = loss;
-            state_.lowest_after = number - 1;
-        }
+    }
+    if (lowest) {
+        state_.lowest_loss = loss;
+        state_.lowest_after = number - 1;
     }
     if (const double guesses = std::log(double(settings_.vocabulary));
         settings_.starts_trained && number == 1 && settings_.vocabulary > 0 && loss > kUntrained * guesses)

@@ -60,10 +60,12 @@ void StepLog::report(std::optional<Pending>& pending, int steps_back) {
                                        std::min(times->waited - times_.waited, seconds)};
         times_ = *times;
     }
-    if (loop_.steps.total)
-        step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(step.step + 1));
+    if (loop_.steps.total) step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(step.step + 1));
+    if (step.seconds_left) *step.seconds_left += step.seconds_of_tasks;
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
+    step.parts.tasks = std::max(pending->began - last_seconds_, 0.0);
+    step.cpu_share = share_.latest();
     last_seconds_ = *pending->ended;
     pending.reset();
     if (measures_noise_) {
@@ -79,6 +81,11 @@ void StepLog::report(std::optional<Pending>& pending, int steps_back) {
         loop_.health.rounds_skipped(round->steps, round->skipped_in_a_row);
     }
     if (const auto warning = loop_.health.step(step.step + 1, step.scalars)) loop_.report.warn(step.step + 1, *warning);
+    const auto each = [&](double all) { return all / double(step.positions); };
+    const double share = std::fmin(step.cpu_share.value_or(1), 1);  // 1, if it is NaN
+    if (const auto warning = slow_.warning({.step = each(seconds), .data = each(step.parts.data),
+                                            .ranks = each(step.waited()), .share = share}, seconds))
+        loop_.report.warn(step.step + 1, {"slow", *warning});
 }
 
 void StepLog::follow_phase(const Report::Step& step) {
@@ -86,6 +93,7 @@ void StepLog::follow_phase(const Report::Step& step) {
     phase_ = step.phase;
     if (from_another) {
         loop_.report.phase_begins(step.step, step.phase);
+        slow_ = {};  // steps of another phase may take longer
         ms_before_ = std::move(phase_ms_);
     }
     loop_.report.step(step);

@@ -13,6 +13,7 @@
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/module_noise.h"
 #include "llmc/run/log/report.h"
+#include "llmc/run/log/slow_steps.h"
 
 namespace llmc {
 
@@ -29,10 +30,19 @@ public:
     // The parts of `loop` must outlive it. `noise`: restored, if the run is resumed. `measures_noise`: of every step
     // with an update.
     StepLog(const Throughput& throughput, ModuleNoise noise, bool measures_noise, const Loop& loop)
-        : throughput_(throughput), noise_(std::move(noise)), measures_noise_(measures_noise), loop_(loop) {}
+        : throughput_(throughput), noise_(std::move(noise)), measures_noise_(measures_noise), loop_(loop),
+          last_seconds_(run_clock()) {}
 
     // A step begins: its time and bytes sent count from here.
-    void begin() { began_ = {run_clock(), loop_.ranks.bytes_sent()}; }
+    void begin() {
+        began_ = {run_clock(), loop_.ranks.bytes_sent()};
+        lap_ = {began_.seconds, waited()};
+    }
+    // The seconds since begin() or the last call, without those in which a CPU waited for communication.
+    double lap() {
+        const auto [seconds, before] = std::exchange(lap_, {run_clock(), waited()});
+        return std::max(lap_.seconds - seconds - (lap_.waited - before), 0.0);
+    }
     // Other ranks were stopped for so long (RunControl::stopped_elsewhere()): in the step that is being made, or in the
     // one before, if that took longer.
     void leave_out(double seconds);
@@ -42,6 +52,11 @@ public:
     // Waits for the last step and reports all.
     void flush();
 
+    // Of this many positions, by a mean over the last steps; empty at first, because the first steps may take longer.
+    std::optional<double> seconds_of(std::int64_t positions) const {
+        constexpr int kTimed = 10;
+        return throughput_.steps() > kTimed ? throughput_.seconds_left(positions) : std::nullopt;
+    }
     const ModuleNoise& noise() const { return noise_; }
     // The number of steps that phase_speed() compares.
     static constexpr std::size_t kPhaseSteps = 20;
@@ -61,6 +76,10 @@ private:
     double run_clock(double at = seconds_now()) const {
         return at - loop_.interrupt.stopped_seconds() - left_out_;
     }
+    double waited() const {  // on a GPU the host does not wait
+        const auto times = device::memory_is_host_memory() ? loop_.ranks.times() : std::nullopt;
+        return times ? times->waited : 0;
+    }
     void end_of(Pending& step, int steps_back) const;
     bool may_contain_stop(const Pending& step) const {
         return loop_.ranks.size() > 1 && step.seconds(last_seconds_) >= Interrupt::kStop;
@@ -75,6 +94,8 @@ private:
     bool measures_noise_;
     const Loop loop_;
     CommTimes times_{};  // at the last report
+    ProcessorShare share_;
+    SlowSteps slow_;
     std::optional<Pending> pending_, before_;  // the last step, and the one before, if it waits for an agreement
     const char* phase_ = "";  // of the step before
     std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
@@ -82,7 +103,11 @@ private:
         double seconds = 0;  // of run_clock()
         std::int64_t bytes_sent = 0;
     } began_;                                  // at the last begin()
-    double last_seconds_ = 0, left_out_ = 0;  // run_clock() at the end of the last step; seconds of others' stops
+    struct {
+        double seconds = 0, waited = 0;        // of run_clock(); for communication
+    } lap_;                                    // at the last begin() or lap()
+    double left_out_ = 0;                      // seconds of others' stops
+    double last_seconds_;                      // run_clock() at the end of the last step
     double stopped_before_ = 0, step_seconds_ = 0;  // at the last report: seconds of all stops; of the step
 };
 

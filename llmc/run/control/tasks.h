@@ -16,6 +16,7 @@ struct Task {
     // It also runs when the time of the run is used, and is left as much of it as it took last; near the end it waits
     // for that. Others stay pending then, because they may take long.
     bool at_the_end = true;
+    const char* shorter = "";  // how the user makes it take less of the run
     // Runs it on all ranks. Returns the seconds that it took; empty: something else ended it.
     std::function<std::optional<double>()> run;
 };
@@ -47,14 +48,28 @@ public:
     void checkpoint_now() { save_due_ = true; }
     void checkpoint_begun() { saved_ = step_; }
     void checkpoint_took(double seconds) { checkpoint_seconds_ = std::max(seconds, 0.0); }
+    void checkpoint_waited(double seconds) { checkpoint_waited_ = seconds; }  // training, for the copy
 
     TaskStates states() const;  // of the tasks, and of kCheckpointTask
+
+    // What is due after `step` steps or more, of `total`, takes as long as last time, or 0 if it has never run.
+    struct Evaluation {
+        double used = 0, left = 0;      // seconds of all tasks: since construction; of those that are due
+        const Task* longest = nullptr;  // the one with the most of both; null: none has run
+    };
+    Evaluation evaluation(std::int64_t step, std::int64_t total) const;
+    double seconds_left(std::int64_t step, std::int64_t total) const;  // also of checkpoints
+    // The number of steps that fit into this time, with their tasks.
+    std::int64_t steps_within(double seconds, double step_seconds) const;
 
 private:
     struct Row {
         Task task;
         bool may_run = false;  // if the run ends after this step
         TaskState state{};
+        struct {
+            double last = 0, all = 0;  // in the last run of it; in all since construction
+        } seconds{};
     };
     std::size_t first_due() const;  // rows_.size(): none
 
@@ -62,7 +77,7 @@ private:
     const Checkpoints checkpoints_;
     const RunControl& control_;
     std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
-    double checkpoint_seconds_ = 0;
+    double checkpoint_seconds_ = 0, checkpoint_waited_ = 0;
     bool interval_ends_ = false, save_due_ = false, waits_ = false;
 };
 

@@ -12,41 +12,46 @@ namespace llmc {
 namespace {
 
 // Adds in the order of the ranks, so that every rank has the same bits.
-double sum_over_ranks(Communicator& communicator, double value) {
-    double sum = 0;
-    for (const std::string& bytes : communicator.host_gather({reinterpret_cast<const char*>(&value), sizeof value})) {
-        double of_rank;
-        std::memcpy(&of_rank, bytes.data(), sizeof of_rank);
-        sum += of_rank;
+std::vector<double> sums_over_ranks(Communicator& communicator, const std::vector<double>& values) {
+    std::vector<double> sums(values.size()), of_rank(values.size());
+    const std::size_t size = values.size() * sizeof(double);
+    for (const std::string& bytes : communicator.host_gather({reinterpret_cast<const char*>(values.data()), size})) {
+        std::memcpy(of_rank.data(), bytes.data(), size);
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_rank[i];
     }
-    return sum;
+    return sums;
 }
 
 }  // namespace
 
-ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
+ValidationLoss validation_loss(std::span<ValidationSet> sets, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context, const ReceivedSignal& received_signal) {
-    device::Array<double> loss_sum(1);
-    loss_sum.zero(context.stream);
+    device::Array<double> loss_sums(sets.size());
+    loss_sums.zero(context.stream);
+    std::int64_t batches = 0;
+    for (const ValidationSet& set : sets) batches += set.batches.size();
     std::exception_ptr mine;
     SignalPoll poll(*context.world, received_signal);
     ProgressLine progress(context.world->rank() == 0, /*seconds_elsewhere=*/30);
-    for (std::int64_t i = 0; i < batches.size(); ++i) {
-        progress.show_share("validation", double(i) / double(batches.size()));
+    std::size_t set = 0;
+    for (std::int64_t i = 0, of_set = 0; i < batches; ++i, ++of_set) {
+        if (of_set == sets[set].batches.size()) ++set, of_set = 0;  // a set has at least one batch
+        progress.show_share("validation", double(i) / double(batches));
         const auto answer = poll.before_batch(i, mine != nullptr);
         if (answer.signal != 0) {
-            context.stream.sync();  // kernels may still add to loss_sum
+            context.stream.sync();  // kernels may still add to loss_sums
             return {.signal = answer.signal};
         }
         if (answer.stops) break;
         const Batch* batch = nullptr;
         try {
-            if (!mine) batch = &batches[i];
+            if (!mine) batch = &sets[set].batches[of_set];
         } catch (...) {
             mine = std::current_exception();
         }
         if (batch)
-            model.evaluate(upload.upload(batch->inputs, batch->targets, shape, Purpose::evaluation), loss_sum.span());
+            model.evaluate(upload.upload(batch->inputs, batch->targets, shape, Purpose::evaluation),
+                           loss_sums.span().subspan(set, 1));
     }
     context.stream.sync();
     try {
@@ -54,19 +59,32 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     } catch (const Error&) {
         return {.unreadable = std::current_exception()};
     }
-    const double sum = sum_over_ranks(*context.world, loss_sum.download(context.stream)[0]);
-    return {.loss = sum / double(batches.targets())};
+    const std::vector<double> sums = sums_over_ranks(*context.world, loss_sums.download(context.stream));
+    ValidationLoss result;
+    double nats = 0, weights = 0;
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+        const double targets = double(sets[i].batches.targets());
+        result.losses.push_back(sums[i] / targets);
+        nats += sets[i].weight * sums[i];
+        weights += sets[i].weight * targets;
+    }
+    result.loss = nats / weights;
+    return result;
 }
 
-std::optional<double> nats_to_bits_per_byte(const ValidationBatches& batches, const Tokenizer& tokenizer) {
+std::optional<double> nats_to_bits_per_byte(std::span<const ValidationSet> sets, const Tokenizer& tokenizer) {
     if (!tokenizer.has_table()) return std::nullopt;
-    std::int64_t bytes = 0;
+    double targets = 0, bytes = 0;
     try {
-        bytes = batches.target_bytes(tokenizer.token_bytes());
+        for (const ValidationSet& set : sets) {
+            targets += set.weight * double(set.batches.targets());
+            bytes += set.weight * double(set.batches.target_bytes(tokenizer.token_bytes()));
+        }
     } catch (const Error&) {  // the shards have changed since the loss was computed: the next validation reports it
+        return std::nullopt;
     }
     if (bytes == 0) return std::nullopt;
-    return double(batches.targets()) / (std::numbers::ln2 * double(bytes));
+    return targets / (std::numbers::ln2 * bytes);
 }
 
 }  // namespace llmc

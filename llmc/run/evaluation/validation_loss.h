@@ -2,6 +2,8 @@
 #pragma once
 #include <exception>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "llmc/data/validation_batches.h"
 #include "llmc/model/batch_upload.h"
@@ -12,17 +14,19 @@ namespace llmc {
 
 // Either a loss, or why there is none; the same on every rank.
 struct ValidationLoss {
-    double loss = 0;  // mean in nats over the valid targets of all batches of all ranks
+    double loss = 0;  // mean in nats over the valid targets of all ranks, each with the weight of its set
+    std::vector<double> losses{};     // the mean of each set
     int signal = 0;                   // not 0: a rank received this signal, and validation ended early
     std::exception_ptr unreadable{};  // the Error of a rank that could not read its data
 };
 // Every rank calls it. Waits for the device.
-ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
+ValidationLoss validation_loss(std::span<ValidationSet> sets, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context, const ReceivedSignal& received_signal);
 
 // The factor that converts a loss in nats per token to bits per byte of text, which makes models with different
 // vocabularies comparable: targets (end-of-text tokens included) / (ln 2 * bytes of text that the targets decode to).
-// Reads all targets. Empty if the tokenizer has no table or the targets decode to no bytes.
-std::optional<double> nats_to_bits_per_byte(const ValidationBatches& batches, const Tokenizer& tokenizer);
+// Targets and their bytes have the weight of their set. Reads all targets. Empty if the tokenizer has no table or the
+// targets decode to no bytes.
+std::optional<double> nats_to_bits_per_byte(std::span<const ValidationSet> sets, const Tokenizer& tokenizer);
 
 }  // namespace llmc

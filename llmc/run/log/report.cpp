@@ -2,6 +2,8 @@
 #include "llmc/run/log/report.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -67,7 +69,32 @@ void write_noise(Json& event, const Report::Noise& noise) {
     for (const auto& [name, scale] : noise.modules) modules[name] = number(scale);
 }
 
-// Other programs of this project read the log, and refuse the same lines.
+// Of each pattern the part that differs from the others: "web" of data/web_val_*.bin and data/wiki_val_*.bin.
+std::vector<std::string> short_names(const SetLosses& sets) {
+    const auto is_of_word = [](unsigned char c) { return std::isalnum(c) || c >= 0x80; };
+    std::vector<std::string> patterns, names;
+    for (const auto& [pattern, loss] : sets) patterns.push_back(pattern);
+    names = patterns;
+    for (int of_both_ends = 0; of_both_ends < 2; ++of_both_ends) {
+        const auto [least, most] = std::ranges::minmax(names);
+        auto common = std::ranges::mismatch(least, most).in1 - least.begin();
+        while (common > 0 && is_of_word((unsigned char)(least[std::size_t(common - 1)]))) --common;
+        for (std::string& name : names) {
+            name.erase(0, std::size_t(common));
+            std::ranges::reverse(name);
+        }
+    }
+    return std::ranges::find(names, "") == names.end() ? names : patterns;
+}
+
+// Whether "step" is a number of completed steps, as in WITH_STEPS of dev/run_log.py.
+bool counts_steps(const std::string& event) {
+    constexpr std::array kEvents{"step", "skip", "stage", "val", "hellaswag", "checkpoint", "sample", "resume",
+                                 "warning", "outer", "outer_skip"};
+    return std::ranges::find(kEvents, event) != kEvents.end();
+}
+
+// dev/run_log.py refuses the same lines; test/support/log_lines.txt has cases for both.
 void require_events(const std::filesystem::path& log) {
     const std::string text = read_text(log, "log");
     std::int64_t number = 0;
@@ -77,9 +104,16 @@ void require_events(const std::filesystem::path& log) {
         ++number;
         if (line.find_first_not_of(" \t\r") == line.npos) continue;
         const nlohmann::json event = parse_json(line);
-        require(event.is_object() && event.contains("event") && event["event"].is_string(),
-                log.string() + " line " + std::to_string(number), in_quotes(line.substr(0, 60)),
-                "a JSON object with an \"event\"", "remove the line: no run writes it, and dev/plot refuses it");
+        const std::string where = log.string() + " line " + std::to_string(number);
+        const std::string_view fix = "remove the line: no run writes it, and dev/plot refuses it";
+        require(event.is_object() && event.contains("event") && event["event"].is_string(), where,
+                in_quotes(line.substr(0, 60)), "a JSON object with an \"event\"", fix);
+        const nlohmann::json step = event.value("step", nlohmann::json());
+        require(!counts_steps(event["event"]) ||
+                    (step.is_number_integer() && step >= 0 && step <= std::int64_t(1) << 53),
+                "\"step\" in " + where, excerpt(step), "a number of steps", fix);
+        require(event["event"] != "start" || event.contains("log_version"), "\"log_version\" in " + where, "missing",
+                "a log of version 2 or later", "move the file away: the resumed run begins a new one");
     }
 }
 
@@ -100,24 +134,31 @@ void require_free_log(const std::string& output_dir) {
             "resume that run with --resume auto, choose another folder, or move that run away");
 }
 
+std::unique_ptr<LineFile> open_log_file(const std::string& output_dir, bool creates) {
+    try {
+        return std::make_unique<LineFile>(std::filesystem::path(output_dir) / kLogName, creates);
+    } catch (const std::system_error& refused) {
+        const bool locked = refused.code().value() == EWOULDBLOCK;
+        if (!locked && !creates) return nullptr;
+        fail("--output-dir", in_quotes(output_dir),
+             locked ? "a folder that no other run writes to"
+                    : "a folder that can be written to: " + refused.code().message(),
+             "choose another folder");
+    }
+}
+
 Report::Report(const std::string& output_dir, std::optional<std::int64_t> total_steps, bool prints, bool appends,
-               const ReportLines& lines)
+               const ReportLines& lines, std::unique_ptr<LineFile> log)
     : total_steps_(total_steps),
       prints_(prints),
-      lines_(lines) {
+      lines_(lines),
+      log_(std::move(log)) {
     if (!prints || output_dir.empty()) return;
-    const auto refuse = [&](const std::string& because) {
-        fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
-    };
     std::error_code error;
     std::filesystem::create_directories(output_dir, error);
-    if (error) refuse("a folder that can be created: " + error.message());
-    try {
-        log_ = std::make_unique<LineFile>(std::filesystem::path(output_dir) / kLogName);
-    } catch (const std::system_error& refused) {
-        if (refused.code().value() == EWOULDBLOCK) refuse("a folder that no other run writes to");
-        refuse("a folder that can be written to: " + refused.code().message());
-    }
+    require(!error, "--output-dir", in_quotes(output_dir), "a folder that can be created: " + error.message(),
+            "choose another folder");
+    if (!log_) log_ = open_log_file(output_dir, /*creates=*/true);
     if (!appends) require_free_log(output_dir);
     appended_ = log_->size() > 0;
     if (!appended_) return;
@@ -177,6 +218,8 @@ bool Report::shows(std::int64_t step) {
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
     const std::int64_t number = s.step + 1;
+    positions_ += s.positions;
+    step_seconds_ += s.speed.ms / 1e3;
     const std::string mfu = s.speed.mfu ? format("%.1f%%", 100 * *s.speed.mfu) : "n/a",
                       left = s.seconds_left ? left_text(*s.seconds_left) : "n/a",
                       noise = s.noise ? noise_text(*s.noise) : "n/a";
@@ -196,11 +239,21 @@ void Report::step(const Step& s) {
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
     if (s.progress && s.progress->is_length) event["progress"] = s.progress->share;
     if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
+    event["tasks_ms"] = s.parts.tasks * 1e3;
+    event["data_ms"] = s.parts.data * 1e3;
+    if (device::memory_is_host_memory()) {
+        event["forward_backward_ms"] = s.parts.passes * 1e3;
+        event["optimizer_ms"] = s.parts.optimizer * 1e3;
+    } else {
+        event["enqueue_ms"] = (s.parts.passes + s.parts.optimizer) * 1e3;
+    }
+    if (s.cpu_share) event["cpu_share"] = *s.cpu_share;
     if (*s.phase) event["stage"] = s.phase;
     if (!std::isnan(x.largest_update)) event["largest_update"] = x.largest_update;
     if (s.communication) {
         event["comm_ms"] = s.communication->busy * 1e3;
         event["comm_hidden"] = hidden(*s.communication);
+        event["comm_wait_ms"] = s.waited() * 1e3;
     }
     event["bytes_sent"] = s.bytes_sent;
     if (s.noise) write_noise(event, *s.noise);
@@ -251,16 +304,22 @@ void Report::outer(const OuterRound& r) {
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
-                        std::optional<double> bits_per_byte, bool best) {
+                        std::optional<double> bits_per_byte, bool best, const SetLosses& sets) {
     print_last_row();
     print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
                  bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
                  only_evaluates() ? (" | " + with_commas(targets, "target")).c_str() : best ? " | best" : ""));
-    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
-           {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
-    if (prints_ && step == first_step_ && seconds > 0.1 * 60 * lines_.max_minutes && lines_.max_minutes > 0)
-        print_stderr("note: a validation takes " + clock_text(seconds) + " of the " +
-                     minutes_text(lines_.max_minutes) + ": --val-tokens makes it shorter");
+    Json event = {{"event", "val"}, {"step", step}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
+                  {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}};
+    if (sets.size() > 1) {
+        const std::vector<std::string> names = short_names(sets);
+        Json& losses = event["losses"] = Json::object();
+        for (std::size_t i = 0; i < sets.size(); ++i) {
+            print(format("%*s | %19.4f | ", int(at(step).size()), "", sets[i].second) + names[i]);
+            losses[sets[i].first] = sets[i].second;
+        }
+    }
+    write(event);
 }
 
 void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
@@ -296,21 +355,26 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
     write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
-void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best) {
+void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best,
+                 const std::vector<std::string>& further) {
     print_last_row();
+    const double tokens_per_s = step_seconds_ > 0 ? double(positions_) / step_seconds_ : 0;
     print("done: " + reason + (only_evaluates() ? "" : ", " + counted(steps - first_step_, "step")) + " in " +
           clock_text(seconds) +
-          (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : ""));
-    const bool timed = lines_.max_minutes > 0, stopped = reason.ends_with("(--stop-after)"),
-               complete = stopped || (timed ? reason.starts_with("out of time") : steps == total_steps_);
-    const std::string more = stopped ? " --stop-after 0"
-                             : timed ? " --max-minutes " + text_of_number(longer_minutes(lines_.max_minutes, seconds))
-                                     : " -x " + std::to_string(2 * total_steps_.value_or(0));
+          (first_step_ > 0 ? ", " + std::to_string(steps) + " in all" : "") +
+          (positions_ > 0 ? ", " + short_text(double(positions_)) + " tokens (" + short_text(tokens_per_s) + " tok/s)"
+                          : ""));
+    const bool stopped = reason.ends_with("(--stop-after)");
     if (best)
         print(format("lowest validation loss: %.4f after ", best->loss) + place(best->after) + ", " + best->folder);
-    if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty())
-        print(complete ? "to train further: " + lines_.resume_command + more : "to resume: " + lines_.resume_command);
-    write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
+    if ((steps == saved_step_ || stopped) && reason != "error" && !lines_.resume_command.empty()) {
+        if (stopped) print("to train further: " + lines_.resume_command + " --stop-after 0");
+        else if (further.empty()) print("to resume: " + lines_.resume_command);
+        else std::ranges::for_each(further, [&](const std::string& way) { print(way); });
+    }
+    Json event{{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}};
+    if (positions_ > 0) event["tokens"] = positions_, event["tokens_per_s"] = tokens_per_s;
+    write(event);
 }
 
 }  // namespace llmc

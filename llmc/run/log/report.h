@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "llmc/base/line_file.h"
 #include "llmc/comm/comm_stream.h"
@@ -35,6 +36,10 @@ inline constexpr int kLogVersion = 2;
 // leaves one behind.
 void require_free_log(const std::string& output_dir);
 
+// Opens the log in the folder, so that no other run can write there. Throws Error if another run does. If it cannot be
+// opened, throws Error with `creates`, which makes one if there is none; otherwise returns null.
+std::unique_ptr<LineFile> open_log_file(const std::string& output_dir, bool creates);
+
 // --max-minutes for training further: twice as many, or as often doubled as it takes to exceed the seconds used.
 double longer_minutes(double minutes, double seconds);
 
@@ -42,18 +47,21 @@ double longer_minutes(double minutes, double seconds);
 struct ReportLines {
     std::int64_t log_every = 1;       // steps from one step's line to the next
     bool mfu = false, noise = false;  // columns
-    std::string resume_command{};     // how to resume or extend the run
+    std::string resume_command{};     // how to resume the run
     double max_minutes = 0;           // the length of a run without a number of steps
 };
+
+// Pattern and loss of each validation set.
+using SetLosses = std::vector<std::pair<std::string, double>>;
 
 class Report {
 public:
     // Creates the folder and log.jsonl in it; without a folder there is no log. Throws Error if that fails or the
     // folder holds the log of another run. Without total_steps, --max-minutes ends the run, or it is --eval-only. Only
     // one rank prints and logs (`prints`). `appends`: to the existing log, because this run resumes the one that wrote
-    // it; an incomplete last line is removed.
+    // it; an incomplete last line is removed. `log`: if it is open.
     Report(const std::string& output_dir, std::optional<std::int64_t> total_steps, bool prints = true,
-           bool appends = false, const ReportLines& lines = {});
+           bool appends = false, const ReportLines& lines = {}, std::unique_ptr<LineFile> log = nullptr);
 
     // The run-time Error of the first event that could not be written; later events are not tried. The run continues
     // until all ranks know, and then saves its model.
@@ -78,6 +86,14 @@ public:
         double seconds_left;  // with the end of the run
         bool is_length = true;  // of the run, which has no number of steps
     };
+    // Seconds of the host, without waits for communication. On a GPU it only enqueues `passes` and `optimizer`.
+    struct Parts {
+        double tasks = 0;      // between the step before and this one
+        double data = 0;       // waiting for micro-batches
+        double passes = 0;     // forward and backward
+        double agreement = 0;  // the ranks wait for the last one
+        double optimizer = 0;
+    };
     struct Step {
         std::int64_t step = 0;           // from 0; reported as one more
         std::int64_t epoch = 0, positions = 0;
@@ -87,10 +103,16 @@ public:
         const char* phase = "";          // of the optimizer; "": it has only one
         Throughput::Reading speed;
         std::optional<Progress> progress;
-        std::optional<double> seconds_left;
+        double seconds_of_tasks = 0;     // that follow it (Tasks::seconds_left())
+        std::optional<double> seconds_left;  // with them
+        Parts parts{};
+        std::optional<double> cpu_share; // ProcessorShare; NaN: not known yet
         std::optional<Noise> noise;
         // since the report of the step before: parts of it may belong to the next step
         std::optional<CommTimes> communication;
+        double waited() const {          // seconds for other ranks
+            return communication ? communication->waited + (device::memory_is_host_memory() ? parts.agreement : 0) : 0;
+        }
         std::int64_t bytes_sent = 0;     // by this rank, for this step alone (Communicator::bytes_sent())
     };
     void step(const Step& step);
@@ -99,9 +121,10 @@ public:
     // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
     void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
     void outer(const OuterRound& round);
-    // `best`: lower than all before.
+    // `best`: lower than all before. `sets`: reported if there are several.
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
-                    std::optional<double> bits_per_byte, bool best = false);
+                    std::optional<double> bits_per_byte, bool best = false,
+                    const SetLosses& sets = {});
     struct Warning {
         const char* kind;  // in the log
         std::string text;
@@ -125,7 +148,9 @@ public:
         std::int64_t after;  // steps that its model had made
         std::string folder;
     };
-    void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {});
+    // `further`: how a run that is complete is made longer.
+    void end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best = {},
+             const std::vector<std::string>& further = {});
 
 private:
     bool only_evaluates() const { return !total_steps_ && lines_.max_minutes == 0; }
@@ -143,6 +168,8 @@ private:
     bool appended_ = false;
     ReportLines lines_;
     std::int64_t first_step_ = 0;   // steps made before this start
+    std::int64_t positions_ = 0;    // of the steps of this start, in
+    double step_seconds_ = 0;       // seconds
     int rows_ = 0;                  // since the last header
     std::string last_row_;          // of the last step; empty: printed
     bool stepped_ = false;

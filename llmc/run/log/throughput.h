@@ -28,6 +28,7 @@ public:
 
     // From a running mean over about the last 20 steps; empty before the second step.
     std::optional<double> seconds_left(std::int64_t positions_left) const;
+    int steps() const { return steps_; }
 
 private:
     double flops_per_token_;

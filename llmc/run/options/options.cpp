@@ -50,7 +50,8 @@ std::vector<Option> option_table(Options& o) {
         "i,train-data", o.train_data,
         "training shards: glob patterns; may be repeated, the shards are read in this order, or in the proportions of "
         "weights: 'web_*.bin:0.7' 'books_*.bin:0.3'");
-    entry("j,val-data", o.val_data, "validation shards: like --train-data, without weights");
+    entry("j,val-data", o.val_data,
+          "validation shards: like --train-data; each pattern has a loss of its own, and its weight in their mean");
     entry("e,init", o.init,
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
           "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
@@ -106,12 +107,14 @@ std::vector<Option> option_table(Options& o) {
     entry("warmup-tokens", o.warmup_tokens,
           "instead of --warmup-steps: tokens of the warm-up, rounded up to whole steps (see -d); 0: not set",
           Whole{0, kMany});
-    entry("q,final-lr-fraction", o.final_lr_fraction, "final learning rate as a fraction of the peak", Real{0, 1});
+    entry("q,final-lr-fraction", o.final_lr_fraction,
+          "final learning rate as a fraction of the peak; in a run of steps that of the step after the last one, as in "
+          "llm.c", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
           "learning-rate schedule after the warm-up; wsd: constant, then a cool-down at the end of the run",
           kLrSchedules);
     entry("cooldown-fraction", o.cooldown_fraction,
-          "share of the run's steps, or of its time, in the cool-down of wsd", Real{0, 1});
+          "share of the run's steps, or of its time, in the cool-down of wsd; at most one step is none", Real{0, 1});
     entry("cooldown-shape", o.cooldown_shape,
           "decay in the cool-down of wsd; 1-sqrt: final + (peak - final) * (1 - sqrt(x)), where x goes from 0 to 1",
           kCooldownShapes);
@@ -350,7 +353,8 @@ BatchSchedule sizes_of_steps(const Options& o, std::int64_t ranks) {
         const std::size_t end = std::min(text.find(',', begin), text.size());
         const std::string entry(text.substr(begin, end - begin));
         const std::size_t colon = entry.find(':');
-        require(colon != entry.npos, "--batch-schedule", in_quotes(entry),
+        const std::string part = entry.empty() ? ", with an empty entry" : ", with the entry " + in_quotes(entry);
+        require(colon != entry.npos, "--batch-schedule", in_quotes(text) + (entry == text ? "" : part),
                 "entries FROM:TOKENS, such as 0:65536,200M:131072");
         const std::string which = "--batch-schedule: entry " + std::to_string(schedule.size() + 1);
         require(schedule.size() < kMost, which, "too many", "at most " + std::to_string(kMost) + " entries");

@@ -145,7 +145,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const PublishedRun& run = nearest(parameters);
     const double text_tokens = tokens_per_pass(data), wanted = kTokensPerParameter * parameters;
     const bool held_out = plan.between_steps.val_every > 0;
-    const double given = plan.steps.total ? double(plan.steps.positions_left(0)) / text_tokens : 0;
+    const double given = plan.steps.total ? double(plan.positions_on_data()) / text_tokens : 0;
     const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
     const double tokens = std::min(wanted, most_passes * text_tokens);
     const std::int64_t unit = o.seq_len * plan.steps.batch().world;  // one sequence of every rank
@@ -245,7 +245,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += suggestion("--outer-start-step", o.outer_start_step, steps * 3 / 10, "30 % of the run, as measured");
     if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
-           format("%.3g", double(plan.steps.positions_left(0)) / text_tokens) +
+           format("%.3g", double(plan.positions_on_data()) / text_tokens) +
            " passes over " + with_commas(data.batches.loader->targets(), "token") + '\n';
 }
 

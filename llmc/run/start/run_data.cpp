@@ -38,7 +38,10 @@ std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
                              fingerprint_of_blocks(shard.path()),
                          shard.path()});
     }
-    for (std::int64_t i = 0; shards && shards->is_weighted() && i < std::ssize(shards->corpora()); ++i) {
+    // Validation has a loss for each pattern, with or without weights.
+    const bool of_patterns =
+        shards && (shards->is_weighted() || (kind == "validation" && shards->corpora().size() > 1));
+    for (std::int64_t i = 0; of_patterns && i < std::ssize(shards->corpora()); ++i) {
         const Corpus& corpus = shards->corpora()[std::size_t(i)];
         facts.push_back({kind + " corpus " + std::to_string(i) + " with",
                          "weight " + std::to_string(corpus.weight) + " and " + counted(corpus.shards, "shard"),
@@ -54,6 +57,17 @@ std::vector<Fact> hellaswag_facts(const HellaSwagFile* file) {
              file->path()}};
 }
 
+const ShardSet* weights_of_validation(const RunFiles& files) {
+    if (!files.val || files.val->corpora().size() == 1) return nullptr;
+    if (files.val->is_weighted()) return files.val.get();
+    const std::size_t count = files.train && files.train->is_weighted() ? files.train->corpora().size() : 1;
+    if (count == 1) return nullptr;
+    require(files.val->corpora().size() == count, "the number of patterns of --val-data", files.val->corpora().size(),
+            std::to_string(count) + ", in the order of --train-data, whose weights they get, or a single one",
+            "or give each of them a weight, such as :0.5");
+    return files.train.get();
+}
+
 RunFiles open_files(const Options& o) {
     RunFiles files;
     const auto open = [&](const std::vector<std::string>& patterns) {
@@ -63,8 +77,6 @@ RunFiles open_files(const Options& o) {
     };
     files.train = open(o.train_data);
     files.val = open(o.val_data);
-    require(!files.val || !files.val->is_weighted(), "--val-data", "given with weights", "patterns alone",
-            "validations read rows of all shards");
     const auto require_same = [&](const std::string& path, Vocabulary vocabulary, const std::string& others) {
         if (vocabulary != files.vocabulary())
             fail("the vocabulary of " + path, describe(vocabulary),
@@ -96,8 +108,12 @@ RunBatches make_batches(const RunFiles& files, const Options& o, const StepPlan&
         if (!o.plans_elsewhere() || error.blame() != Blame::input) throw;
         batches.too_small = error.what();
     }
+    std::vector<std::int64_t> weights;
+    if (const ShardSet* const weighted = weights_of_validation(files))
+        for (const Corpus& corpus : weighted->corpora()) weights.push_back(corpus.weight);
     if (files.val)
-        batches.validation.emplace(*files.val, o.val_tokens, steps.batch(), o.mask_document_start, o.val_spread);
+        batches.validation =
+            validation_sets(*files.val, weights, o.val_tokens, steps.batch(), o.mask_document_start, o.val_spread);
     return batches;
 }
 

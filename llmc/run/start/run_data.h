@@ -29,13 +29,17 @@ struct RunFiles {
     }
 };
 
+// Whose weights the validation sets have in their mean: those of --val-data, else, pattern by pattern, of --train-data;
+// null: none, or there is only one set. Throws Error if these have another number of patterns.
+const ShardSet* weights_of_validation(const RunFiles& files);
+
 // Throws Error for files that cannot be read or do not match each other or the options.
 RunFiles open_files(const Options& options);
 
 struct RunBatches {
     std::unique_ptr<DataLoader> loader{};  // null with --eval-only, without train, or if it is too small for a plan
     std::string too_small{};               // why, in a dry run for another machine
-    std::optional<ValidationBatches> validation{};
+    std::vector<ValidationSet> validation{};  // empty: none
     std::optional<HellaSwagBatches> hellaswag{};
 };
 

@@ -78,11 +78,12 @@ Schedule schedule_of(const Options& o, const StepPlan& steps) {
     return schedule;
 }
 
-// `steps` with the number of them that the options request.
-StepPlan with_total(StepPlan steps, const Options& o, const DataLoader* loader) {
+// `steps` with the number of them that the options request. `data_after`: of RunIdentity.
+StepPlan with_total(StepPlan steps, const Options& o, const DataLoader* loader, std::int64_t data_after) {
     if (o.max_tokens > 0) steps.set_length(o.max_tokens, /*within=*/false);
     else if (o.max_steps > 0) steps.total = o.max_steps;
-    else if (!o.is_timed() && loader) steps.set_length(loader->positions_in(o.passes()), /*within=*/true);
+    else if (!o.is_timed() && loader)
+        steps.set_length(steps.at(data_after).positions_before + loader->positions_in(o.passes()), /*within=*/true);
     else steps.total.reset();
     return steps;
 }
@@ -92,24 +93,25 @@ std::string length_of(const StepPlan& steps, const Options& o) {
 }
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
-// another amount of data are not known.
+// another amount of data, and with them the rate before, are not known.
 std::string change_of_rate(const RunPlan& plan, const Options& before, const TrainerState& state,
                            const DataLoader* loader, bool new_data) {
-    if (plan.is_complete() || (new_data && !before.has_steps())) return "";
+    if (plan.is_complete()) return "";
     const BatchSchedule same{{0, state.last_step_tokens()}};
     const BatchSchedule sizes = before.batch_schedule.empty() ? same : sizes_of_steps(before, state.run.ranks);
-    const StepPlan then = with_total({{}, sizes, state.batches, plan.first_step}, before, loader);
+    const StepPlan then = with_total({{}, sizes, state.batches, plan.first_step}, before, loader, state.run.data_after);
     const auto rate = [&](const StepPlan& steps, const Options& o) {
         const double all = o.max_minutes * 60,
                      share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
         return schedule_of(o, steps).learning_rate(steps.at(plan.first_step), share);
     };
     const double old = rate(then, before), now = rate(plan.steps, plan.options);
-    if (old == now) return "";
-    const std::string text = format("learning rate at step %lld: %.3g -> %.3g",
-                                    static_cast<long long>(plan.first_step + 1), old, now),
-                      length = length_of(plan.steps, plan.options);
-    return text + (length == length_of(then, before) ? "" : "; the schedule is now of " + length);
+    const bool known = !new_data || before.has_steps() || before.is_timed();
+    if (known && old == now) return "";
+    const std::string length = length_of(plan.steps, plan.options);
+    return "learning rate at step " + std::to_string(plan.first_step + 1) + ": " +
+           (known ? format("%.3g -> ", old) : "") + format("%.3g", now) +
+           (known && length == length_of(then, before) ? "" : "; the schedule is now of " + length);
 }
 
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
@@ -129,7 +131,7 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
     }
     plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
                                         int(plan.steps.micro_batches(plan.steps.largest())));
-    plan.steps = with_total(plan.steps, o, loader);
+    plan.steps = with_total(plan.steps, o, loader, plan.identity.data_after);
     const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
     const std::vector<BatchChange> sizes = plan.steps.changes();
     require(!plan.steps.total || o.batch_schedule.empty() || sizes.back().step < *plan.steps.total, "--batch-schedule",
@@ -184,7 +186,9 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         .val_every = files.val ? o.val_every : 0, .hellaswag_every = files.hellaswag ? o.hellaswag_every : 0,
         .sample_every = o.sample_every,
         .checkpoints = {.every = o.checkpoint_every, .saves = !o.output_dir.empty()},
-        .stop_after = o.stop_after, .keep_best = o.keep_best};
+        .stop_after = o.stop_after, .keep_best = o.keep_best,
+        .further = {.output_dir = o.output_dir, .max_minutes = o.is_timed() ? o.max_minutes : 0,
+                    .schedule = plan.schedule}};
 }
 
 // Of a checkpoint. Throws Error if its workers are not in the same round, or its files are those of another.
@@ -269,6 +273,11 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     plan.identity = {.ranks = ranks, .options = JsonValue(to_json(o)), .training_data = files.train_facts};
     if (files.val) plan.identity.validation_data = files.val_facts;
     if (files.hellaswag) plan.identity.hellaswag = files.hellaswag_facts;
+    if (resumption) {
+        const RunIdentity& before = resumption->state.run;
+        const bool same_data = are_same(before.training_data, files.train_facts);
+        plan.identity.data_after = same_data ? before.data_after : resumption->state.step;
+    }
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
     if (!o.eval_only) plan_training(plan, files, loader, nodes);
     if (resumption) plan_resumption(plan, vocabulary, *resumption);
@@ -286,7 +295,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     return plan;
 }
 
-Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Resumption& resumption) {
+Changes check_resumption(const RunPlan& plan, const RunBatches& batches, const Resumption& resumption) {
     const Options& options = plan.options;
     const bool of_worker = resumption.state.state_files.contains(kOuterWorker);
     const char* const within = " was saved within a round";
@@ -306,16 +315,26 @@ Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Re
              before.value("optimizer", "adamw") + ", as in the checkpoint",
              "use that; or start a new run from the checkpoint's model with --init");
     const std::string file = (resumption.folder / "trainer_state.json").string();
+    const Options then = continued({}, before, file).options;
+    const std::int64_t targets = batches.validation ? batches.validation->available() : 0;
+    const auto validates_on = [&](const Options& o) {  // if the shards are the same
+        return std::pair(std::min(o.val_tokens, targets), o.val_spread || o.val_tokens >= targets);
+    };
+    // Without facts of the shards, as of older versions, their patterns say whether they are the same.
+    const bool other_patterns = resumption.state.run.validation_data.empty() && then.val_data != options.val_data;
+    changes.validation |= targets > 0 && (other_patterns || validates_on(then) != validates_on(options));
+    if (changes.validation && resumption.state.health.best_validation_after >= 0)
+        changes.options.push_back("validations: of other targets; the lowest loss and the count of --stop-after start "
+                                  "again");
     plan.optimizer.kind->check_resumption(plan.optimizer_run(), resumption.state.run.options, plan.identity.options,
                                           file);
     // Otherwise every attempt would make one more step, and save it.
-    if (resumption.state.without_update >= RunHealth::kMostStepsWithoutUpdate && same("skip-loss-z") &&
+    if (!changes.data && resumption.state.without_update >= RunHealth::kMostStepsWithoutUpdate && same("skip-loss-z") &&
         same("skip-norm-z"))
         fail("the number of consecutive steps without an update at the end of the checkpoint",
              resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");
-    const Options then = continued({}, before, file).options;
-    const std::string rate = change_of_rate(plan, then, resumption.state, loader, changes.data);
+    const std::string rate = change_of_rate(plan, then, resumption.state, batches.loader.get(), changes.data);
     if (!rate.empty()) changes.options.push_back(rate);
     return changes;
 }

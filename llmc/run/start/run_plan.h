@@ -43,6 +43,8 @@ struct RunPlan {
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
     bool is_complete() const { return steps.ends_at(first_step); }
+    // Of all steps on this training data, if their number is known.
+    std::int64_t positions_on_data() const { return steps.positions_left(identity.data_after); }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
         return {.sharding = setup.sharding,
@@ -69,6 +71,6 @@ RunPlan make_plan(const Options& options, const StepPlan& steps, const RunFiles&
 
 // What differs from the run that is resumed, the learning rate included. Throws Error if the difference is not allowed
 // (changes_since()).
-Changes check_resumption(const RunPlan& plan, const DataLoader* loader, const Resumption& resumption);
+Changes check_resumption(const RunPlan& plan, const RunBatches& batches, const Resumption& resumption);
 
 }  // namespace llmc

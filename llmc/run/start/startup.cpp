@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -91,22 +91,32 @@ std::string note_on_disk(const RunPlan& plan) {
                       (o.keep_checkpoints > 0 ? "decrease" : "set") + " --keep-checkpoints, or use another disk");
 }
 
-// How to resume this run, which knows its other options. With several ranks, mpirun's own flags are not known.
-std::string resume_command(const Options& options, int ranks) {
-    const std::string flags = " -o " + for_shell(options.output_dir) + " -y auto";
-    if (ranks == 1) return program_invocation_name + flags;
-    return "start the " + std::to_string(ranks) + " ranks again, with" + flags;
-}
-
 // "" if no validation shard is a training shard, too.
 std::string note_on_seen_shards(const RunFiles& data) {
     if (!data.train || !data.val) return "";
-    const auto seen = std::ranges::count_if(data.val_facts.begin() + 1, data.val_facts.end(), [&](const Fact& shard) {
+    const auto shards = std::span(data.val_facts).subspan(1, std::size_t(data.val->size()));
+    const auto seen = std::ranges::count_if(shards, [&](const Fact& shard) {
         return std::ranges::find(data.train_facts, shard.value, &Fact::value) != data.train_facts.end();
     });
     if (seen == 0) return "";
     return "validation shards that are training shards, too: " + std::to_string(seen) + " of " +
            std::to_string(data.val->size()) + ", so their loss is that of data seen in training";
+}
+
+// "" unless --lr-schedule wsd has no step with a lower learning rate than its peak, though a cool-down is requested.
+std::string note_on_cooldown(const RunPlan& plan) {
+    const Options& o = plan.options;
+    Schedule without = plan.schedule;
+    without.kind = LrSchedule::constant;
+    const std::int64_t total = plan.steps.total.value_or(0);
+    if (!plan.setup.training || total == 0 || plan.schedule.kind != LrSchedule::wsd || o.cooldown_fraction == 0 ||
+        o.final_lr_fraction == 1 || plan.schedule.peak == 0)
+        return "";
+    const StepSize last = plan.steps.at(total - 1);
+    if (plan.schedule.learning_rate(last) != without.learning_rate(last)) return "";
+    return "there is no cool-down: --cooldown-fraction " + text_of_number(o.cooldown_fraction) + " of " +
+           counted(total, "step") + ", after the warm-up, is at most one step, and the final learning rate is that of "
+           "the step after the last one";
 }
 
 // Whether a run with this optimizer has saved the model.
@@ -152,15 +162,17 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
         !is_of(start.path, name_of(&optimizer, kOptimizers)))
         notes.push_back(optimizer.on_other_model);
-    if (plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60)
-        notes.push_back("the checkpoint has used all of --max-minutes " + text_of_number(options.max_minutes) +
-                        "; to train further: " + resume_command(options, context.world->size()) +
-                        " --max-minutes " +
-                        text_of_number(longer_minutes(options.max_minutes, plan.seconds_before.used)));
-    if (plan.is_complete())
-        notes.push_back("the checkpoint has completed all " + counted(plan.first_step, "step") +
-                        "; to train further: " + resume_command(options, context.world->size()) +
-                        " -x " + std::to_string(2 * plan.first_step));
+    if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);
+    const bool out_of_time =
+        plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60;
+    if (out_of_time || plan.is_complete()) {
+        std::vector<std::string> ways = ways_to_train_further(plan.between_steps.further, plan.steps, plan.first_step,
+                                                              plan.seconds_before, plan.tasks_before);
+        ways[0] = "the checkpoint has " +
+                  (out_of_time ? "used all of --max-minutes " + text_of_number(options.max_minutes)
+                               : "completed all " + counted(plan.first_step, "step")) + "; " + ways[0];
+        notes.insert(notes.end(), ways.begin(), ways.end());
+    }
     if (const std::string note = optimizer.report(plan.optimizer_run()).note; !note.empty()) notes.push_back(note);
     return notes;
 }
@@ -305,6 +317,20 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
             communicator, std::move(worker), std::move(across), std::move(tuned)};
 }
 
+std::unique_ptr<LineFile> lock_log(const Options& options, Communicator& ranks) {
+    std::unique_ptr<LineFile> log;
+    on_first_rank(ranks, [&] {
+        std::filesystem::path folder = options.output_dir;
+        if (!folder.has_filename()) folder = folder.parent_path();  // a slash at the end would follow a link
+        std::error_code none;
+        require(!std::filesystem::is_symlink(folder, none) || std::filesystem::exists(folder, none), "--output-dir",
+                in_quotes(options.output_dir) + ", a symbolic link to nothing", "a folder",
+                "remove the link, or make its target");
+        if (!options.dry_run && !folder.empty()) log = open_log_file(options.output_dir, /*creates=*/false);
+    });
+    return log;
+}
+
 Startup prepare_run(const Options& given, ResumeSearch search, Context& context) {
     Communicator& ranks = *context.world;
     const bool first_rank = ranks.rank() == 0;
@@ -314,7 +340,7 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
     else if (options.ranks > 0 && device::memory_is_host_memory())
         context.device.memory_free /= std::size_t(options.ranks);
     Tuning tuning(options, context);
-    const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
+    Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
     const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
     const std::vector<int> nodes = nodes_of(ranks);
     RunFiles files = together(ranks, [&] { return open_files(options); });
@@ -338,14 +364,15 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
         if (!appends) require_free_log(options.output_dir);
-        if (!options.eval_only) require_free_names(search, options, plan.steps.total.value_or(0));
+        if (!options.eval_only) require_free_names(search, options);
     });
     Changes changes;
     if (resumption)
         changes = together(ranks, [&] {
-            const Changes since = check_resumption(plan, loader, *resumption);
+            const Changes since = check_resumption(plan, data.batches, *resumption);
             // New data (--allow-new-data) are read from their first row; --overfit-batch repeats the first batch.
             if (!since.data && !options.overfit_batch && loader) loader->seek(resumption->state.data);
+            forget_other_data(resumption->state, since);
             return since;
         });
     tuning.choose([&] {  // before the memory plan, which depends on what attention stores
@@ -397,7 +424,7 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
     return model;
 }
 
-Report open_report(const Startup& startup, Context& context) {
+Report open_report(Startup& startup, Context& context) {
     Communicator& ranks = *context.world;
     const RunPlan& plan = startup.plan;
     const Options& options = plan.options;
@@ -406,8 +433,11 @@ Report open_report(const Startup& startup, Context& context) {
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.steps.total, first_rank, startup.appends,
                       {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
-                       .noise = plan.measures_noise(), .resume_command = resume_command(options, ranks.size()),
-                       .max_minutes = options.is_timed() ? options.max_minutes : 0});
+                       .noise = plan.measures_noise(),
+                       .resume_command = options.output_dir.empty()
+                                             ? "" : resume_command(options.output_dir, "auto", ranks.size()),
+                       .max_minutes = options.is_timed() ? options.max_minutes : 0},
+                      std::move(startup.log));
     });
     on_first_rank(ranks, [&] {
         clear_for_resumption(startup.search, options);

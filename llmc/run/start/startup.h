@@ -26,6 +26,11 @@ CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks);
 // backend is selected.
 Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator);
 
+// On rank 0 the log that --output-dir has, which no other run can write to from here on; null: none, or a dry run.
+// Every rank calls it, before it searches for a checkpoint: until it has the log, another run may save and delete some.
+// Throws SharedError if another run writes there, or if the folder is a symbolic link to nothing.
+std::unique_ptr<LineFile> lock_log(const Options& options, Communicator& ranks);
+
 // The same on every rank, except for what only rank 0 prints.
 struct Startup {
     const RunPlan plan;              // what this run is
@@ -36,6 +41,7 @@ struct Startup {
     StartingPoint start;
     Tuning tuning;
     std::vector<StartupItem> items;  // printed so far
+    std::unique_ptr<LineFile> log{};  // of lock_log()
 
     const Resumption* resumption() const { return search.resumption ? &*search.resumption : nullptr; }
 };
@@ -51,6 +57,6 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context);
 
 // Opens the log, writes options.json and the start or resume event, and clears the checkpoint folder for this run.
 // Every rank calls it. Throws SharedError if the folder cannot be written.
-Report open_report(const Startup& startup, Context& context);
+Report open_report(Startup& startup, Context& context);
 
 }  // namespace llmc

@@ -60,7 +60,7 @@ std::string describe_dropped(const RunPlan& plan, const RunData& data) {
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
     const bool whole_epochs = !options.has_steps() && !options.is_timed() && !data.files.train->is_weighted();
     const std::int64_t more =
-        whole_epochs ? loader.positions_in(options.passes()) - plan.steps.at(*plan.steps.total).positions_before : 0;
+        whole_epochs ? loader.positions_in(options.passes()) - plan.positions_on_data() : 0;
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
                  (more == 1 ? "is" : "are") + " dropped:\n  too few for a step (--pad-last uses them)\n";
@@ -79,10 +79,27 @@ std::string describe_corpora(const RunPlan& plan, const RunData& data) {
             tokens += (*data.files.train)[shard].tokens();
         std::string epochs;
         if (plan.steps.total && data.batches.loader)
-            epochs = format(", %.3g epochs", data.batches.loader->epochs_of_corpus(i, plan.steps.positions_left(0)));
+            epochs = format(", %.3g epochs", data.batches.loader->epochs_of_corpus(i, plan.positions_on_data()));
         lines += format("  %.4g %% ", 100 * double(corpus.weight) / double(sum)) + corpus.pattern + ": " +
                  counted(corpus.shards, "shard") + ", " + with_commas(tokens, "token") + epochs +
                  (sum == corpus.weight ? "; the weight of one pattern alone has no effect\n" : "\n");
+    }
+    return lines;
+}
+
+// A line for each validation set, if there are several.
+std::string describe_sets(const RunData& data) {
+    const ShardSet* const weighted = weights_of_validation(data.files);
+    const bool as_trained = weighted && weighted == data.files.train.get();
+    double sum = 0;
+    for (const ValidationSet& set : data.batches.validation) sum += set.weight * double(set.batches.targets());
+    std::string lines;
+    for (std::size_t i = 0; data.batches.validation.size() > 1 && i < data.batches.validation.size(); ++i) {
+        const auto& [pattern, weight, batches] = data.batches.validation[i];
+        const std::int64_t taken = batches.taken(), all = batches.available();
+        lines += format("  %.4g %% of the mean", 100 * weight * double(batches.targets()) / sum) +
+                 (as_trained ? ", as " + weighted->corpora()[i].pattern : "") + ": " + pattern + ", " +
+                 (taken < all ? with_commas(taken) + " of " : "") + with_commas(all, "target") + '\n';
     }
     return lines;
 }
@@ -94,13 +111,16 @@ StartupItem data_item(const RunPlan& plan, const RunData& data) {
     if (data.files.train) lines += describe_corpora(plan, data);
     if (data.batches.loader) lines += describe_dropped(plan, data);
     if (data.files.val) lines += describe_shards("validation data", *data.files.val);
-    if (data.batches.validation) {
-        const std::int64_t taken = data.batches.validation->taken(), all = data.batches.validation->available();
+    if (!data.batches.validation.empty()) {
+        std::int64_t taken = 0, all = 0;
+        for (const ValidationSet& set : data.batches.validation)
+            taken += set.batches.taken(), all += set.batches.available();
         fields["validation_tokens"] = taken;
         fields["validation_tokens_available"] = all;
         const std::string part = (plan.options.val_spread ? "" : "the first ") + with_commas(taken) + " of ";
         lines += "  a validation reads " + (taken == all ? "all " : part) + with_commas(all, "target") +
-                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n");
+                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n") +
+                 describe_sets(data);
     }
     if (data.batches.hellaswag) {
         const auto examples = std::int64_t(data.batches.hellaswag->file().examples().size());

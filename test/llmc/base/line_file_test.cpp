@@ -1,6 +1,8 @@
 // line_file_test.cpp - a log of complete lines, on a full disk and after its deletion
 #include "llmc/base/line_file.h"
 
+#include <sys/stat.h>
+
 #include <system_error>
 
 #include "test/support/shard_support.h"
@@ -29,7 +31,8 @@ TEST_CASE("after a full disk the log has complete lines and accepts more", "[lin
     {
         const FullDisk full(10);
         CHECK_THAT(error_of([&] { file.append("second, too long"); }),
-                   StartsWith("writing " + path.string() + " is refused by the system (File too large)"));
+                   StartsWith("writing " + path.string() + " is refused by the system (File too large)") &&
+                       EndsWith("; raise this process' limit of the sizes of files (ulimit -f)"));
         CHECK(read_bytes(path) == "first\n");
         file.append("abc");
     }
@@ -55,7 +58,11 @@ TEST_CASE("a log has one writer at a time", "[line_file]") {
     const ScratchFolder folder;
     const auto path = folder / "log";
     {
+        CHECK_THROWS_AS(LineFile(path, /*creates=*/false), std::system_error);
+        const mode_t mask = umask(0002);  // of a group that shares its runs
         LineFile file(path);
+        umask(mask);
+        CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0664));
         CHECK(refusal_to_open(path) == EWOULDBLOCK);
         file.append("one");
     }

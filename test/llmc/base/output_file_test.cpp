@@ -66,5 +66,5 @@ TEST_CASE("an output file that cannot be created throws an error", "[output_file
               OutputFile full("/dev/full");
               full.append(std::as_bytes(std::span("x")));
               full.finish();
-          }) == "cannot write /dev/full: No space left on device; free disk space, or raise the quota");
+          }) == "cannot write /dev/full: No space left on device; free disk space");
 }

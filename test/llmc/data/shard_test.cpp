@@ -5,6 +5,7 @@
 
 #include <clocale>
 #include <map>
+#include <thread>
 
 #include "llmc/data/shard.h"
 #include "llmc/text/shard_writer.h"
@@ -274,7 +275,8 @@ TEST_CASE("no incomplete file remains", "[shard]") {
             writer.publish();
         };
         CHECK_THROWS_WITH(write(),
-                          Contains("writing shard " + (folder / "w.bin").string()) && Contains("File too large"));
+                          Contains("writing shard " + (folder / "w.bin").string()) && Contains("File too large") &&
+                              EndsWith("(ulimit -f)"));
         CHECK(names_in(folder.path()).empty());
     }
     SECTION("the disk is full at the header") {
@@ -310,4 +312,42 @@ TEST_CASE("a series does not replace a shard that another program has written me
     CHECK_THROWS_WITH(series.publish(),
                       Contains("s_000001.bin is already present; expected no file of that name"));
     CHECK(read_bytes(folder / "s_000001.bin") == "another's");
+    CHECK_FALSE(std::filesystem::exists(folder / "s_000000.bin"));  // only a part of the series
+}
+
+TEST_CASE("a set of which some shards are not published is refused", "[shard]") {
+    const ScratchFolder folder;
+    std::vector<ShardWriter> writers;
+    for (const char* name : {"s_000000.bin", "s_000001.bin", "s_b_000000.bin"}) {
+        writers.emplace_back(folder / name, kByteVocabulary).append(counting(9));
+        writers.back().seal();
+    }
+    const auto refused = [&](const char* pattern) {
+        CHECK_THROWS_WITH(ShardSet(folder / pattern), Contains("the set of shards \"" + (folder / pattern).string() +
+            "\" is incomplete: \"" + writers[1].temporary() + "\" is being written, or its writer was killed"));
+    };
+    CHECK_THROWS_WITH(ShardSet(folder / "s_0*.bin"), Contains("is incomplete: "));
+    writers[0].publish();
+    for (const char* const pattern : {"s_0*.bin", "s_*", "*.bin", "{x,s_*1,s_*0}.bin"}) refused(pattern);
+    for (const char* const part : {"s_000000.bin", "s_*00.bin"}) CHECK(ShardSet(folder / part).size() == 1);
+    write_bytes(folder / "s_000000.bin.partial-7", "left over");
+    writers[1].publish();
+    for (const char* const pattern : {"s_0*.bin", "s_*", "*.bin"}) CHECK(ShardSet(folder / pattern).size() == 2);
+}
+
+TEST_CASE("a set is found as a whole or refused while its shards are renamed", "[shard]") {
+    const ScratchFolder folder;
+    constexpr int kShards = 200;
+    ShardSeriesWriter series(folder / "s", kByteVocabulary, 1);
+    series.append(counting(kShards));
+    series.seal();
+    const std::jthread publishing([&] { series.publish(); });
+    for (std::int64_t found = 0; found < kShards;) {
+        try {
+            found = ShardSet(folder / "s_*.bin").size();
+            REQUIRE(found == kShards);
+        } catch (const Error& error) {
+            REQUIRE_THAT(error.what(), Contains("is incomplete: "));
+        }
+    }
 }

@@ -39,8 +39,8 @@ TEST_CASE("validation: the same targets exactly once, for any batch and number o
     std::set<Row> contexts;
     for (int rank = 0; rank < world; ++rank) {
         const auto batches_of = [&](int of) {
-            return ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = of,
-                                                     .world = world}, false, spread);
+            return ValidationBatches(shards.shards(), asked, {.micro_batch = micro_batch, .seq_len = seq_len,
+                                                              .rank = of, .world = world}, false, spread);
         };
         ValidationBatches batches = batches_of(rank);
         CHECK((batches.targets() == taken && batches.taken() == taken && batches.available() == 198));
@@ -76,7 +76,7 @@ TEST_CASE("validation: the same targets exactly once, for any batch and number o
 TEST_CASE("validation: batches repeat, can be read in any order, and bad ones are refused", "[validation_batches]") {
     const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1});
-    ValidationBatches batches(shards, 59, {.micro_batch = 2, .seq_len = 10});  // 6 of 10 rows
+    ValidationBatches batches(shards.shards(), 59, {.micro_batch = 2, .seq_len = 10});  // 6 of 10 rows
     REQUIRE(batches.size() == 3);
     const Batch last = batches[2], first = batches[0];
     CHECK(first.inputs.front() == 0);
@@ -84,12 +84,12 @@ TEST_CASE("validation: batches repeat, can be read in any order, and bad ones ar
     CHECK(batches[2].inputs == last.inputs);
     CHECK_THROWS_AS(batches[3], Error);
     CHECK_THROWS_AS(batches[-1], Error);
-    CHECK_THROWS_WITH(ValidationBatches(shards, 0, {.micro_batch = 1,
-                                                    .seq_len = 4}), Contains("number of validation tokens is 0"));
-    CHECK_THROWS_AS(ValidationBatches(shards, 10, {.micro_batch = 0, .seq_len = 4}), Error);
+    CHECK_THROWS_WITH(ValidationBatches(shards.shards(), 0, {.micro_batch = 1, .seq_len = 4}),
+                      Contains("number of validation tokens is 0"));
+    CHECK_THROWS_AS(ValidationBatches(shards.shards(), 10, {.micro_batch = 0, .seq_len = 4}), Error);
     const ShardSet one_token(folder / "s_1.bin");
-    CHECK_THROWS_WITH(ValidationBatches(one_token, 10, {.micro_batch = 1,
-                                                        .seq_len = 4}), Contains("is 1; expected at least 2"));
+    CHECK_THROWS_WITH(ValidationBatches(one_token.shards(), 10, {.micro_batch = 1, .seq_len = 4}),
+                      Contains("is 1; expected at least 2") && Contains(" than in "));
 }
 
 TEST_CASE("validation: first tokens of documents can be excluded, for any batch and number of ranks",
@@ -109,15 +109,15 @@ TEST_CASE("validation: first tokens of documents can be excluded, for any batch 
     for (int rank = 0; rank < world; ++rank) {
         const BatchShape shape{.micro_batch = micro_batch, .seq_len = 3, .rank = rank, .world = world};
         if (expected == 0) {
-            CHECK_THROWS_WITH(ValidationBatches(shards, asked, shape, true),
+            CHECK_THROWS_WITH(ValidationBatches(shards.shards(), asked, shape, true),
                               Contains("targets that --mask-document-start leaves of 1 is 0; expected at least 1"));
             continue;
         }
-        ValidationBatches batches(shards, asked, shape, true);
+        ValidationBatches batches(shards.shards(), asked, shape, true);
         CHECK(batches.targets() == expected);
-        CHECK(batches.size() == ValidationBatches(shards, asked, shape).size());
+        CHECK(batches.size() == ValidationBatches(shards.shards(), asked, shape).size());
         for (std::int64_t j = 0; j < batches.size(); ++j) {
-            const Batch masked = batches[j], all = ValidationBatches(shards, asked, shape)[j];
+            const Batch masked = batches[j], all = ValidationBatches(shards.shards(), asked, shape)[j];
             CHECK(masked.inputs == all.inputs);
             for (std::size_t i = 0; i < masked.inputs.size(); ++i)
                 CHECK(masked.targets[i] == (masked.inputs[i] == 9 ? kIgnoreTarget : all.targets[i]));
@@ -128,8 +128,33 @@ TEST_CASE("validation: first tokens of documents can be excluded, for any batch 
     }
     CHECK(valid == expected);
     if (expected > 0) {
-        CHECK(ValidationBatches(shards, asked, {.seq_len = 3}, true).target_bytes(as_id) == bytes);
-        CHECK(ValidationBatches(shards, asked, {.seq_len = 3}).target_bytes(as_id) == all_bytes);
+        CHECK(ValidationBatches(shards.shards(), asked, {.seq_len = 3}, true).target_bytes(as_id) == bytes);
+        CHECK(ValidationBatches(shards.shards(), asked, {.seq_len = 3}).target_bytes(as_id) == all_bytes);
     }
-    CHECK_THROWS_WITH(ValidationBatches(starts, 5, {.micro_batch = 1, .seq_len = 3}, true), Contains("is 0"));
+    CHECK_THROWS_WITH(ValidationBatches(starts.shards(), 5, {.micro_batch = 1, .seq_len = 3}, true), Contains("is 0"));
+}
+
+TEST_CASE("validation: each pattern is a set, with rows in proportion to its size or weight", "[validation_batches]") {
+    const ScratchFolder folder;
+    counting_shards(folder, {301, 37, 64});
+    const ShardSet shards({folder / "s_0.bin", folder / "s_[12].bin"});  // 300 targets, 36 + 63
+    const BatchShape shape{.micro_batch = 2, .seq_len = 10};
+    using Weights = std::vector<std::int64_t>;
+    const auto [tokens, weights, first, second] = GENERATE(table<std::int64_t, Weights, int, int>({
+        {1000, {}, 300, 99}, {399, {3, 1}, 300, 99},  // all
+        {200, {}, 150, 50}, {200, {1, 1}, 100, 99},   // 15 of 20 rows, 5; 10 rows, 10
+        {40, {3, 1}, 30, 10}, {1, {}, 10, 10}}));     // a row at least
+    CAPTURE(tokens, weights);
+    std::vector<ValidationSet> sets = validation_sets(shards, weights, tokens, shape, false, true);
+    REQUIRE(sets.size() == 2);
+    CHECK((sets[0].pattern == folder / "s_0.bin" && sets[1].pattern == folder / "s_[12].bin"));
+    CHECK((sets[0].batches.taken() == first && sets[1].batches.taken() == second));
+    const double share = weights.empty() ? 0 : double(weights[0]) / double(weights[0] + weights[1]);
+    CHECK(sets[0].weight == (weights.empty() ? 1 : share / first));
+    CHECK(sets[1].weight == (weights.empty() ? 1 : (1 - share) / second));
+    const ShardSet alone(folder / "s_[12].bin");
+    ValidationBatches batches(alone.shards(), second, shape);
+    REQUIRE(sets[1].batches.size() == batches.size());
+    for (std::int64_t j = 0; j < batches.size(); ++j) CHECK(sets[1].batches[j].targets == batches[j].targets);
+    CHECK(validation_sets(alone, {}, 15, shape, false, true)[0].batches.taken() == 15);  // one set has no whole rows
 }

@@ -61,13 +61,18 @@ TEST_CASE("compressed files are decompressed", "[tokenizer]") {
     const ScratchFolder folder;
     const std::string text = varied(300'000), half = text.substr(0, 1000), rest = text.substr(1000);
     const std::string plain = write_bytes(folder / "a.txt", text),
-                      gz = write_bytes(folder / "a.txt.gz", gzipped(half) + gzipped(rest)),
-                      zst = write_bytes(folder / "a.txt.zst", zstandard(half) + zstandard(rest));
+                      zeros(300'000, '\0'), skipped("\x5f\x2a\x4d\x18\3\0\0\0abc", 11),
+                      largest_window("\x28\xb5\x2f\xfd\0\xa8\1\0\0", 9),  // 2^31 bytes; an empty block
+                      gz = write_bytes(folder / "a.txt.gz", gzipped(half) + gzipped(rest) + zeros),
+                      zst = write_bytes(folder / "a.txt.zst", skipped + zstandard(half) + largest_window + skipped +
+                                                                  zstandard(rest) + skipped);
     for (const std::string& path : {plain, gz, zst})
         for (const std::size_t at_once : {1000, 1 << 20}) CHECK((read_all(path, at_once) == text));
     for (const auto& [name, packed] : {std::pair("b.gz", gzipped(text)), std::pair("b.zst", zstandard(text))}) {
         const std::string path = write_bytes(folder / name, packed.substr(0, packed.size() / 2));
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("text file " + path + " is cut off"));
+        write_bytes(path, packed + "\1");
+        CHECK_THROWS_WITH(read_all(path, 5000), Contains(path + " is "));
         std::string other = packed;
         for (std::size_t i = 20; i < other.size(); i += 7) other[i] = char(other[i] + 1);
         write_bytes(path, other);
@@ -95,11 +100,14 @@ TEST_CASE("the contents, not the name, decide the format of a file, and other fo
     const std::string text = varied(3000);
     for (const std::string& packed : {gzipped(text), zstandard(text)})
         CHECK((read_all(write_bytes(folder / "plain.txt", packed), 1000) == text));
+    const std::string tar = std::string(257, 'a') + "ustar";
     for (const auto& [start, kind] : {std::pair("\xfd\x37zXZ", "compressed by xz"), {"BZh9", "compressed by bzip2"},
                                       {"PK\x03\x04", "a zip archive"}, {"PAR1", "a Parquet table"},
-                                      {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"}})
-        CHECK_THROWS_WITH(read_all(write_bytes(folder / "a.txt", start + text), 1000),
-                          Contains("a.txt is " + std::string(kind) + "; expected text in UTF-8"));
+                                      {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"},
+                                      {"%PDF-1", "a PDF document"}, {tar.c_str(), "a tar archive"}})
+        for (const std::string& file : {start + text, gzipped(start + text), zstandard(start + text)})
+            CHECK_THROWS_WITH(read_all(write_bytes(folder / "a.txt", file), 1000),
+                              Contains("a.txt is " + std::string(kind) + "; expected text in UTF-8"));
 }
 
 TEST_CASE("a BPE corpus has the ids of whole documents, on any number of threads", "[tokenizer]") {
@@ -175,6 +183,18 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
     CHECK_THROWS_WITH(write_text_corpus({.files = {word}, .output_dir = folder / "none", .tail_below = 200}),
                       Contains("the text is too short to hold out its last tenth"));
     CHECK_FALSE(std::filesystem::exists(folder / "none"));
+    write_bytes(word, std::string(1000, 'a'));
+    TextCorpusSettings line = {.files = {word}, .output_dir = folder / "none", .tail_below = 200};
+    CHECK_THROWS_WITH(write_text_corpus(line), Contains("the text is without a line end in its last tenth"));
+    line.tail_below = 0;
+    for (const auto& [text, format, advice] :
+         {std::tuple("{\"text\": \"\"}\n", TextFormat::jsonl, "; lower --hold-out (0: none)"),
+          {"one line", TextFormat::text, "; lower --hold-out (0: none)"},
+          {"a line\n", TextFormat::text, "(0: none), or split the text with --document-key or --document-start"}}) {
+        write_bytes(word, text);
+        line.format = format;
+        CHECK_THROWS_WITH(write_text_corpus(line), EndsWith(advice));
+    }
 }
 
 TEST_CASE("of few lines of JSON the last tenth of every file is held out, at least one of two", "[tokenizer]") {
@@ -235,9 +255,19 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     refused("{\"text\": \"a\"}\n{\"text\": 7}\n", "text",
             "b.jsonl: line 2: the field \"text\" is 7; expected a string");
     refused("{\"text\": \"a\"}\n", "body", "line 1: the field \"body\" is missing");
-    refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is not valid JSON");
+    refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is not valid JSON: invalid literal (column 1); expected an");
     refused("{\"text\": \"a\"}\n{\"text\":\"a\"}" + std::string(1, '\0') + "{\"text\":\"lost\"}garbage\n", "text",
-            "line 2 is not valid JSON");
+            "line 2 is not valid JSON: a NUL (column 13)");
+    refused("{\"text\": \"a\tb\"}", "text", "character U+0009 (HT) must be escaped to \\u0009 or \\t (column 12)");
+    refused("{\"x\": -Infinity, \"y\": 1e999999, \"z\": NaN, \"text\": \"\\ud800\"}{}", "text",
+            "unexpected '{'; expected end of input (column 60)");
+    refused("{\"text\": \"a\xe9\"}", "text", "line 1 is not in UTF-8 (column 12); expected UTF-8; convert");
+    refused("{\"a\": " + std::string(200, '[') + std::string(200, ']') + "}", "text", "more than 100 levels deep");
+    refused("{\"text\": NaN}", "text", "the field \"text\" is null; expected a string");
+    const std::string nan =
+        write_bytes(folder / "c.jsonl", R"({"a":[NaN,Infinity,-Infinity,"NaN"],"text":"NaN"})");
+    write_text_corpus({.files = {nan}, .output_dir = folder / "nan", .hold_out = 0});
+    CHECK(tokens_of(folder / "nan/text_train_*.bin") == std::vector<int>{256, 'N', 'a', 'N'});
     refused("1\n", "text", "line 1 is not a JSON object");
     refused("\n\n", "text", "is empty; expected at least one line");
 }
@@ -283,6 +313,30 @@ TEST_CASE("an escaped surrogate without its pair is replaced by U+FFFD and count
     const std::vector<int> ids = tokens_of(folder / "out/text_train_*.bin");
     CHECK(std::string(ids.begin() + 1, ids.end()) ==
           "\xef\xbf\xbdy\\\xef\xbf\xbd" + std::string(1, char(256)) + "\xef\xbf\xbd\xf0\x9f\x98\x80\\ud800");
+}
+
+TEST_CASE("bytes that are not UTF-8 are counted, and the first has a place", "[tokenizer]") {
+    const ScratchFolder folder;
+    const std::size_t chunk = 1 << 18;
+    // a character in two chunks; then two invalid bytes, the second of which starts a character that ends early
+    const std::string a = write_bytes(folder / "a", std::string(chunk - 2, 'a') + "\n\xc3\xa9\xff\xe6\x97\xa5\xe6"),
+                      b = write_bytes(folder / "b", std::string(chunk - 1, 'a') + "\xe6\x97"),
+                      binary = write_bytes(folder / "c", std::string("\0\xff", 2));
+    const auto summary = write_text_corpus({.files = {a, b, binary}, .output_dir = folder / "out", .hold_out = 0});
+    CHECK(summary.invalid_bytes == 4);
+    CHECK(summary.first_invalid == "line 2 of " + a + ", byte " + std::to_string(chunk + 2));
+}
+
+TEST_CASE("a failure to publish the validation shards leaves no training shards", "[tokenizer]") {
+    const ScratchFolder folder;
+    const std::string text = write_bytes(folder / "a", "a\nb\n"), other = folder / "out/text_val_000000.bin";
+    CHECK_THROWS_WITH(write_text_corpus({.files = {text},
+                                         .output_dir = folder / "out",
+                                         .documents = DocumentRule::starting_at(""),
+                                         .hold_out = 2,
+                                         .progress = [&](const auto&) { write_bytes(other, "another's"); }}),
+                      Contains("text_val_000000.bin is already present"));
+    CHECK(names_in(folder / "out") == std::set<std::string>{"text_val_000000.bin"});
 }
 
 TEST_CASE("a binary file has no lines", "[tokenizer]") {

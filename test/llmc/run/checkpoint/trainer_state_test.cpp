@@ -29,7 +29,8 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                                  {"samples", {.seconds = 2}}, {"checkpoint", {.seconds = large}}},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
                        .run = {.ranks = 8, .options = JsonValue(to_json(Options{.seq_len = 32})),
-                               .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
+                               .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}},
+                               .data_after = 7}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
     write_trainer_state(scratch.path(), state);
     const TrainerState read = read_trainer_state(scratch.path());
@@ -52,6 +53,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read.state_files == state.state_files);
     CHECK(read.run.options == state.run.options);
     CHECK(read.run.training_data[0].value == "2");
+    CHECK(read.run.data_after == 7);
 
     const auto file = scratch / "trainer_state.json";
     const std::string whole = read_bytes(file);
@@ -72,6 +74,8 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     auto older = json;
     older["seconds"].erase("before_training");
     CHECK(read_as(older).seconds.before_training == 0);
+    older["run"].erase("data_after");
+    CHECK(read_as(older).run.data_after == 0);
     // A version that validated on the first tokens.
     older["run"]["options"].erase("val-spread");
     CHECK(read_as(older).run.options->at("val-spread") == false);
@@ -192,4 +196,27 @@ TEST_CASE("the error for different training data names them, for any number of s
     CHECK_THAT(fault({{"shards", "2"}}), Contains("shards 2; expected shards 1"));
     CHECK_THAT(fault({{"shards", "1"}, {"shard 1", "x"}}), Contains("shard 1 x; expected nothing more"));
     CHECK_THAT(fault({}), Contains("nothing more; expected shards 1"));
+}
+
+TEST_CASE("what was measured on other data starts again", "[trainer_state]") {
+    const bool data = GENERATE(false, true), validation = GENERATE(false, true);
+    CAPTURE(data, validation);
+    const HealthState before{.lowest_loss = 1, .lowest_after = 2, .high_steps = 3, .best_validation = 4,
+                             .best_validation_after = 5, .validations_since_best = 6, .worse_validations = 7,
+                             .loss_sum = 8, .losses = 9, .mean_at_best = 10, .has_mean_at_best = true,
+                             .validation_failed = true};
+    const OptimizerCounts counts{.updates = 11, .skipped_steps = 12, .losses = {1}, .norms = {1}, .own = {}};
+    TrainerState state{.optimizer = counts, .workers = {counts, counts}, .failed_in_a_row = 1, .without_update = 2,
+                       .noise = {{.count = 3, .signal = 1}, {.count = 3}}, .health = before};
+    forget_other_data(state, {.data = data, .validation = validation});
+    HealthState health = before;
+    if (data) health.lowest_loss = health.loss_sum = 0, health.lowest_after = -1, health.high_steps = health.losses = 0;
+    if (validation) health.best_validation = 0, health.best_validation_after = -1;
+    if (data || validation)
+        health.validations_since_best = health.worse_validations = 0, health.has_mean_at_best = false;
+    CHECK(state.health == health);
+    for (const OptimizerCounts& of : {state.optimizer, state.workers[0], state.workers[1]})
+        CHECK((of.updates == 11 && of.losses.empty() == data && of.norms.empty() == data));
+    CHECK((state.without_update == 0) == data);
+    CHECK((state.noise.size() == 2 && (state.noise[0].count == 0) == data));
 }

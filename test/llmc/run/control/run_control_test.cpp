@@ -42,7 +42,7 @@ struct Run {
                 .run = [this, letter] {
                     done += letter;
                     if (signal != 0) control.interrupt(signal);
-                    return signal != 0 ? std::optional<double>() : 0;
+                    return signal != 0 ? std::optional<double>() : took;
                 }};
     }
     // After `step` steps.
@@ -65,6 +65,7 @@ struct Run {
     RunControl control;
     std::string done;
     int signal = 0;  // that ends every task
+    double took = 0;  // the seconds of every task
     Tasks tasks;
     std::int64_t steps;
 };
@@ -119,6 +120,32 @@ TEST_CASE("a resumed run does what is pending, and does not save the same step a
     // Another folder has no checkpoint yet.
     CHECK(resumed_at(2, {.checkpoints = {.every = 2, .saves = true, .branches = true}}) == All{".", ".", "c"});
     CHECK(resumed_at(4, {.checkpoints = {.saves = true, .branches = true}}) == All{"c"});
+}
+
+TEST_CASE("tasks and checkpoints to come take as long as the last ones", "[run_control]") {
+    const auto ranks = alone();
+    Run run({.steps = 100, .val_every = 30, .hellaswag_every = 50, .checkpoints = {.every = 40, .saves = true}},
+            *ranks);
+    CHECK(run.tasks.seconds_left(0, 100) == 0);
+    run.took = 2;
+    CHECK(run.due(0) == "v.");
+    CHECK(run.tasks.seconds_left(1, 100) == 4 * 2);  // after 30, 60, 90 and 100
+    CHECK(run.tasks.seconds_left(30, 100) == 4 * 2);
+    CHECK(run.tasks.seconds_left(31, 100) == 3 * 2);
+    CHECK(run.tasks.seconds_left(100, 100) == 2);
+    run.tasks.checkpoint_waited(0.25);  // after 40 and 80
+    run.tasks.checkpoint_took(8);       // after 100
+    CHECK(run.tasks.seconds_left(40, 100) == 3 * 2 + 2 * 0.25 + 8);
+    CHECK(run.tasks.seconds_left(100, 100) == 2 + 8);
+    run.took = 16;
+    CHECK(run.due(50) == "h.");
+    const auto [used, left, longest] = run.tasks.evaluation(51, 100);
+    CHECK((used == 2 + 16 && left == 3 * 2 + 16 && longest->name == std::string(kHellaSwagTask)));
+    CHECK(run.tasks.steps_within(60, 2 - 2. / 30 - 16. / 50) == 30);
+    // A checkpoint has the seconds of validations.
+    const TrainerState saved{.step = 50, .tasks = run.tasks.states()};
+    CHECK(Run({.steps = 100, .val_every = 30}, *ranks, &saved).tasks.seconds_left(51, 100) == 3 * 2);
+    CHECK(Run({.steps = 60}, *ranks, &saved).tasks.seconds_left(51, 100) == 0);
 }
 
 TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {

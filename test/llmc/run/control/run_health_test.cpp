@@ -56,6 +56,12 @@ TEST_CASE("a loss that stays high for 50 steps after the warm-up is reported onc
         CHECK(steps(health, number, 100, 0.9) == 0);
         CHECK(health.state().high_steps == 0);
     }
+    {  // of other data, which the model learns
+        RunHealth health({.vocabulary = 257});
+        std::int64_t number = 0;
+        for (double loss = 14; loss > 6; loss -= 0.1) CHECK(steps(health, number, 1, loss) == 0);
+        CHECK(health.state().high_steps == 0);
+    }
 }
 
 TEST_CASE("the best validation, overfitting and a loss that is not finite are reported", "[health]") {

@@ -47,15 +47,37 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
     CHECK(printed([] { Report("", 100, false).step(step_of(2)); }).empty());
 }
 
-TEST_CASE("a note says that validations take a tenth of a run's time or more", "[report]") {
-    const auto notes = [](double seconds) {
-        Report report("", {}, true, false, {.max_minutes = 1});
-        return written_to(STDERR_FILENO, [&] {
-            for (const int step : {0, 12}) report.validation(step, 5.5, 1000, seconds, {});
+TEST_CASE("a validation reports the loss of each set, under the part of its pattern that differs", "[report]") {
+    const ScratchFolder folder;
+    const std::string out = (folder / "run").string();
+    const auto lines = [&](const std::string& first, const std::string& second) {
+        return printed([&] {
+            Report report(out, 3045, true, /*appends=*/true);
+            report.validation(12, 5.5, 1000, 4.4, {}, true, {{first, 5.25}, {second, NAN}});
         });
     };
-    CHECK(notes(7) == "note: a validation takes 0:07 of the 1 minute: --val-tokens makes it shorter\n");
-    CHECK(notes(5).empty());
+    CHECK(lines("d/web_val_*.bin", "d/wiki_val_*.bin") == "step 12/3045   | validation   5.5000 | best\n"
+                                                          "               |              5.2500 | web\n"
+                                                          "               |                 nan | wiki\n");
+    const auto event = parse_json(lines_of(read_bytes(out + "/log.jsonl")).at(0));
+    CHECK(event["losses"].dump() == R"({"d/web_val_*.bin":5.25,"d/wiki_val_*.bin":null})");
+    const auto names = [&](const std::string& first, const std::string& second) {
+        const Texts printed = lines_of(lines(first, second));
+        return printed[1].substr(printed[1].rfind("| ")) + ' ' + printed[2].substr(printed[2].rfind("| "));
+    };
+    CHECK(names("x/val_1.bin", "x/val_10.bin") == "| 1 | 10");
+    CHECK(names("a/val.bin", "b/a/val.bin") == "| a | b/a");
+    CHECK(names("val_.bin", "val_a.bin") == "| val_.bin | val_a.bin");  // "" would name the first
+    CHECK(names("v_.bin", "v_v_.bin") == "| v_.bin | v_v_.bin");
+}
+
+TEST_CASE("a run ends with its tokens, and their rate within steps", "[report]") {
+    const std::string text = printed([] {
+        Report report("", 100);
+        for (int i = 0; i < 20; ++i) report.step(step_of(2));
+        report.end(20, "interrupted", 1);
+    });
+    CHECK_THAT(text, EndsWith("done: interrupted, 20 steps in 0:01, 2.56k tokens (6.40k tok/s)\n"));
 }
 
 TEST_CASE("to train further takes more minutes than are used", "[report]") {
@@ -166,11 +188,11 @@ TEST_CASE("a step's line is never truncated, however long its numbers are", "[re
 }
 
 TEST_CASE("a run that saved its model prints how to resume or extend it", "[report]") {
-    const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason) {
+    const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason, const Texts& further = {}) {
         const std::string text = printed([&] {
             Report report("", 100, true, false, {.resume_command = "./train_gpt2 --resume=auto"});
             if (saved >= 0) report.checkpoint(saved, "out/step", 0);
-            report.end(steps, reason, 1);
+            report.end(steps, reason, 1, {}, further);
         });
         return text.substr(text.rfind('\n', text.size() - 2) + 1);
     };
@@ -179,18 +201,19 @@ TEST_CASE("a run that saved its model prints how to resume or extend it", "[repo
     CHECK(last(10, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(-1, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");
-    CHECK(last(100, 100, "all steps completed") == "to train further: ./train_gpt2 --resume=auto -x 200\n");
-    CHECK(last(-1, 100, "all steps completed") == "done: all steps completed, 100 steps in 0:01\n");
+    CHECK(last(100, 100, "all steps completed", {"one way", "another"}) == "another\n");
+    CHECK(last(-1, 100, "all steps completed", {"one way"}) == "done: all steps completed, 100 steps in 0:01\n");
+    CHECK(last(100, 100, "error", {"one way"}) == "done: error, 100 steps in 0:01\n");
     const std::string timed = printed([&] {
         Report report("", {}, true, false, {.resume_command = "./train_gpt2 -y auto", .max_minutes = 1.5});
         report.step(step_of(2));
         report.checkpoint(12, "out/step", 0);
         report.end(12, "interrupted", 1);
-        report.end(12, "out of time (--max-minutes)", 1);
+        report.end(12, "out of time (--max-minutes)", 1, {}, {"one way"});
     });
     CHECK_THAT(timed, StartsWith("step        |    loss") && Contains("\nstep 12     |  2.0000 1.00e-03") &&
                           Contains("to resume: ./train_gpt2 -y auto\n") &&
-                          EndsWith("to train further: ./train_gpt2 -y auto --max-minutes 3\n"));
+                          EndsWith("one way\n"));
 }
 
 TEST_CASE("a skipped step reports the reason", "[report]") {
@@ -226,6 +249,7 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         Report::Step step = step_of(NAN);
         step.speed.mfu.reset();
         step.bytes_sent = std::int64_t(1) << 40;
+        step.parts = {.tasks = 1, .data = 2, .passes = 3, .optimizer = 4};
         report.step(step);
         report.sample(12, "caf\xe9");  // invalid UTF-8
         report.end(12, "all steps completed", 1);
@@ -244,14 +268,43 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         CHECK(events[1].at(unknown).is_null());
     }
     for (const char* never : {"mfu", "comm_ms", "comm_hidden", "noise_scale_tokens", "noise_scale_tokens_of", "gpu",
-                              "stage"}) {
+                              "stage", "comm_wait_ms", "cpu_share"}) {
         CAPTURE(never);
         CHECK_FALSE(events[1].contains(never));
     }
     CHECK(events[1]["grad_norm"] == 0.5);
     CHECK(events[1]["bytes_sent"] == std::int64_t(1) << 40);
+    CHECK((events[1]["tasks_ms"] == 1000 && events[1]["data_ms"] == 2000));
+    if (device::is_gpu()) CHECK(events[1]["enqueue_ms"] == 7000);
+    else CHECK((events[1]["forward_backward_ms"] == 3000 && events[1]["optimizer_ms"] == 4000));
     CHECK(events[2]["text"] == "caf\xef\xbf\xbd");
-    CHECK(events[3]["reason"] == "all steps completed");
+    CHECK((events[3]["reason"] == "all steps completed" && events[3]["tokens"] == 128));
+    CHECK(events[3]["tokens_per_s"] == 6400);
     CHECK_THROWS_AS(Report(out, 100), Error);  // another run's log
     CHECK_NOTHROW(Report(out, 100, false));    // a rank that does not write
+}
+
+// test/dev/run_log_test.py reads the same table.
+TEST_CASE("a resumed run refuses the lines of a log that dev/run_log.py refuses", "[report]") {
+    const ScratchFolder folder;
+    int rows = 0;
+    for (const std::string& row : lines_of(read_bytes("test/support/log_lines.txt"))) {
+        if (row[0] == '#') continue;
+        std::string line;
+        for (std::size_t at = 1; at < row.size(); ++at) {
+            if (row[at] != '<') {
+                line += row[at];
+                continue;
+            }
+            const std::size_t end = row.find('>', at), times = row[at + 3] == '*' ? std::stoul(row.substr(at + 4)) : 1;
+            line.append(times, char(std::stoi(row.substr(at + 1, 2), nullptr, 16)));
+            at = end;
+        }
+        CAPTURE(row);
+        ++rows;
+        write_bytes(folder / "log.jsonl", line + "\n{\"event\":\"news\"}\n");
+        if (row[0] == '+') CHECK_NOTHROW(Report(folder.path(), 10, true, /*appends=*/true));
+        else CHECK_THROWS_WITH(Report(folder.path(), 10, true, true), Contains("log.jsonl line 1 is "));
+    }
+    CHECK(rows > 40);
 }
