@@ -79,7 +79,7 @@ plan=$("$PROGRAM" -i 'data/fineweb/*_train_*.bin' -e custom:l=3072,h=1,c=32,t=10
 [[ $plan =~ --micro-batch=([0-9]+) ]] || fail "no --micro-batch: $plan"
 batch=${BASH_REMATCH[1]}
 case $batch in 1 | 2 | 4 | 8 | 16 | 32) ;; *) fail "a batch for this machine: $batch" ;; esac
-refused "twice the largest batch" "divides a step is $batch: set -b $batch -d 65536 for" \
+refused "twice the largest batch" "and divides a step is" \
     "$PROGRAM" -i 'data/fineweb/*_train_*.bin' -e custom:l=3072,h=1,c=32,t=1024 -d 65536 -b $((2 * batch)) --dry-run
 refused "no data" "data/fineweb/fineweb_train_*.bin" env -C / "$PROGRAM" --config "$root/configs/gpt2-124M.json"
 refused "a batch that does not divide" "--total-batch-tokens is 524288; expected" "$PROGRAM" \
