@@ -40,8 +40,11 @@ Texts suggested(const std::string& text) {
 TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]") {
     const TrainingFolder folder;
     const std::string nearest = "the nearest are ([0-9]+) and ([0-9]+)", use = "use (-[^,;]+)",
-                      at_most = "use at most (-b [0-9]+ -d [0-9]+)";
-    const Texts outer{"--outer-steps", "2"}, two{"--ranks", "2"};
+                      at_most = "use at most (-b [0-9]+ -d [0-9]+)",
+                      room = "divides a step is [0-9]+: set (-b [0-9]+ -d [0-9]+) for the same update",
+                      batch_alone = "divides a step is [0-9]+: set (-b [0-9]+),";
+    const Texts outer{"--outer-steps", "2"}, two{"--ranks", "2"},
+        tight{"-e", "custom:l=8,h=4,c=128,t=16", "-d", "4096", "-b", "256", "--memory", "128M"};
     for (const Advised& row : std::vector<Advised>{
              {{"-d", "100"}, nearest, {"-d $1", "-d $2"}},
              {two + Texts{"-d", "200"}, nearest, {"-d $1", "-d $2"}},
@@ -77,6 +80,16 @@ TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]
              {{"--batch-schedule", "64", "-x", "4k", "--memory", "8G"}, "such as ([^ ;\n]+)", {"--batch-schedule $1"}},
              {{"--optimizer", "onebit-adam", "--onebit-freeze-step", "3", "-u", "5"}, "use more than ([0-9]+)",
               {"--onebit-freeze-step $10"}},
+             {tight, room},
+             {tight + Texts{"-d", "0"}, room},
+             {tight + Texts{"-d", "5376", "-b", "336"}, room},
+             {tight + Texts{"--ranks", "2", "-d", "8192"}, room},
+             {tight + Texts{"--batch-schedule", "0:4096,9000:8192", "-d", "0"}, batch_alone},
+             {tight + Texts{"--memory", "48M", "--eval-only"}, batch_alone},
+             {tight + Texts{"--memory", "48M", "--eval-only", "-d", "0"}, "that fits is [0-9]+: set (-b [0-9]+),"},
+             {{"-e", "custom:l=24,h=1,c=32,t=1024", "-b", "1", "-t", "1024", "-d", "2048", "--ranks", "2", "--memory",
+               "40M"},
+              "not even one sequence fits: try (--recompute block, --dtype bf16, -z 1), a"},
              {{"-e", "d12"}, "try (--init [^ \n]+)"},
              {{"-x", "5000"}, "with (--stop-after [^\n]*)"},
              {{"--epochs", "21", "-x", "0"}, "with (--stop-after [^\n]*)"}}) {
@@ -94,29 +107,6 @@ TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]
             CHECK_THAT(followed, !Contains("error: "));
             CHECK_FALSE(says.in(followed));
         }
-    }
-}
-
-TEST_CASE("a micro-batch or savings that the memory plan advises fit", "[run][advice]") {
-    const TrainingFolder folder;
-    // 375 sequences of 16 tokens; 1.5 MiB for each.
-    const Texts tight{"-e", "custom:l=8,h=4,c=128,t=16", "-d", "4096", "-b", "256", "--memory", "128M", "--dry-run"};
-    for (const auto& [flags, says] : std::vector<std::pair<Texts, std::string>>{
-             {{}, "is [0-9]+: set (-b [0-9]+ -d 4096) for the same update"},
-             {{"-d", "0"}, "is [0-9]+: set (-b [0-9]+ -d 4096) for the same update"},
-             {{"-d", "5376", "-b", "336"}, "is [0-9]+: set (-b [0-9]+ -d 5376) for the same update"},
-             {{"--ranks", "2", "-d", "8192"}, "is [0-9]+: set (-b [0-9]+ -d 8192) for the same update"},
-             {{"--batch-schedule", "0:4096,9000:8192", "-d", "0"}, "is [0-9]+: set (-b [0-9]+), or"},
-             {{"-e", "custom:l=24,h=1,c=32,t=1024", "-b", "1", "-t", "1024", "-d", "2048", "--ranks", "2", "--memory",
-               "40M"},
-              "not even one sequence fits: try (--recompute block, --dtype bf16, -z 1), a"},
-             {{"--eval-only", "--memory", "48M"}, "divides a step is [0-9]+: set (-b [0-9]+), or"},
-             {{"--eval-only", "-d", "0", "--memory", "48M"}, "the largest that fits is [0-9]+: set (-b [0-9]+), or"}}) {
-        const std::string refused = folder.refuse(tight + Texts{"-x", "10"} + flags);
-        const auto matches = Pattern(says).matches(refused);
-        CAPTURE(flags, refused);
-        CHECK_FALSE(matches.empty());
-        if (!matches.empty()) folder.train(tight + Texts{"-x", "10"} + flags + words_of("$1", matches[0]));
     }
 }
 

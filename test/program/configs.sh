@@ -79,8 +79,8 @@ plan=$("$PROGRAM" -i 'data/fineweb/*_train_*.bin' -e custom:l=3072,h=1,c=32,t=10
 [[ $plan =~ --micro-batch=([0-9]+) ]] || fail "no --micro-batch: $plan"
 batch=${BASH_REMATCH[1]}
 case $batch in 1 | 2 | 4 | 8 | 16 | 32) ;; *) fail "a batch for this machine: $batch" ;; esac
-refused "twice the largest batch" "the largest that fits is" "$PROGRAM" -i 'data/fineweb/*_train_*.bin' \
-    -e custom:l=3072,h=1,c=32,t=1024 -d 65536 -b $((2 * batch)) --dry-run
+refused "twice the largest batch" "and divides a step is" \
+    "$PROGRAM" -i 'data/fineweb/*_train_*.bin' -e custom:l=3072,h=1,c=32,t=1024 -d 65536 -b $((2 * batch)) --dry-run
 refused "no data" "data/fineweb/fineweb_train_*.bin" env -C / "$PROGRAM" --config "$root/configs/gpt2-124M.json"
 refused "a batch that does not divide" "--total-batch-tokens is 524288; expected" "$PROGRAM" \
     --config "$root/configs/gpt2-124M.json" -b 3 -e custom:l=1,h=1,c=16,t=32 -t 32 -o runs/other
