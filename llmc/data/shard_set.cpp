@@ -62,7 +62,8 @@ std::vector<std::string> published(const std::string& pattern) {
                         (!found.empty() && std::ranges::find(found, series(file), series) == found.end()),
                     "the set of shards " + in_quotes(pattern), "incomplete: " + in_quotes(file) +
                     " is being written, or its writer was killed", "complete shards under their names",
-                    "wait for its writer; if none runs, start dev/tokenize or dev/data/prepare again");
+                    "wait for its writer; if none runs, remove the set and start dev/tokenize or dev/data/prepare "
+                    "again");
         }
     } while (found != before);
     return found;
