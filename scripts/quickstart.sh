@@ -49,7 +49,7 @@ build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/gene
 if [ ${#texts[@]} -eq 0 ]; then
     data=data/bible
     if [ ! -e $data/bible_val_000000.bin ]; then
-        mkdir -p $data
+        make_folder "the folder of the data" $data
         rm -f $data/bible_train_*.bin  # of a quickstart that was killed
         bible -f gen1:1-rev22:21 >$data/bible.txt
         dev/tokenize -o $data --name bible --document-key '^([^:]+):' $data/bible.txt
@@ -88,7 +88,7 @@ fi
 
 exec {lock}<&-
 out=runs/quickstart
-mkdir -p runs
+make_folder "the folder of the runs" runs
 for ((i = 2; ; i++)); do
     ! mkdir $out 2>/dev/null || break
     [ -e $out ] || mkdir $out  # says why not

@@ -22,7 +22,7 @@ for tool in aarch64-linux-gnu-g++ qemu-aarch64-static jq; do
     command -v $tool >/dev/null ||
         refuse "$tool is missing; run: apt-get install g++-aarch64-linux-gnu qemu-user-static jq"
 done
-mkdir -p "${FOLDER:=build/aarch64/root}"
+make_folder FOLDER "${FOLDER:=build/aarch64/root}"
 system=$(realpath "$FOLDER")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

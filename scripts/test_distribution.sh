@@ -53,7 +53,7 @@ folder=${FOLDER:-/var/tmp/train_gpt2-distributions}
 export system=$folder/$distribution log=$folder/$distribution.log cuda
 export TIERS=${TIERS-default} QUICKSTART_MINUTES=${QUICKSTART_MINUTES:-0.3}
 
-mkdir -p "$folder"
+make_folder FOLDER "$folder"
 rm -rf --one-file-system "$system"
 [ -n "${KEEP:-}" ] || trap 'rm -rf --one-file-system "$system"' EXIT
 trap 'exit 130' INT TERM

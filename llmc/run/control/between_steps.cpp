@@ -141,15 +141,11 @@ void BetweenSteps::note_evaluation(bool ended) {
     constexpr double kShare = 0.1, kLeast = 5;  // of the run; seconds, less is not worth a note
     const auto step_seconds = loop_.step_log.seconds_of(loop_.steps.at(step_).positions);
     if (noted_ || loop_.ranks.rank() > 0 || !(ended || step_seconds)) return;
-    std::int64_t total = step_;
-    double length = control_.seconds();
-    if (!ended) {
-        total = loop_.steps.total.value_or(std::numeric_limits<std::int64_t>::max());
-        if (settings_.control.max_minutes > 0)
-            total = std::min(total, step_ + tasks_.steps_within(control_.seconds_left(), *step_seconds));
-        length += double(total - step_) * *step_seconds + tasks_.seconds_left(step_, total);
-    }
+    std::int64_t total = ended ? step_ : loop_.steps.total.value_or(std::numeric_limits<std::int64_t>::max());
+    if (!ended && settings_.control.max_minutes > 0)
+        total = std::min(total, step_ + tasks_.steps_within(control_.seconds_left(), *step_seconds));
     const auto [used, left, longest] = tasks_.evaluation(step_ + ended, total);
+    const double length = control_.seconds() + double(total - step_) * step_seconds.value_or(0) + left;
     if (used + left < std::max(kLeast, kShare * length)) return;
     noted_ = true;
     print_stderr("note: evaluation takes " + clock_text(used + left) + " of the " + clock_text(length) +

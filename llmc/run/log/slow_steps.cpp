@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "llmc/base/clock.h"
 #include "llmc/base/number_text.h"
@@ -13,26 +14,17 @@
 namespace llmc {
 
 std::optional<double> ProcessorShare::latest(double least_seconds) {
-    if (!threads_.empty() && seconds_now() - read_ >= least_seconds) update();
-    return share_;
-}
-
-void ProcessorShare::update() {
-    std::map<std::string, Times> now;
+    if (seconds_now() - read_ < least_seconds) return share_;
     double ran = 0, waited = 0;
     std::error_code none;
-    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", none)) {
-        Times times;
-        if (!(std::ifstream(thread.path() / "schedstat") >> times.first >> times.second)) continue;  // it has ended
-        const Times before = threads_[thread.path()];
-        ran += times.first - before.first;
-        waited += times.second - before.second;
-        now[thread.path()] = times;
-    }
-    if (ran > 0) share_ = read_ > 0 ? ran / (ran + waited) : NAN;
-    else share_.reset();
-    threads_ = std::move(now);
-    read_ = seconds_now();
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", none))
+        if (double times[2]; std::ifstream(thread.path() / "schedstat") >> times[0] >> times[1])
+            ran += times[0], waited += times[1];
+    const double ran_before = std::exchange(ran_, ran), waited_before = std::exchange(waited_, waited);
+    if (ran == 0) share_.reset();
+    else if (std::exchange(read_, seconds_now()) > 0 && ran > ran_before && waited >= waited_before)  // no thread ended
+        share_ = (ran - ran_before) / (ran - ran_before + waited - waited_before);
+    return share_;
 }
 
 namespace {
@@ -44,8 +36,8 @@ std::string likely_cause(const SlowSteps::Times& now, const SlowSteps::Times& be
                       "other programs, or too many --threads, compete for its cores", 100 * now.share);
     if (now.data - best.data > half) return "it waits for training data: the disk or the network is slow";
     if (now.ranks - best.ranks > half) return "it waits for other ranks: one of them, or the network, is slow";
-    return "it waits neither for data nor for other ranks, and no program competes for its cores: the processor or the "
-           "GPU may run at reduced clocks, or share memory or a virtual machine's host with other programs";
+    return "it waits no longer for data, other ranks or its cores: the processor or the GPU may run at reduced clocks, "
+           "or share memory or a virtual machine's host with other programs";
 }
 
 }  // namespace

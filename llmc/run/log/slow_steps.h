@@ -1,10 +1,9 @@
 // slow_steps.h - why steps are slow: the share of the processor that the threads of this process get, and a warning
 // when steps take twice as long as before
 #pragma once
-#include <map>
+#include <cmath>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace llmc {
@@ -15,18 +14,15 @@ namespace llmc {
 // /proc/PID/task/*/schedstat.
 class ProcessorShare {
 public:
-    ProcessorShare() { update(); }
+    ProcessorShare() { latest(0); }
     // Since the last reading, at least a second before: a reading takes about 10 us per thread. NaN: there is none yet;
     // empty: the kernel does not count.
     std::optional<double> latest(double least_seconds = 1);
 
 private:
-    void update();
-
-    using Times = std::pair<double, double>;  // ns: that a thread ran, that it waited for a core
-    std::map<std::string, Times> threads_;
-    double read_ = 0;  // seconds_now()
-    std::optional<double> share_;
+    double read_ = 0;              // seconds_now()
+    double ran_ = 0, waited_ = 0;  // ns of all threads then: that they ran, that they waited for a core
+    std::optional<double> share_ = NAN;
 };
 
 class SlowSteps {

@@ -27,7 +27,7 @@ std::string fingerprint_of_blocks(const std::string& path) {
 
 }  // namespace
 
-std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
+std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards, const ShardSet* weighted) {
     std::vector<Fact> facts{{"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)}};
     for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
         const Shard& shard = (*shards)[i];
@@ -38,14 +38,12 @@ std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
                              fingerprint_of_blocks(shard.path()),
                          shard.path()});
     }
-    // Validation has a loss for each pattern, with or without weights.
-    const bool of_patterns =
-        shards && (shards->is_weighted() || (kind == "validation" && shards->corpora().size() > 1));
-    for (std::int64_t i = 0; of_patterns && i < std::ssize(shards->corpora()); ++i) {
-        const Corpus& corpus = shards->corpora()[std::size_t(i)];
+    for (std::size_t i = 0; weighted && i < shards->corpora().size(); ++i) {
+        const Corpus& corpus = shards->corpora()[i];
+        const std::int64_t weight = weighted->corpora()[i].weight;
         facts.push_back({kind + " corpus " + std::to_string(i) + " with",
-                         "weight " + std::to_string(corpus.weight) + " and " + counted(corpus.shards, "shard"),
-                        corpus.pattern});
+                         "weight " + std::to_string(weight) + " and " + counted(corpus.shards, "shard"),
+                         corpus.pattern});
     }
     return facts;
 }
@@ -88,8 +86,11 @@ RunFiles open_files(const Options& o) {
         files.hellaswag = std::make_unique<const HellaSwagFile>(o.hellaswag);
         require_same(o.hellaswag, files.hellaswag->vocabulary(), "the shards");
     }
-    files.train_facts = shard_facts("training", files.train.get());
-    files.val_facts = shard_facts("validation", files.val.get());
+    const ShardSet *const train = files.train.get(), *const val = files.val.get();
+    const bool sets = val && val->corpora().size() > 1;  // each has a loss, with or without weights
+    const ShardSet* const weighted = weights_of_validation(files);
+    files.train_facts = shard_facts("training", train, train && train->is_weighted() ? train : nullptr);
+    files.val_facts = shard_facts("validation", val, weighted || !sets ? weighted : val);
     files.hellaswag_facts = hellaswag_facts(files.hellaswag.get());
     return files;
 }

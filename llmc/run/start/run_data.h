@@ -54,8 +54,8 @@ struct RunData {
 // What must be the same on all ranks (comm/agreement.h compares). The shards of one `kind` of data, "training" or
 // "validation"; null: none. A shard is identified by its number of tokens, its vocabulary and a fingerprint of 16
 // blocks of 4 KiB spread over the file, including its header and its end. This is fast for any size; differences
-// between the blocks are not detected.
-std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards);
+// between the blocks are not detected. `weighted`: whose weights the patterns have; null: none.
+std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards, const ShardSet* weighted = nullptr);
 // The HellaSwag examples; null: none.
 std::vector<Fact> hellaswag_facts(const HellaSwagFile* file);
 

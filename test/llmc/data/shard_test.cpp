@@ -337,7 +337,7 @@ TEST_CASE("a set of which some shards are not published is refused", "[shard]") 
 
 TEST_CASE("a set is found as a whole or refused while its shards are renamed", "[shard]") {
     const ScratchFolder folder;
-    constexpr int kShards = 200;
+    constexpr int kShards = 50;
     ShardSeriesWriter series(folder / "s", kByteVocabulary, 1);
     series.append(counting(kShards));
     series.seal();
