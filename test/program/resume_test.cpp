@@ -188,10 +188,9 @@ TEST_CASE("a completed run says how to train it further, and what its learning r
     const std::string again = folder.run({"-o", folder.path("wsd"), "-y", "auto"}).exits(0);
     CHECK_THAT(again, Contains("completed all 12 steps; " + before) && Contains("-o " + folder.path("wsd-further2")));
     CHECK_THAT(follow(again, rises), Contains(first + "13: 0.001 -> 0.01;"));
-    const std::string none =
-        run(folder, 1, "none", {"-k", "wsd", "-n", "0", "--cooldown-fraction", "0.05"}).exits(0);
-    CHECK_THAT(none, Contains("note: there is no cool-down: --cooldown-fraction 0.05 of 12 steps") &&
-                         Contains("to train further: "));
+    CHECK_THAT(run(folder, 1, "none", {"-k", "wsd", "-n", "0", "--cooldown-fraction", "0.05"}).exits(0),
+               Contains("note: there is no cool-down: --cooldown-fraction 0.05 of 12 steps") &&
+                   Contains("to train further: "));
     CHECK_THAT(run(folder, 1, "one", {"-k", "wsd", "-n", "0", "--cooldown-fraction", "0.5"}).exits(0),
                Contains("to train further (no checkpoint from before the cool-down is left, and the learning rate ") &&
                    !Contains("note: there is no"));
@@ -199,19 +198,16 @@ TEST_CASE("a completed run says how to train it further, and what its learning r
 
 TEST_CASE("epochs count passes over the training data of the run, also after others", "[run][resume]") {
     const TrainingFolder folder;
-    const auto steps = [&](const Texts& more) {
-        const std::string output = folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more).exits(0);
-        return std::stoi(output.substr(output.find("training: ") + 10));
+    const auto again = [&](const Texts& more) {
+        return folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more).exits(0);
     };
     run(folder, 1, "out", {"-x", "0", "-d", "480", "-v", "0"}).exits(0);  // 375 rows, 30 in a step
     CHECK(folder.losses("out").size() == 12);
     // 43 rows, of which 3 passes have 129: 4 steps.
     const Texts others{"--allow-new-data", "-i", folder.path("val_*.bin"), "--epochs", "3"};
-    CHECK_THAT(folder.run(Texts{"-o", folder.path("out"), "-y", "auto", "--dry-run"} + others).exits(0),
-               Contains("training: 16 steps of ") && Contains("  144 targets more at the end of the last "));
-    CHECK(steps(others) == 16);
-    CHECK(steps({}) == 16);
-    CHECK(steps({"--epochs", "6"}) == 20);
+    CHECK_THAT(again(others), Contains("training: 16 steps of ") && Contains("  144 targets more at the end of the "));
+    CHECK_THAT(again({}), Contains("training: 16 steps of "));
+    CHECK_THAT(again({"--epochs", "6"}), Contains("training: 20 steps of "));
     CHECK(folder.losses("out").size() == 20);
 }
 

@@ -321,10 +321,8 @@ Changes check_resumption(const RunPlan& plan, const RunBatches& batches, const R
     const auto validates_on = [&](const Options& o) {  // if the shards are the same
         return std::pair(std::min(o.val_tokens, targets), o.val_spread || o.val_tokens >= targets);
     };
-    // Without facts of the shards, as of older versions, their patterns say whether they are the same. Several sets may
-    // have the weights of training data.
-    const bool others = (resumption.state.run.validation_data.empty() && then.val_data != options.val_data) ||
-                        (changes.data && batches.validation.size() > 1);
+    // Without facts of the shards, as of older versions, their patterns say whether they are the same.
+    const bool others = resumption.state.run.validation_data.empty() && then.val_data != options.val_data;
     changes.validation |= targets > 0 && (others || validates_on(then) != validates_on(options));
     if (changes.validation && resumption.state.health.best_validation_after >= 0)
         changes.options.push_back("validations: of other targets; the lowest loss and the count of --stop-after start "

@@ -103,18 +103,14 @@ std::string note_on_seen_shards(const RunFiles& data) {
            std::to_string(data.val->size()) + ", so their loss is that of data seen in training";
 }
 
-// "" unless --lr-schedule wsd has no step with a lower learning rate than its peak, though a cool-down is requested.
+// "" unless the cool-down of wsd has no step.
 std::string note_on_cooldown(const RunPlan& plan) {
-    const Options& o = plan.options;
-    Schedule without = plan.schedule;
-    without.kind = LrSchedule::constant;
+    const Schedule& schedule = plan.schedule;
     const std::int64_t total = plan.steps.total.value_or(0);
-    if (!plan.setup.training || total == 0 || plan.schedule.kind != LrSchedule::wsd || o.cooldown_fraction == 0 ||
-        o.final_lr_fraction == 1 || plan.schedule.peak == 0)
-        return "";
-    const StepSize last = plan.steps.at(total - 1);
-    if (plan.schedule.learning_rate(last) != without.learning_rate(last)) return "";
-    return "there is no cool-down: --cooldown-fraction " + text_of_number(o.cooldown_fraction) + " of " +
+    if (!plan.setup.training || total == 0 || schedule.kind != LrSchedule::wsd || schedule.cooldown == 0) return "";
+    const double last = plan.steps.at(total - 1).begins, all = *schedule.total_steps;
+    if (last > std::max(all - schedule.cooldown * all, schedule.warmup_steps)) return "";
+    return "there is no cool-down: --cooldown-fraction " + text_of_number(schedule.cooldown) + " of " +
            counted(total, "step") + ", after the warm-up, is at most one step, and the final learning rate is that of "
            "the step after the last one";
 }
