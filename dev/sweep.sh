@@ -94,7 +94,7 @@ for flags in "${combinations[@]}"; do
     [[ ! "$said " =~ --val-every=0[[:space:]] ]] ||
         refuse "-v is 0 in $run, which then has no validation loss; expected -v above 0"
 done
-echo "$command" >"$out/command" || refuse "-o is \"$out\"; expected a folder that can be written to"
+{ echo "$command" >"$out/command"; } 2>/dev/null || refuse "-o is \"$out\"; expected a folder that can be written to"
 pids=() stopped=0
 stop() {
     stopped=130
@@ -181,7 +181,8 @@ if best and subprocess.run(draw, stdout=subprocess.DEVNULL).returncode:
 failed = [f"{out}/{name},seed={seed}.txt" for *_, losses, name, _ in rows
           for seed, loss in zip(seeds.split(), losses) if loss == math.inf]
 if failed:
-    said = re.findall("^error: (.*)", Path(failed[0]).read_text(errors="replace"), re.M)
+    output = Path(failed[0])
+    said = re.findall("^error: (.*)", output.read_text(errors="replace"), re.M) if output.is_file() else []
     sys.exit(f"error: {len(failed)} of {len(rows) * len(seeds.split())} runs failed; {failed[0]}" +
              (f": {said[-1]}" if said else ""))
 PYTHON

@@ -103,7 +103,7 @@ TEMPLATE_TEST_CASE("large logits do not hide the logarithm of the sum", "[classi
         for (const int row : {1, 2}) c.at(row, column) = narrow<TestType>(column == 6 + row ? large : 0);
     }
     c.run();
-    // Never a wrong number: a GPU rounds the maximum in units of ln(2), and exponentials of the rest may overflow.
+    // Never a wrong number: a GPU rounds the maximum in units of ln(2), and exponentials of differences may overflow.
     const auto is = [&](int row, double loss) {
         return std::fabs(c.losses[std::size_t(row)] - loss) <= 1e-2 + 1e-6 * loss ||
                (std::fabs(large) > 1e10 && !std::isfinite(c.losses[std::size_t(row)]));

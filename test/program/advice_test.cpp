@@ -153,7 +153,7 @@ TEST_CASE("the command that trains a complete run further is accepted", "[run][a
         folder.train(Texts{"-v", "0", "-o", out, "--tune=off"} + length);
         const Texts again{"-o", out, "-y", "auto", "--dry-run"};
         const std::string said = folder.run(again).exits(0);
-        const auto matches = Pattern("to train further: .* -o " + out + " -y auto (-x [0-9]+)").matches(said);
+        const auto matches = Pattern("to train further.* -o " + out + " -y auto (-x [0-9]+)").matches(said);
         CAPTURE(length, said);
         REQUIRE(matches.size() == 1);
         CHECK_THAT(folder.run(again + words_of("$1", matches[0])).exits(0), !Contains("to train further"));

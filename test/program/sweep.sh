@@ -96,6 +96,12 @@ mkdir "$work/sweep/plot.png"
 sweep "${small[@]}" >"$work/out" 2>&1
 check "without a plot" test $? = 0
 says "the last line" "$(tail -n 1 "$work/out")" "note: no $work/sweep/plot.png"
+rm "$work/sweep/table.md" "$work/sweep/command"
+mkdir "$work/sweep/table.md"
+ends 1 "error: $work/sweep/table.md cannot be written: Is a directory" sweep "${small[@]}"
+rm "$work/sweep/command"
+mkdir "$work/sweep/command"
+one_line "error: -o is \"$work/sweep\"; expected a folder that can be written to" sweep "${small[@]}"
 
 # Notes below the table. The loss is least at --lr 4; the scatter of two seeds is 0.01, and beta2 changes less.
 cat >"$work/fake" <<'END'

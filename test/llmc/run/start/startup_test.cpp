@@ -57,3 +57,19 @@ TEST_CASE("data with the same counts, vocabulary and contents are the same, what
         CHECK_THAT(heard(other), Contains(", fingerprint "));
     }
 }
+
+TEST_CASE("a validation set has the weight of its pattern, else that of training", "[start]") {
+    const ScratchFolder folder;
+    for (const char* const name : {"a", "b", "c", "d"}) ShardBytes(counting(9), 257, 256).write(folder / name);
+    const auto last_fact = [&](const std::string& of_a, const std::string& of_b, std::vector<std::string> val) {
+        Options options;
+        options.train_data = {(folder / "a").string() + of_a, (folder / "b").string() + of_b};
+        for (std::string& name : val) name = (folder / name).string();
+        options.val_data = val;
+        return open_files(options).val_facts.back().value;
+    };
+    CHECK(last_fact(":3", ":7", {"c", "d"}) == "weight 7 and 1 shard");
+    CHECK(last_fact(":3", ":7", {"c:1", "d:2"}) == "weight 2 and 1 shard");
+    CHECK(last_fact("", "", {"c", "d"}) == "weight 0 and 1 shard");  // sets with losses of their own
+    CHECK_THAT(last_fact(":3", ":7", {"c"}), StartsWith("9 tokens, "));
+}
