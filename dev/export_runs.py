@@ -3,9 +3,11 @@
 #
 # Uses the libraries of TensorBoard and wandb to write their files. Sends nothing over the network, except with
 # --to wandb --follow.
+import contextlib
 import csv
 import errno
 import os
+import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +15,8 @@ from time import sleep, time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from run_log import as_text, is_count, number, open_runs  # noqa: E402
-from tool_main import (Parser, ToolError, advice_after, fail, in_quotes, library, one_of, tool_main,  # noqa: E402
-                       why_not)
+from tool_main import (Parser, ToolError, advice_after, code_after, fail, in_quotes, library,  # noqa: E402
+                       one_of, tool_main, why_not)
 
 SAYS = """Exports runs from their logs to CSV or Parquet tables, TensorBoard event files or wandb. Every number of a log
 is exported once, at the number of completed steps: train/loss, val/loss, ..."""
@@ -135,6 +137,15 @@ def partial_path(path):
     return path.with_name(f'.{path.name}.partial-{os.getpid()}')
 
 
+@contextlib.contextmanager
+def removed_after_error(partial):
+    try:
+        yield
+    except BaseException:
+        for path in partial: shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        raise
+
+
 def to_tables(runs, folder, ending, write):
     """write(file, names of the numbers, rows) of each run. Only names that have a number are columns."""
     paths = [new_path(folder, run, ending) for run in runs]
@@ -142,7 +153,7 @@ def to_tables(runs, folder, ending, write):
         rows = rows_of(run)
         names = list(dict.fromkeys(name for _, row in rows for name in row))
         partial = partial_path(path)
-        write(partial, names, rows)
+        with removed_after_error([partial]): write(partial, names, rows)
         partial.rename(path)
         print(f'wrote {path}: {len(rows)} rows, {len(names)} numbers')
 
@@ -201,8 +212,9 @@ def to_tensorboard(runs, folder, options):
     paths = [new_path(folder, run) for run in runs]
     if options.follow: print(f'view with: tensorboard --logdir {folder}', flush=True)
     places = paths if options.follow else [partial_path(path) for path in paths]
-    writers = [Board(run, place) for run, place in zip(runs, places)]
-    write_all(runs, writers, options.follow)
+    with removed_after_error([] if options.follow else places):
+        writers = [Board(run, place) for run, place in zip(runs, places)]
+        write_all(runs, writers, options.follow)
     for writer, place, path in zip(writers, places, paths):
         if place != path: place.rename(path)
         print(f'wrote {path}: {writer.steps} steps')
@@ -267,7 +279,7 @@ def run(options):
         FORMATS[options.to](runs, folder, options)
     except OSError as error:
         raise ToolError(f'-o is {in_quotes(folder)}; expected a folder that can be written to; '
-                        f'{why_not(error)}; {advice_after(error)}', 1)
+                        f'{why_not(error)}; {advice_after(error)}', code_after(error))
 
 
 if __name__ == '__main__': sys.exit(tool_main(command_line(), run))

@@ -52,9 +52,16 @@ def advice_after(error):
             }.get(error.errno, 'fix that') + ' and run this again'
 
 
+def code_after(error):
+    """The exit code after an OSError: 2 for a name that cannot be opened, 1 for other faults, such as a full disk."""
+    return 2 if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR,
+                                errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG) else 1
+
+
 def cannot_write(place, error):
     """The ToolError for an OSError while writing."""
-    return ToolError(f'{in_quotes(place)} cannot be written: {why_not(error)}; {advice_after(error)}', 1)
+    return ToolError(f'{in_quotes(place)} cannot be written: {why_not(error)}; {advice_after(error)}',
+                     code_after(error))
 
 
 def library(module):
@@ -188,6 +195,6 @@ def tool_main(parser, run, arguments=None):
     except OSError as error:
         name = in_quotes(error.filename) + ': ' if error.filename else ''
         print(f'{parser.prog}: error: {name}{why_not(error)}; {advice_after(error)}', file=sys.stderr)
-        return 1
+        return code_after(error)
     except KeyboardInterrupt:
         return 130

@@ -164,8 +164,6 @@ class DataFolder:
         return self
 
     def __exit__(self, *_):
-        for mark in self.folder.glob('*' + MARK):
-            if mark.with_suffix('').exists(): mark.unlink()
         shutil.rmtree(self.partial, ignore_errors=True)
         for path in (self.downloads, self.folder, *self.created):
             with contextlib.suppress(OSError): path.rmdir()  # only if empty
@@ -197,7 +195,7 @@ class DataFolder:
 
     def publish(self, options, names, folder=None):
         """Moves the files of these names from partial/, or `folder`, to their place, the first one, the validation
-        shard, last. A run that is killed leaves the marks until another one has moved all."""
+        shard, last. The marks stay until finish(), also after a run that is killed or fails."""
         record = self.partial / self.record.name
         with new_file(record) as file: file.write(json.dumps({**options, 'files': names}, indent=1).encode() + b'\n')
         os.replace(record, self.record)
@@ -205,3 +203,13 @@ class DataFolder:
         for name in reversed(names):
             if ((folder or self.partial) / name).exists():
                 os.replace((folder or self.partial) / name, self.folder / name)
+
+    def finish(self, names):
+        """Removes all marks when the files of these names are there. If marks are left of a larger run that was killed,
+        its other shards go first: some are missing."""
+        marks = list(self.folder.glob('*' + MARK))
+        if not all(mark.with_suffix('').exists() for mark in marks):
+            series = {name.rpartition('_')[0] for name in names}
+            for shard in self.folder.glob('*.bin'):
+                if shard.name not in names and shard.name.rpartition('_')[0] in series: shard.unlink()
+        for mark in marks: mark.unlink()

@@ -22,6 +22,11 @@ inline constexpr std::int64_t kShardHeaderBytes = 4 * kShardHeaderWords;
 inline constexpr int kLargestVocabulary = 65536;  // the number of uint16 values
 inline constexpr std::string_view kTemporaryShard = ".bin.partial-";  // in the name of a shard that is being written
 
+// "a_train" of a_train_000000.bin and of its temporary name: what the names of the shards of a set have in common.
+inline std::string series_of(const std::string& name) {
+    return name.substr(0, name.rfind('_', name.find(kTemporaryShard)));
+}
+
 struct Vocabulary {
     int size = 50257, end_of_text = 50256;
     bool operator==(const Vocabulary&) const = default;

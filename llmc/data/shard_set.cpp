@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -46,25 +47,38 @@ std::vector<std::string> matches(const std::string& pattern) {
     return {result.found.gl_pathv, result.found.gl_pathv + result.found.gl_pathc};
 }
 
-// The matching shards, sorted by the bytes of their names, unlike glob, which depends on the locale. A series of which
-// some shards still have temporary names is refused: its writer renames the others, or was killed.
-std::vector<std::string> published(const std::string& pattern) {
-    const auto series = [](const std::string& shard) { return shard.substr(0, shard.rfind('_')); };
-    std::vector<std::string> found, before;
+// The shards of each pattern, sorted by the bytes of their names, unlike glob, which depends on the locale. A series of
+// which some shards still have temporary names is refused, also if no pattern matches them: its writer renames them or
+// was killed.
+std::vector<std::vector<std::string>> published(const std::vector<Corpus>& corpora) {
+    namespace fs = std::filesystem;
+    std::vector<std::vector<std::string>> found, before;
     do {  // again, if a writer has renamed shards between the list and the check
-        before = std::exchange(found, matches(pattern));
-        std::erase_if(found, [](const auto& file) { return file.find(kTemporaryShard) != file.npos; });
-        std::sort(found.begin(), found.end());
-        found.erase(std::unique(found.begin(), found.end()), found.end());
-        for (const std::string& file : matches(pattern + ".partial-*")) {
-            std::error_code ignored;
-            require(std::filesystem::exists(file.substr(0, file.rfind(".partial-")), ignored) ||
-                        (!found.empty() && std::ranges::find(found, series(file), series) == found.end()),
-                    "the set of shards " + in_quotes(pattern), "incomplete: " + in_quotes(file) +
-                    " is being written, or its writer was killed", "complete shards under their names",
-                    "wait for its writer; if none runs, remove the set and start dev/tokenize or dev/data/prepare "
-                    "again");
+        before = std::exchange(found, {});
+        std::map<fs::path, std::map<std::string, std::string>> patterns;  // by folder and series
+        for (const auto& [pattern, weight, shards] : corpora) {
+            auto& files = found.emplace_back(matches(pattern));
+            std::erase_if(files, [](const fs::path& file) {
+                return file.filename().string().find(kTemporaryShard) != std::string::npos;
+            });
+            std::sort(files.begin(), files.end());
+            files.erase(std::unique(files.begin(), files.end()), files.end());
+            for (const fs::path file : files.empty() ? matches(pattern + ".partial-*") : files)
+                patterns[file.parent_path()].try_emplace(series_of(file.filename().string()), pattern);
         }
+        std::error_code ignored;
+        for (const auto& [folder, of_series] : patterns)
+            for (fs::directory_iterator entry(folder.empty() ? "." : folder, ignored), end; entry != end;
+                 entry.increment(ignored)) {
+                const std::string name = entry->path().filename().string(), file = (folder / name).string();
+                const auto series = of_series.find(series_of(name));
+                if (name.find(kTemporaryShard) == name.npos || series == of_series.end()) continue;
+                require(fs::exists(folder / name.substr(0, name.rfind(".partial-")), ignored),
+                        "the set of shards " + in_quotes(series->second), "incomplete: " + in_quotes(file) +
+                        " is being written, or its writer was killed", "complete shards under their names",
+                        "wait for its writer; if none runs, remove the set and start dev/tokenize or dev/data/prepare "
+                        "again, or, if the set is whole without it, remove " + in_quotes(file));
+            }
     } while (found != before);
     return found;
 }
@@ -98,11 +112,15 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
     std::int64_t common = 0;
     for (const std::string& text : patterns) {
         corpora_.push_back(corpus_of(text));
-        const auto& [pattern, weight, shards] = corpora_.back();
+        const std::int64_t weight = corpora_.back().weight;
         common = std::gcd(common, weight);
         require((weight > 0) == is_weighted(), "the pattern " + in_quotes(weight > 0 ? patterns.front() : text),
                 "without a weight", "a weight for every pattern, or for none", "append one, such as :0.5");
-        const auto found = published(pattern);
+    }
+    const auto shards = published(corpora_);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+        const auto& found = shards[i];
+        const std::string& pattern = corpora_[i].pattern;
         require(!found.empty(), "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
                 "check the path and that its folder is readable; quote the pattern so that the shell does not expand "
                 "it");
@@ -114,7 +132,7 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
                     "remove one; the last pattern is " + in_quotes(pattern));
         }
         paths.insert(paths.end(), found.begin(), found.end());
-        corpora_.back().shards = std::ssize(found);
+        corpora_[i].shards = std::ssize(found);
     }
     for (Corpus& corpus : corpora_) corpus.weight /= std::max(common, std::int64_t(1));
     require(!paths.empty(), "the number of shard patterns", 0, "at least 1");

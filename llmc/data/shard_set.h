@@ -19,8 +19,8 @@ class ShardSet {
 public:
     // A pattern may end with a weight, a number with at most six digits after the point: "books_*.bin:0.3".
     // All files that match shell patterns (*, ?, [...], {a,b}, ~), in the order of the patterns; those of one pattern
-    // sorted by the bytes of the names, independent of the locale. Throws Error if a pattern matches nothing, or only
-    // a part of a set that is being written, two patterns match the same file, a shard is invalid, two shards have
+    // sorted by the bytes of the names, independent of the locale. Throws Error if a pattern matches nothing, or
+    // shards of a set that is being written, two patterns match the same file, a shard is invalid, two shards have
     // different vocabularies, or only some patterns have a weight.
     explicit ShardSet(const std::vector<std::string>& patterns);
     explicit ShardSet(const std::string& pattern) : ShardSet(std::vector{pattern}) {}

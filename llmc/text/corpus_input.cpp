@@ -76,8 +76,10 @@ void check_format(const TextCorpusSettings& settings, const std::string& path, s
 void check(const TextCorpusSettings& settings) {
     require(!settings.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
     require(!settings.output_dir.empty(), "the output folder", "empty", "a folder", "set --output-dir");
-    require(!settings.name.empty() && settings.name.find('/') == std::string::npos, "the name of the shards",
-            '"' + settings.name + '"', "a name without '/'", "change --name");
+    require(is_file_name(settings.name) && settings.name.find_first_of("*?[]{}\\") == std::string::npos &&
+                settings.name.find(kTemporaryShard) == std::string::npos, "the name of the shards",
+            in_quotes(settings.name), "a name without '/', *?[]{}\\, control characters or \".bin.partial-\"",
+            "change --name");
     require(
         settings.hold_out >= 2 || settings.hold_out == 0, "--hold-out", settings.hold_out,
         "N >= 2: every N-th document is held out for validation, the others are for training; or 0: none");

@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -29,27 +27,13 @@ constexpr std::size_t kBufferTokens = 1 << 19;
 
 namespace fs = std::filesystem;
 
-// Locks a file until the returned descriptor is closed; -1: another process has locked it, or the file system does not
-// support locks.
+// Locks a file until the returned descriptor is closed; -1: another process has locked it, or it cannot be locked. Open
+// for writing, without which NFS locks nothing.
 int locked(const fs::path& file) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
     if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
     ::close(descriptor);
     return -1;
-}
-
-// The process id in the name of a temporary file of `series`; 0: not such a file.
-pid_t writer_of(const std::string& name, const std::string& series) {
-    const auto mark = name.find(kTemporaryShard);
-    if (!name.starts_with(series + '_') || mark == name.npos) return 0;
-    std::int64_t shard = 0;
-    pid_t process = 0;
-    const auto is_number = [&](std::size_t begin, std::size_t end, auto& number) {
-        const auto [rest, fault] = std::from_chars(name.data() + begin, name.data() + end, number);
-        return fault == std::errc{} && rest == name.data() + end;
-    };
-    return is_number(series.size() + 1, mark, shard) && is_number(mark + kTemporaryShard.size(), name.size(), process)
-               ? process : 0;
 }
 
 }  // namespace
@@ -174,19 +158,25 @@ ShardSeriesWriter::~ShardSeriesWriter() {
 std::int64_t ShardSeriesWriter::remove_left_over(const std::string& prefix) {
     const fs::path folder = fs::path(prefix).parent_path();
     const std::string series = fs::path(prefix).filename().string();
-    std::map<pid_t, std::vector<fs::path>> files;  // by process id of the writer
+    std::map<std::string, std::vector<fs::path>> files;  // by the end of their names, the process id of the writer
     std::error_code fault;
     for (fs::directory_iterator entry(folder.empty() ? "." : folder, fault), end; !fault && entry != end;
-         entry.increment(fault))
-        if (const pid_t writer = writer_of(entry->path().filename().string(), series);
-            writer > 0 && fs::is_regular_file(entry->symlink_status(fault)))
-            files[writer].push_back(entry->path());
+         entry.increment(fault)) {
+        const std::string name = entry->path().filename().string();
+        if (const auto mark = name.find(kTemporaryShard); mark != name.npos && series_of(name) == series)
+            files[name.substr(mark + kTemporaryShard.size())].push_back(entry->path());
+    }
     std::int64_t removed = 0;
     for (auto& [writer, left] : files) {
-        // In containers, this process may have the same id as the killed one.
-        if (writer != ::getpid() && (::kill(writer, 0) == 0 || errno != ESRCH)) continue;
-        const int lock = locked(*std::ranges::min_element(left));
-        if (lock < 0) continue;
+        const fs::path& first = *std::ranges::min_element(left);
+        // A process may have the id of a killed one. A running one holds its lock, or has published the first shard.
+        const bool ours = writer.find_first_not_of("0123456789") == writer.npos &&
+                          fs::is_regular_file(fs::symlink_status(first, fault)) &&
+                          !fs::exists(prefix + "_000000.bin", fault);
+        const int lock = ours ? locked(first) : -1;
+        require(lock >= 0, "the set of shards " + in_quotes(prefix + "_*.bin"), "incomplete: " +
+                in_quotes(first.string()) + " is being written, or its writer was killed", "one writer per set",
+                "wait for its writer; if none runs, remove " + in_quotes(prefix + "_*.bin.partial-" + writer));
         for (const fs::path& file : left) removed += fs::remove(file, fault);
         ::close(lock);
     }

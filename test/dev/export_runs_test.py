@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -133,6 +134,17 @@ class Exports(WithFolder):
         self.assertIn('is an existing path', said)
         self.assertEqual((self.folder / 'mine.csv').read_text(), 'mine')
 
+    def test_a_full_disk(self):
+        for to in ('csv', *filter(has, ('tensorboard',))):
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))
+            try:
+                said = self.refused(export_runs, '--to', to, self.run_folder, '-o', self.folder / to, code=1)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            self.assertIn('file too large; raise this process', said)
+            self.assertEqual(list((self.folder / to).iterdir()), [])
+
     def test_two_at_once(self):
         run, write = self.log('a', start(), step(0, 8.0)), export_runs.write_csv
         command = [sys.executable, str(ROOT / 'dev/export_runs.py'), '--to', 'csv', str(run), '-o', str(self.folder)]
@@ -155,8 +167,10 @@ class Exports(WithFolder):
                             (('--to', 'csv', self.log('new', start()), '-o', out), 'a log without numbers')):
             self.assertIn(said, self.refused(export_runs, *words))
         (self.folder / 'file').write_text('')
-        said = self.refused(export_runs, '--to', 'csv', run, '-o', self.folder / 'file/x', code=1)
-        self.assertIn('expected a folder that can be written to; not a directory', said)
+        os.mkfifo(self.folder / 'pipe')
+        for place, why in (('file/x', 'not a directory'), ('file', 'file exists'), ('pipe', 'file exists')):
+            self.assertIn(f'expected a folder that can be written to; {why}; ',
+                          self.refused(export_runs, '--to', 'csv', run, '-o', self.folder / place))
         with mock.patch.dict('sys.modules', {'tensorboard': None, 'wandb': None}), \
                 mock.patch.dict(os.environ, PIP_NO_INDEX='1'):
             for package in ('tensorboard', 'wandb'):

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import os
 from random import Random
 
 from run_support import ROOT, WithFolder, lines, main, program, resume, start, step, val
@@ -270,8 +271,11 @@ class Files(WithPlots):
                             (['--smooth', '1', '--no-steps'], '--no-steps is set together with --smooth 1; expected'),
                             (['--reference', 'x'], '"x" does not exist'), (['-q'], '"-q" is not understood')):
             self.assertIn(said, self.refused(plot, run, *words))
-        self.assertIn('no such file or directory; fix that and run this again',
-                      self.refused(plot, run, '-o', self.folder / 'gone/x.png', code=1))
+        (self.folder / 'folder.svg').mkdir()
+        os.mkfifo(self.folder / 'pipe.png')
+        for place, why in (('gone/x.png', 'no such file or directory; fix that and run this again'),
+                           ('folder.svg', 'a regular file'), ('pipe.png', 'a regular file')):
+            self.assertIn(why, self.refused(plot, run, '-o', self.folder / place))
         self.assertIn('arguments are required: RUN', self.refused(plot))
         self.assertIn('a log without a loss', self.refused(plot, self.log('new', start())))
 

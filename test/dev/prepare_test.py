@@ -106,6 +106,8 @@ class Shards(Prepares):
         self.assertIn('dev/tokenize, on a text: ', said)
         with mock.patch('shards.TOKENIZE', self.folder / 'none'):
             self.assertIn('build it with make', self.not_made(LINES, '--from', folder))
+        for self.out, said in ((folder / '0.txt', 'file exists'), (folder / '0.txt/x', 'not a directory')):
+            self.assertIn(said, self.not_made(LINES, '--from', folder))
 
     def test_the_error_of_the_tokenizer_is_reported(self):
         folder, _ = self.texts(3, 20000)
@@ -168,6 +170,22 @@ class Killed(Prepares):
         self.assertGreater(len(seen), 10)
         self.assertIn({'lines_train_000002.bin', 'lines_train_000003.bin'}, seen)
         self.check_shards('lines', everything, 500)
+
+    def test_then_with_fewer_shards(self):
+        folder, everything = self.texts(30, 25)
+        few, refused = (LINES, '--from', folder, '--shard-tokens', 500, '--shards', 2), 0
+        larger = [*map(str, few[:-2]), '--tokenizer', 'bytes', '-o', str(self.out)]
+        self.made(*few)
+        for at in itertools.count(1):
+            if self.child(at, larger) == 0: break
+            gaps = [mark for mark in self.out.glob('*.bin.partial-*') if not mark.with_suffix('').exists()]
+            refused += bool(gaps)
+            self.made(*few)
+            self.assertEqual(list(self.out.glob('*.bin.partial-*')), [])
+            there = len(list(self.out.glob('*.bin')))
+            self.assertIn(there, (2, -(-len(stream_of(everything)) // 500)))
+            if gaps: self.assertEqual(there, 2)
+        self.assertGreater(refused, 2)
 
     def test_while_the_tokenizer_reads(self):
         folder, everything = self.texts(20, 8000)

@@ -1,7 +1,6 @@
 // shard_test.cpp - shards are read as written; damaged ones are refused by name; incomplete ones never appear
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <clocale>
 #include <map>
@@ -187,37 +186,46 @@ TEST_CASE("a shard that a process with the same id is writing is not overwritten
     first.seal();
     first.publish();
     CHECK(all_tokens(Shard(path)) == tokens);
-    // a pipe with the name of a temporary file is not removed
-    REQUIRE(mkfifo((folder / "t_000000.bin.partial-99999999").c_str(), 0600) == 0);
-    CHECK(ShardSeriesWriter::remove_left_over(folder / "t") == 0);
 }
 
-TEST_CASE("temporary files of a killed process are removed, those of a running one stay", "[shard]") {
+TEST_CASE("temporary files of a killed process are removed; those that may be another's refuse a writer", "[shard]") {
     const ScratchFolder folder;
-    const pid_t killed = fork();
-    if (killed == 0) _exit(0);
-    REQUIRE(waitpid(killed, nullptr, 0) == killed);
-    const auto partial = [&](const std::string& shard, pid_t process) {
-        return write_bytes(folder / (shard + ".bin.partial-" + std::to_string(process)), "half");
+    const std::string prefix = folder / "s";
+    const auto partial = [&](const std::string& shard, const std::string& process) {
+        return write_bytes(folder / (shard + ".bin.partial-" + process), "half");
     };
-    const auto remove = [&] { return ShardSeriesWriter::remove_left_over(folder / "s"); };
+    const auto remove = [&] { return ShardSeriesWriter::remove_left_over(prefix); };
+    const auto refused = [&](const std::string& first, const std::string& process) {
+        CHECK_THAT(error_of([&] { remove(); }, Blame::input),
+                   Contains("incomplete: \"" + first + "\" is being written") &&
+                       EndsWith("remove \"" + prefix + "_*.bin.partial-" + process + '"'));
+    };
     CHECK(remove() == 0);
-    const std::string first = partial("s_000000", killed);
-    partial("s_000001", killed);
-    const std::vector<std::string> others{partial("s_b_000000", killed), partial("s_000000", getppid()),
-                                          partial("s_000000", 0)};
+    const std::string other = partial("s_b_000000", "7"),
+                      process = std::to_string(getppid());  // it has the id of a killed one
+    const std::string first = partial("s_000000", process), second = partial("s_000001", process);
     const int lock = open(first.c_str(), O_RDONLY);
-    REQUIRE(flock(lock, LOCK_EX) == 0);  // like a process on another host
-    CHECK(remove() == 0);
+    REQUIRE(flock(lock, LOCK_EX) == 0);  // like a process here or on another host
+    refused(first, process);
+    std::filesystem::rename(first, folder / "s_000000.bin");  // it publishes
+    refused(second, process);
+    std::filesystem::rename(folder / "s_000000.bin", first);
     close(lock);
     CHECK(remove() == 2);
-    CHECK(names_in(folder.path()).size() == others.size());
-    for (const std::string& file : others) std::filesystem::remove(file);
+    CHECK(names_in(folder.path()).size() == 1);
 
-    ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
+    const std::string mark = partial("s_000000", "prepare");
+    refused(mark, "prepare");
+    std::filesystem::remove(mark);
+    const std::string pipe = folder / "s_000000.bin.partial-99999999";
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    refused(pipe, "99999999");
+    std::filesystem::remove(pipe);
+
+    ShardSeriesWriter series(prefix, {50257, 50256}, 10);
     series.append(counting(15));
-    CHECK(remove() == 0);
-    CHECK(names_in(folder.path()).size() == 2);
+    const std::string here = std::to_string(getpid());
+    refused(folder / ("s_000000.bin.partial-" + here), here);
     CHECK(series.publish().size() == 2);
 }
 
@@ -324,15 +332,28 @@ TEST_CASE("a set of which some shards are not published is refused", "[shard]") 
     }
     const auto refused = [&](const char* pattern) {
         CHECK_THROWS_WITH(ShardSet(folder / pattern), Contains("the set of shards \"" + (folder / pattern).string() +
-            "\" is incomplete: \"" + writers[1].temporary() + "\" is being written, or its writer was killed"));
+            "\" is incomplete: \"" + writers[1].temporary() + "\" is being written, or its writer was killed") &&
+            EndsWith("whole without it, remove \"" + writers[1].temporary() + '"'));
     };
     CHECK_THROWS_WITH(ShardSet(folder / "s_0*.bin"), Contains("is incomplete: "));
+    CHECK_THROWS_WITH(ShardSet(folder / "s_b_000000.bin"), Contains("is incomplete: "));
     writers[0].publish();
-    for (const char* const pattern : {"s_0*.bin", "s_*", "*.bin", "{x,s_*1,s_*0}.bin"}) refused(pattern);
-    for (const char* const part : {"s_000000.bin", "s_*00.bin"}) CHECK(ShardSet(folder / part).size() == 1);
+    for (const char* const pattern :
+         {"s_0*.bin", "s_*", "*.bin", "{x,s_*1,s_*0}.bin", "s_000000.bin", "s_*00.bin"})
+        refused(pattern);
+    {
+        const auto before = std::filesystem::current_path();
+        std::filesystem::current_path(folder.path());
+        for (const char* const shard : {"s_000000.bin", ".//s_000000.bin"})
+            CHECK_THROWS_WITH(ShardSet(shard), Contains("s_000001.bin.partial-"));
+        std::filesystem::current_path(before);
+    }
     write_bytes(folder / "s_000000.bin.partial-7", "left over");
     writers[1].publish();
     for (const char* const pattern : {"s_0*.bin", "s_*", "*.bin"}) CHECK(ShardSet(folder / pattern).size() == 2);
+    const auto odd = folder / "w.bin.partial-7";  // a folder with the name of a temporary file
+    std::filesystem::create_directory(odd);
+    CHECK(ShardSet(ShardBytes(counting(3)).write(odd / "s_000000.bin")).size() == 1);
 }
 
 TEST_CASE("a set is found as a whole or refused while its shards are renamed", "[shard]") {

@@ -179,7 +179,12 @@ TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer
     SECTION("a field without lines of JSON") { settings.field = "body"; refused("--field is \"body\" without"); }
     SECTION("no JSON") { settings.format = TextFormat::jsonl; refused("a: line 1 is not valid JSON"); }
     SECTION("shard tokens") { settings.shard_tokens = 1; refused("--shard-tokens is 1"); }
-    SECTION("name") { settings.name = "x/y"; refused("\"x/y\""); }
+    SECTION("name") {
+        for (const char* const name : {"x/y", "", "..", "a*", "[1]", "{a}", "b\\", "c?", "d\n", "a.bin.partial-7"}) {
+            settings.name = name;
+            refused("the name of the shards is \"" + on_one_line(name) + "\"; expected a name without '/', *?[]{}\\, ");
+        }
+    }
     SECTION("no output folder") { settings.output_dir = ""; refused("--output-dir"); }
     SECTION("output below a file") { settings.output_dir = a + "/out"; refused("output folder " + a + "/out"); }
     SECTION("output is a file") { settings.output_dir = a; refused("output folder " + a); }
