@@ -3,12 +3,12 @@
 #
 # Uses the libraries of TensorBoard and wandb to write their files. Sends nothing over the network, except with
 # --to wandb --follow.
-import contextlib
 import csv
 import errno
 import os
 import shutil
 import sys
+import threading
 from datetime import datetime
 from pathlib import Path
 from time import sleep, time
@@ -137,15 +137,6 @@ def partial_path(path):
     return path.with_name(f'.{path.name}.partial-{os.getpid()}')
 
 
-@contextlib.contextmanager
-def removed_after_error(partial):
-    try:
-        yield
-    except BaseException:
-        for path in partial: shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        raise
-
-
 def to_tables(runs, folder, ending, write):
     """write(file, names of the numbers, rows) of each run. Only names that have a number are columns."""
     paths = [new_path(folder, run, ending) for run in runs]
@@ -153,7 +144,7 @@ def to_tables(runs, folder, ending, write):
         rows = rows_of(run)
         names = list(dict.fromkeys(name for _, row in rows for name in row))
         partial = partial_path(path)
-        with removed_after_error([partial]): write(partial, names, rows)
+        write(partial, names, rows)
         partial.rename(path)
         print(f'wrote {path}: {len(rows)} rows, {len(names)} numbers')
 
@@ -209,12 +200,12 @@ class Board:
 
 def to_tensorboard(runs, folder, options):
     library('tensorboard')
+    threading.excepthook = lambda _: None  # the error of a writer's thread is thrown again by close()
     paths = [new_path(folder, run) for run in runs]
     if options.follow: print(f'view with: tensorboard --logdir {folder}', flush=True)
     places = paths if options.follow else [partial_path(path) for path in paths]
-    with removed_after_error([] if options.follow else places):
-        writers = [Board(run, place) for run, place in zip(runs, places)]
-        write_all(runs, writers, options.follow)
+    writers = [Board(run, place) for run, place in zip(runs, places)]
+    write_all(runs, writers, options.follow)
     for writer, place, path in zip(writers, places, paths):
         if place != path: place.rename(path)
         print(f'wrote {path}: {writer.steps} steps')
@@ -280,6 +271,10 @@ def run(options):
     except OSError as error:
         raise ToolError(f'-o is {in_quotes(folder)}; expected a folder that can be written to; '
                         f'{why_not(error)}; {advice_after(error)}', code_after(error))
+    finally:
+        for parent in {(folder / one.name.strip('/')).parent for one in runs}:
+            for left in parent.glob(f'.*.partial-{os.getpid()}'):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 if __name__ == '__main__': sys.exit(tool_main(command_line(), run))

@@ -117,10 +117,10 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
         require((weight > 0) == is_weighted(), "the pattern " + in_quotes(weight > 0 ? patterns.front() : text),
                 "without a weight", "a weight for every pattern, or for none", "append one, such as :0.5");
     }
-    const auto shards = published(corpora_);
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-        const auto& found = shards[i];
-        const std::string& pattern = corpora_[i].pattern;
+    const auto files = published(corpora_);
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        const auto& found = files[i];
+        auto& [pattern, weight, shards] = corpora_[i];
         require(!found.empty(), "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
                 "check the path and that its folder is readable; quote the pattern so that the shell does not expand "
                 "it");
@@ -132,7 +132,7 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
                     "remove one; the last pattern is " + in_quotes(pattern));
         }
         paths.insert(paths.end(), found.begin(), found.end());
-        corpora_[i].shards = std::ssize(found);
+        shards = std::ssize(found);
     }
     for (Corpus& corpus : corpora_) corpus.weight /= std::max(common, std::int64_t(1));
     require(!paths.empty(), "the number of shard patterns", 0, "at least 1");

@@ -56,9 +56,8 @@ public:
     ShardSeriesWriter& operator=(const ShardSeriesWriter&) = delete;
 
     // Removes the temporary files of killed writers of that prefix: no process here or on another host holds their
-    // lock. Returns the number of removed files. Throws Error if others remain: they are being written, or cannot be
-    // locked. Only for a prefix without shards: ShardSet accepts those of a killed writer when its temporary files are
-    // gone.
+    // lock. Returns the number of removed files; throws Error if others remain. Only for a prefix without shards:
+    // ShardSet accepts those of a killed writer when its temporary files are gone.
     static std::int64_t remove_left_over(const std::string& prefix);
     void append(std::span<const std::uint16_t> ids);
     std::int64_t tokens() const { return tokens_; }

@@ -7,14 +7,13 @@ import importlib.util
 import io
 import json
 import os
-import resource
 import struct
 import subprocess
 import sys
 import unittest
 from unittest import mock
 
-from run_support import ROOT, WithFolder, lines, main, program, resume, start, step, val
+from run_support import ROOT, WithFolder, full_disk, lines, main, program, resume, start, step, val
 
 export_runs = program('export_runs.py')
 MODULES = {'h.0.attn': 12.5, 'wte': None}
@@ -136,12 +135,8 @@ class Exports(WithFolder):
 
     def test_a_full_disk(self):
         for to in ('csv', *filter(has, ('tensorboard',))):
-            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))
-            try:
+            with full_disk(50):
                 said = self.refused(export_runs, '--to', to, self.run_folder, '-o', self.folder / to, code=1)
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
             self.assertIn('file too large; raise this process', said)
             self.assertEqual(list((self.folder / to).iterdir()), [])
 

@@ -2,13 +2,12 @@
 # prepare_download_test.py - dev/data/prepare with a stand-in for the hub: interrupted downloads, files that differ from
 # the published ones, a full disk
 import os
-import resource
 import signal
 import sys
 from unittest import mock
 
 from prepare_support import BASE, DRIP, LINES, Prepares, download, hub, needs_hub
-from run_support import main
+from run_support import full_disk, main
 
 
 @needs_hub
@@ -109,12 +108,7 @@ class Downloads(Prepares):
         self.assertFalse(self.out.exists())
 
     def test_a_full_disk(self):
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (700, limits[1]))
-        try:
-            with mock.patch('shards.Tokenizer.check'): said = self.not_made(*self.arguments, code=1)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with mock.patch('shards.Tokenizer.check'), full_disk(700): said = self.not_made(*self.arguments, code=1)
         self.assertIn('part/0.txt" cannot be written: file too large; raise this process\' limit of the sizes of files '
                       '(ulimit -f) and run this again', said)
         self.check()

@@ -201,8 +201,8 @@ TEST_CASE("temporary files of a killed process are removed; those that may be an
                        EndsWith("remove \"" + prefix + "_*.bin.partial-" + process + '"'));
     };
     CHECK(remove() == 0);
-    const std::string other = partial("s_b_000000", "7"),
-                      process = std::to_string(getppid());  // it has the id of a killed one
+    partial("s_b_000000", "7");  // of another series
+    const std::string process = std::to_string(getppid()), here = std::to_string(getpid());  // have ids of killed ones
     const std::string first = partial("s_000000", process), second = partial("s_000001", process);
     const int lock = open(first.c_str(), O_RDONLY);
     REQUIRE(flock(lock, LOCK_EX) == 0);  // like a process here or on another host
@@ -214,17 +214,13 @@ TEST_CASE("temporary files of a killed process are removed; those that may be an
     CHECK(remove() == 2);
     CHECK(names_in(folder.path()).size() == 1);
 
-    const std::string mark = partial("s_000000", "prepare");
+    const std::string mark = partial("s_000000", "prepare"), pipe = folder / "s_000000.bin.partial-9";
     refused(mark, "prepare");
-    std::filesystem::remove(mark);
-    const std::string pipe = folder / "s_000000.bin.partial-99999999";
     REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-    refused(pipe, "99999999");
-    std::filesystem::remove(pipe);
-
+    refused(pipe, "9");
+    for (const std::string& file : {mark, pipe}) std::filesystem::remove(file);
     ShardSeriesWriter series(prefix, {50257, 50256}, 10);
     series.append(counting(15));
-    const std::string here = std::to_string(getpid());
     refused(folder / ("s_000000.bin.partial-" + here), here);
     CHECK(series.publish().size() == 2);
 }
@@ -338,16 +334,13 @@ TEST_CASE("a set of which some shards are not published is refused", "[shard]") 
     CHECK_THROWS_WITH(ShardSet(folder / "s_0*.bin"), Contains("is incomplete: "));
     CHECK_THROWS_WITH(ShardSet(folder / "s_b_000000.bin"), Contains("is incomplete: "));
     writers[0].publish();
-    for (const char* const pattern :
-         {"s_0*.bin", "s_*", "*.bin", "{x,s_*1,s_*0}.bin", "s_000000.bin", "s_*00.bin"})
+    for (const char* const pattern : {"s_0*.bin", "s_*", "*.bin", "{x,s_*1,s_*0}.bin", "s_000000.bin", "s_*00.bin"})
         refused(pattern);
-    {
-        const auto before = std::filesystem::current_path();
-        std::filesystem::current_path(folder.path());
-        for (const char* const shard : {"s_000000.bin", ".//s_000000.bin"})
-            CHECK_THROWS_WITH(ShardSet(shard), Contains("s_000001.bin.partial-"));
-        std::filesystem::current_path(before);
-    }
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(folder.path());
+    for (const char* const shard : {"s_000000.bin", ".//s_000000.bin"})
+        CHECK_THROWS_WITH(ShardSet(shard), Contains("s_000001.bin.partial-"));
+    std::filesystem::current_path(before);
     write_bytes(folder / "s_000000.bin.partial-7", "left over");
     writers[1].publish();
     for (const char* const pattern : {"s_0*.bin", "s_*", "*.bin"}) CHECK(ShardSet(folder / pattern).size() == 2);

@@ -180,10 +180,8 @@ TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer
     SECTION("no JSON") { settings.format = TextFormat::jsonl; refused("a: line 1 is not valid JSON"); }
     SECTION("shard tokens") { settings.shard_tokens = 1; refused("--shard-tokens is 1"); }
     SECTION("name") {
-        for (const char* const name : {"x/y", "", "..", "a*", "[1]", "{a}", "b\\", "c?", "d\n", "a.bin.partial-7"}) {
-            settings.name = name;
-            refused("the name of the shards is \"" + on_one_line(name) + "\"; expected a name without '/', *?[]{}\\, ");
-        }
+        settings.name = GENERATE("x/y", "", "..", "a*", "[1]", "{a}", "b\\", "c?", "d\n", "a.bin.partial-7");
+        refused("the name of the shards is \"" + on_one_line(settings.name) + "\"; expected a name without '/', *?");
     }
     SECTION("no output folder") { settings.output_dir = ""; refused("--output-dir"); }
     SECTION("output below a file") { settings.output_dir = a + "/out"; refused("output folder " + a + "/out"); }
