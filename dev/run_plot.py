@@ -158,8 +158,8 @@ class Plot:
 
     def add_legend(self, panel, lines, above):
         """A legend `above` inches above a panel, for which the figure becomes higher; returns its height in inches."""
-        characters = 70 * len(panel.get_subplotspec().colspan)
-        labels = [wrapped(label, characters - 10) for label in lines]
+        characters = 75 * len(panel.get_subplotspec().colspan)
+        labels = [wrapped(label, characters - 15) for label in lines]
         columns = max(1, min(4, characters // max(len(line) + 8 for label in labels for line in label.split('\n'))))
         place = panel.transAxes + ScaledTranslation(0, above, self.figure.dpi_scale_trans)
         legend = Legend(panel, lines.values(), labels, loc='lower left', ncol=columns, borderaxespad=0.2,
