@@ -11,6 +11,7 @@ LOG_NAME = 'log.jsonl'
 # Events whose "step" is a number of completed steps.
 WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume', 'warning', 'outer',
               'outer_skip')
+OTHER_TARGETS = ('validation data:', 'validations: of other targets')  # beginnings of changes at a resume
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53
 MOST_LEVELS = 100  # of nested JSON, as in llmc/base/json_text.h
@@ -125,6 +126,20 @@ class Run:
 
     def of(self, kind):
         return [event for event in self.events if event['event'] == kind]
+
+    def validations(self):
+        """The "val" events, with ('losses', pattern): loss of each set. "targets" counts the resumes with other
+        validation targets, each of which is an event without a loss."""
+        found, targets = [], 0
+        last = {event['step']: event for event in self.of('resume')}  # that counts, of several from a checkpoint
+        for event in self.events:
+            changes = event.get('changes') if event['event'] == 'resume' and event is last[event['step']] else None
+            if isinstance(changes, list) and any(str(change).startswith(OTHER_TARGETS) for change in changes):
+                targets, event = targets + 1, {'event': 'val', 'step': event['step']}
+            if event['event'] == 'val':
+                sets = event['losses'].items() if isinstance(event.get('losses'), dict) else ()
+                found.append({**event, **{('losses', name): loss for name, loss in sets}, 'targets': targets})
+        return found
 
     def tokens_per_step(self):
         return number(self.start.get('tokens_per_step'))

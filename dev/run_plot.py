@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
+from matplotlib.transforms import ScaledTranslation
 
 from run_log import amount, as_text, number
 from tool_main import fail, in_quotes, one_of
@@ -19,7 +21,7 @@ MEASURES = {'loss': 'loss (nats per token)', 'perplexity': 'perplexity', 'bits-p
 # Okabe and Ito without black, and Tol's indigo: distinguishable with colour blindness. A colour names a run, and a line
 # style or marker what is drawn. The colours of more runs are darker, then lighter.
 COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#332288', '#7a5230')
-SET_MARKERS = 's^Dv<>'  # of the sets of --val-data
+SET_MARKERS = 's^Dv<>PX*pd8'  # of the sets of --val-data
 GREY, DARK = '#767676', '#404040'
 STYLE = {'font.size': 10, 'text.parse_math': False, 'axes.grid': True, 'grid.color': '#e4e4e4', 'axes.edgecolor': GREY,
          'axes.spines.top': False, 'axes.spines.right': False, 'axes.titlelocation': 'left', 'axes.titlesize': 11,
@@ -53,7 +55,7 @@ def clocks_of(runs, axis):
 
 def points(run, clock, kind, *keys):
     """xs of a run's events whose x is known, and the numbers of each key."""
-    events = [event for event in run.of(kind) if event['step'] in clock]
+    events = [event for event in (run.validations() if kind == 'val' else run.of(kind)) if event['step'] in clock]
     rows = [(clock[event['step']], *(number(event.get(key)) for key in keys)) for event in events]
     return np.array(rows, float).reshape(len(rows), 1 + len(keys)).T
 
@@ -116,6 +118,10 @@ class Plot:
         self.every_step = steps
         self.summaries, self.labels, self.kinds, self.drawn = [], {}, {}, defaultdict(list)
         self.unit, clocks = clocks_of([*runs, *references], axis)
+        sets = dict.fromkeys(key for run in (*runs, *references) for event in run.validations() for key in event if
+                             isinstance(key, tuple) and measure != 'bits-per-byte')  # their bytes are unknown
+        ends = [Path(name).name for _, name in sets]
+        self.sets = {key: key[1] if ends.count(end) > 1 else end for key, end in zip(sets, ends)}
         there = ['loss'] + [key for key, (_, kind, field, *_) in PANELS.items() if key != 'loss' and any(
             np.isfinite(points(run, clock, kind, field)[1]).any() for run, clock in zip(runs, clocks))]
         first, *keys = [one_of('--panels', key, there) for key in panels or there]
@@ -138,23 +144,31 @@ class Plot:
         if 'loss' in self.panels: self.panels['loss'].set_title(MEASURES[measure])
         self.add_legends(self.panels[first], wrapped(title_of(runs) if title is None else title, 100))
 
-    def add_legends(self, panel, title):
-        """The title and the runs above the panel, its title on the y axis, and in it what the line styles mean."""
-        panel.set_ylabel(panel.get_title('left'))
-        panel.set_title('')
-        kinds = {kind: line for kind, line in self.kinds.items() if line}
-        if kinds:
-            styles = panel.legend(kinds.values(), kinds, loc='upper right', bbox_to_anchor=(1, 0.95), frameon=True,
-                                  framealpha=0.8, edgecolor='none')
-            for line in styles.get_lines() if self.several else (): line.set_color(DARK)
-            panel.add_artist(styles)
-        labels = [wrapped(label, 140) for label in self.labels]
-        columns = max(1, min(4, 150 // max(len(line) + 8 for label in labels for line in label.split('\n'))))
-        panel.legend(self.labels.values(), labels, loc='lower left', ncol=columns, borderaxespad=0.2,
-                     bbox_to_anchor=(0, 1.06 if panel.get_title('right') else 1))
-        lines = -(-len(labels) // columns) + sum(label.count('\n') for label in labels) + title.count('\n')
-        self.figure.set_figheight(self.figure.get_figheight() + 0.2 * lines)
+    def add_legends(self, first, title):
+        """The title and the runs above the first panel, its title on the y axis; above the losses the line styles."""
+        first.set_ylabel(first.get_title('left'))
+        first.set_title('')
+        panel, above = self.panels.get('loss', first), 0
+        if kinds := {kind: line for kind, line in self.kinds.items() if line}:
+            above = self.add_legend(panel, kinds, 0)
+            panel.set_title(panel.get_title('left'), pad=6 + 72 * above)
+        self.add_legend(first, self.labels, above * (panel is first) + 0.25 * bool(first.get_title('right')))
+        self.figure.set_figheight(self.figure.get_figheight() + 0.2 * title.count('\n'))
         self.figure.suptitle(title, x=0.01, ha='left', weight='bold', size=13)
+
+    def add_legend(self, panel, lines, above):
+        """A legend `above` inches above a panel, for which the figure becomes higher; returns its height in inches."""
+        characters = 75 * len(panel.get_subplotspec().colspan)
+        labels = [wrapped(label, characters - 15) for label in lines]
+        columns = max(1, min(4, characters // max(len(line) + 8 for label in labels for line in label.split('\n'))))
+        place = panel.transAxes + ScaledTranslation(0, above, self.figure.dpi_scale_trans)
+        legend = Legend(panel, lines.values(), labels, loc='lower left', ncol=columns, borderaxespad=0.2,
+                        bbox_to_anchor=(0, 1), bbox_transform=place)
+        for line in legend.get_lines() if self.several and lines is not self.labels else (): line.set_color(DARK)
+        panel.add_artist(legend).set_clip_on(False)  # part of the layout
+        height = legend.get_window_extent().height / self.figure.dpi
+        self.figure.set_figheight(self.figure.get_figheight() + height)
+        return height
 
     def line(self, key, xs, ys, style, faint=False, **more):
         """Draws a line if the panel is shown."""
@@ -180,12 +194,12 @@ class Plot:
             self.kinds['mean of workers at outer steps'] = self.line(
                 'loss', xs, measured(run, ys, self.measure), {'color': colour, 'linestyle': ''}, True, alpha=0.6,
                 marker='o', markersize=3)
-        xs, ys = points(run, clock, 'val', 'loss')
-        ys = measured(run, ys, self.measure)
-        xs, ys = xs[np.isfinite(ys)], ys[np.isfinite(ys)]
-        if len(ys):
+        xs, ys, bits, targets = points(run, clock, 'val', 'loss', 'bits_per_byte', 'targets')
+        ys = bits if self.measure == 'bits-per-byte' else measured(run, ys, self.measure)
+        known = np.flatnonzero(np.isfinite(ys))
+        if len(known):
             colour = COLOURS[1] if style['color'] == COLOURS[0] and not self.several else style['color']
-            best = np.flatnonzero(ys == ys.min())[-1]
+            best = min((k for k in known[::-1] if targets[k] == targets[known[-1]]), key=lambda k: ys[k])
             dots = {'color': colour, 'marker': 'o', 'linestyle': '', 'zorder': 4}
             # Nothing was measured between validations, and most of the loss falls before the second one.
             dashes = {'linestyle': '--', 'linewidth': 0.9}
@@ -194,8 +208,13 @@ class Plot:
                 self.kinds['validation'] = Line2D([], [], markersize=4, **{**dots, **dashes})
                 panel.plot(xs[best], ys[best], markersize=9, fillstyle='none', **dots)
                 panel.plot(xs[xs > 0], ys[xs > 0], color=colour, zorder=4, **dashes)
-            self.draw_sets(run, clock, colour)
-            words.append(f'validation {ys[-1]:.4f}, best {ys[best]:.4f} at {amount(xs[best])} {self.unit}')
+            words.append(f'validation {ys[known[-1]]:.4f}, best {ys[best]:.4f} at {amount(xs[best])} {self.unit}')
+            for i, (key, name) in enumerate(self.sets.items()):
+                xs, ys = points(run, clock, 'val', key)
+                if np.isfinite(ys).any():
+                    self.kinds[f'validation of {name}'] = self.line(
+                        'loss', xs, measured(run, ys, self.measure), {'color': colour}, markersize=3.5, linewidth=0.7,
+                        marker=SET_MARKERS[i % len(SET_MARKERS)])
         if not words: fail(in_quotes(run.log), 'a log without a loss', 'the log of a run with at least one step')
         self.summaries.append(f'{run.name}: ' + ', '.join([f'{len(run.of("step"))} steps', *words]))
         label = ' ' * run.name.startswith('_') + f'{as_text(run.name)}: ' + ', '.join(words)  # "_" would hide it
@@ -205,19 +224,6 @@ class Plot:
             for x in (clock[steps] for steps in marks if steps in clock):
                 for panel in self.panels.values():
                     self.kinds[kind] = panel.axvline(x, linestyle=line, linewidth=1.2, color=style['color'])
-
-    def draw_sets(self, run, clock, colour):
-        """The loss of each set of several --val-data, if the measure is not one of their unknown numbers of bytes."""
-        if self.measure == 'bits-per-byte': return
-        events = [event for event in run.of('val') if isinstance(event.get('losses'), dict) and event['step'] in clock]
-        sets = list(dict.fromkeys(name for event in events for name in event['losses']))
-        short = [Path(name).name for name in sets]
-        for i, name in enumerate(sets):
-            ys = measured(run, np.array([number(event['losses'].get(name)) for event in events], float), self.measure)
-            kind = f'validation of {wrapped(name if short.count(short[i]) > 1 else short[i], 60)}'
-            self.kinds[kind] = self.line('loss', np.array([clock[event['step']] for event in events]), ys,
-                                         {'color': colour}, marker=SET_MARKERS[i % len(SET_MARKERS)], markersize=3.5,
-                                         linewidth=0.7)
 
     def draw_panel(self, key, run, clock, style):
         title, kind, field, factor, _ = PANELS[key]

@@ -36,10 +36,9 @@ class WithPlots(WithFolder):
                 for xs, ys in made.drawn[panel, faint]]
 
     def legends(self, made):
-        """The texts above the first panel, which name the runs, then those in it, of the line styles."""
-        panel = next(iter(made.panels.values()))
-        inside = [each for each in panel.get_children() if isinstance(each, Legend) and each is not panel.get_legend()]
-        return [text.get_text() for legend in (panel.get_legend(), *inside) for text in legend.get_texts()]
+        """The texts above the losses, which name the runs if it is the first panel, then the line styles."""
+        legends = [each for each in made.panels['loss'].get_children() if isinstance(each, Legend)]
+        return [text.get_text() for legend in reversed(legends) for text in legend.get_texts()]
 
 
 class Curves(WithPlots):
@@ -106,12 +105,30 @@ class Curves(WithPlots):
             return val(number, 5.0, losses=dict(zip(('a/wiki_*.bin', 'b/code_*.bin'), losses)), bits_per_byte=1.0)
         run = self.log('a', start(), vals(0, 8.0, 9.0), step(0, 6.0), vals(1, 4.0, None), val(1, 5.0, losses=[3]))
         made = self.drawn(run)
-        self.assertEqual(self.curves(made)[2:], [[(0, 8.0), (1, 4.0)], [(0, 9.0), (1, None)]])
+        self.assertEqual(self.curves(made)[2:], [[(0, 8.0), (1, 4.0), (1, None)], [(0, 9.0), (1, None), (1, None)]])
         self.assertEqual(self.legends(made)[3:], ['validation', 'validation of wiki_*.bin', 'validation of code_*.bin'])
         colours = [line.get_color() for line in made.panels['loss'].lines if line.get_linewidth() == 0.7]
         self.assertEqual(colours, 2 * [run_plot.COLOURS[1]])  # that of the validation
         self.assertEqual(self.curves(self.drawn(run, measure='perplexity'))[2][1], (1, round(math.exp(4), 9)))
         self.assertEqual(len(self.curves(self.drawn(run, measure='bits-per-byte'))), 2)
+
+    def test_a_marker_names_a_validation_set_in_all_runs(self):
+        def vals(number, *sets):  # the loss of set k is k
+            return val(number, 5.0, losses={f'{k}_*.bin': k for k in sets})
+        made = self.drawn(self.log('a', start(), vals(1, 1, 2), resume(1), vals(2, 2, 3), vals(3, *range(4, 9))),
+                          self.log('b', start(), vals(1, 3, 1)))
+        markers = {(max(y for y in line.get_ydata() if y > 0), line.get_marker())
+                   for line in made.panels['loss'].lines if line.get_linewidth() == 0.7}
+        self.assertEqual([len(markers), *(len(set(each)) for each in zip(*markers))], [8, 8, 8])
+
+    def test_validations_of_other_targets_start_again(self):
+        other, best = 'validations: of other targets; ...', ['best 2.0000 at 2 steps', 'best 4.0000 at 4 steps']
+        events = [start(), step(0, 6.0), val(1, 3.0), step(1, 6.0), val(2, 2.0), step(3, 6.0), val(4, 4.0), val(5, 4.5)]
+        for resumes, again in (([[other]], 1), ([['--lr 1 -> 2', 'validation data: different shards']], 1),
+                               ([[other], ['--lr 1 -> 2']], 0), ([['training data: different shards']], 0)):
+            made = self.drawn(self.log('a', *events[:5], *(resume(2, *changes) for changes in resumes), *events[5:]))
+            self.assertIn(best[again], made.summaries[0])
+            self.assertEqual(self.curves(made)[1], [(1, 3.0), (2, 2.0), *again * [(2, None)], (4, 4.0), (5, 4.5)])
 
     def test_the_noise_scale_with_its_band_and_bound(self):
         run = self.log('a', start(), noisy(0, 'warming', 10.0, None, None), noisy(1, 'ok', 100.0, 0.25, 60.0),
@@ -124,9 +141,9 @@ class Curves(WithPlots):
         self.assertEqual(batch, [(k, 64) for k in range(1, 6)])
 
     def test_perplexity_and_bits_per_byte(self):
-        run = self.log('a', start(), val(0, 8.0, bits_per_byte=2.0), step(0, 4.0), val(1, 6.0, bits_per_byte=1.5))
+        run = self.log('a', start(), val(0, 8.0, bits_per_byte=4.0), step(0, 4.0), val(1, 6.0, bits_per_byte=1.5))
         bits = self.drawn(run, smooth=1, measure='bits-per-byte')
-        self.assertEqual(self.curves(bits), [[(1, 1.0)], [(0, 2.0), (1, 1.5)]])
+        self.assertEqual(self.curves(bits), [[(1, 1.0)], [(0, 4.0), (1, 1.5)]])
         self.assertEqual(self.curves(self.drawn(run, smooth=1, measure='perplexity'))[0], [(1, round(math.exp(4), 9))])
         other = self.log('b', start(), val(0, 8.0, bits_per_byte=None), step(0, 4.0))
         self.assertIn('--y is bits-per-byte; expected loss or perplexity; ',
@@ -223,18 +240,23 @@ class Slides(WithPlots):
         self.assertEqual(self.drawn(a, title='mine').figure._suptitle.get_text(), 'mine')
 
     def test_nothing_is_cut_off(self):
-        for count in (1, 9):
+        for count, shown in ((1, ['lr', 'loss', 'norm']), (9, None)):
             runs = [self.log(f'{count}/{k}_{"a_long_name," * 12}', start(), val(0, 9.0), step(0, 8.0), resume(1))
                     for k in range(count)]
-            made = self.drawn(*runs, title='A title ' * 40)
+            made = self.drawn(*runs, title='A title ' * 40, panels=shown)
             self.assertEqual(len({line.get_color() for line in made.labels.values()}), count)
             self.assertEqual({line.get_linestyle() for line in made.labels.values()}, {'-'})
             made.figure.savefig(self.folder / 'x.png')
             title, whole = made.figure._suptitle.get_window_extent(), made.figure.bbox
-            boxes = [made.panels[key].get_tightbbox() for key in made.panels]  # with legends
+            panels = list(made.panels.values())
+            boxes = [panel.get_tightbbox() for panel in panels]  # with legends
             for box in (title, *boxes):
                 self.assertTrue(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= whole.x1 and box.y1 <= whole.y1, box)
             self.assertLess(max(box.y1 for box in boxes), title.y0)
+            legends = [each for panel in panels for each in panel.get_children() if isinstance(each, Legend)]
+            titles = [panel.title for panel in panels if panel.get_title()]
+            apart = [each.get_window_extent() for each in (*panels, *titles, *legends)]
+            self.assertFalse([box for k, box in enumerate(apart) if box.padded(-1).count_overlaps(apart[:k])])
             self.assertGreater(made.panels['loss'].get_window_extent().height, 150)
 
 

@@ -143,7 +143,7 @@ class Parquet(Prepares):
             got, err, refused, why = self.tokenize(self.folder / name)
             self.assertEqual((got, err.count('\n'), refused), (code, 1, 2), err + why)
             self.assertIn(said, err)
-            self.assertIn(' is not valid JSON; ', why)
+            self.assertIn(' is not valid JSON: ', why)
             self.assertEqual(list(self.out.glob('*')), [])
 
 

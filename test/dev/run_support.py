@@ -43,8 +43,8 @@ def val(number, loss, **fields):
     return {'event': 'val', 'step': number, 'loss': loss, 'valid_tokens': 100, 'ms': 50.0, **fields}
 
 
-def resume(number):
-    return {'event': 'resume', 'step': number, 'folder': 'x', 'changes': []}
+def resume(number, *changes):
+    return {'event': 'resume', 'step': number, 'folder': 'x', 'changes': changes}
 
 
 def lines(*events):

@@ -1,5 +1,7 @@
 // disk_test.cpp - the real program when files change during a run: existing names, a full disk, a truncated shard, a
 // deleted output folder
+#include <sys/stat.h>
+
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -46,6 +48,18 @@ TEST_CASE("a run checks all names that it may write before its first step", "[ru
     write_bytes(folder.path("out/step_00000002"), "a file");
     check_refused(run({"-x", "4", "-n", "2"}), "step_00000002");
     for (const char* const name : {"2", "4"}) fs::remove(folder.path("out/step_0000000" + std::string(name)));
+    for (const char* const name : {"log.jsonl", "options.json", "best"}) {
+        const fs::path path = folder.path("out/" + std::string(name));
+        for (const bool pipe : {false, true}) {
+            if (pipe) REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+            else fs::create_directory(path);
+            for (const Texts& more : {Texts{}, {"-y", "auto"}})
+                CHECK(run(Texts{"-x", "3", "--keep-best", "--keep-checkpoints", "1"} + more).exits(2).rfind(
+                          "error: --output-dir is \"" + folder.path("out") + "\"; expected a folder in which " + name +
+                          " is ") != std::string::npos);
+            fs::remove(path);
+        }
+    }
     // Names of no step of the run.
     fs::create_directory(folder.path("out/step_4"));
     fs::create_directory(folder.path("out/step_00000001.old"));

@@ -255,6 +255,22 @@ void require_free_names(const ResumeSearch& search, const Options& options) {
     }
 }
 
+void require_usable_names(const Options& options) {
+    const auto require_kind = [&](const char* name, bool is, const char* kind) {
+        require(is, "--output-dir", in_quotes(options.output_dir),
+                std::string("a folder in which ") + name + " is " + kind,
+                "remove or rename it, or choose another folder");
+    };
+    if (options.output_dir.empty()) return;
+    const fs::path folder = options.output_dir;
+    std::error_code none;
+    for (const char* const name : {kLogName, kOptionsName})
+        require_kind(name, !is_present(folder / name) || fs::is_regular_file(folder / name, none), "a file");
+    const fs::file_status best = fs::symlink_status(folder / kBestName, none);
+    require_kind(kBestName, !options.keep_best || !fs::exists(best) || fs::is_symlink(best),
+                 "the link of --keep-best");
+}
+
 bool are_same(const std::vector<Fact>& some, const std::vector<Fact>& others) {
     return std::ranges::equal(some, others,
                               [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; });

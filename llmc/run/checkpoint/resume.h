@@ -6,6 +6,7 @@
 //   flags that cannot be combined; ranks that cannot make it    options_of_run(), check_together(), StepPlan
 //   fewer steps than it has made                                make_plan()
 //   steps of another run in its folder                          require_free_names()
+//   names of its folder that are folders or pipes               require_usable_names()
 //   another model, other data, another order or seed            changes_since()
 //   another optimizer; too many steps without an update         check_resumption() of start/run_plan.h
 //   flags or counts of the optimizer; its files                 OptimizerKind::check_resumption; load_optimizer()
@@ -56,6 +57,8 @@ bool appends_to_log(const Options& options, const Resumption* resumption);
 // Throws Error if --output-dir holds a checkpoint of another run, which --resume auto would find, or one of another
 // continuation of the same run, after the step that this one starts from.
 void require_free_names(const ResumeSearch& search, const Options& options);
+// Throws Error if the log, the options or the link of --keep-best exists and is something else, such as a folder.
+void require_usable_names(const Options& options);
 
 struct Changes {
     std::vector<std::string> options;  // "--lr 0.0006 -> 0.0003"

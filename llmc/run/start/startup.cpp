@@ -359,6 +359,7 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
         require_same(ranks, facts, "use the same files on all ranks");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
+        require_usable_names(options);
         if (!appends) require_free_log(options.output_dir);
         if (!options.eval_only) require_free_names(search, options);
     });
