@@ -50,17 +50,15 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
                 "steps of one size, to which the last step of an epoch is filled up", "use one size");
         rows_per_epoch_ = round_up(rows, rows_per_step);
     } else {
-        const std::int64_t most = rows / shape.world,  // of one rank in a step
-                           unit = steps.is_constant() ? shape.world : shape.global_rows();
-        const std::string largest = std::to_string(rows / unit * unit * seq_len);
+        const std::int64_t at_once = shape.global_rows(), unit = rows < at_once ? shape.world : at_once;
+        const std::string most = std::to_string(rows / unit * unit * seq_len);
         if (rows < rows_per_step)
             throw Error("one step needs " + with_commas(rows_per_step, "sequence") + " of " +
                         counted(seq_len, "token") + "; the training data, " + with_commas(shards_.tokens(), "token") +
                         ", has " + with_commas(rows) + "; use " +
-                        (most == 0 ? shape.world > 1 ? "fewer ranks or a smaller --seq-len" : "a smaller --seq-len"
-                         : steps.is_constant() ? "at most -b " + std::to_string(most) + " -d " + largest
-                         : rows < unit         ? "at most -b " + std::to_string(most) + ", and smaller steps"
-                                               : "steps of at most " + largest) +
+                        (rows < unit ? shape.world > 1 ? "fewer ranks or a smaller --seq-len" : "a smaller --seq-len"
+                                     : (rows < at_once ? "-b auto and " : "") +
+                                           ((steps.is_constant() ? "at most -d " : "steps of at most ") + most)) +
                         ", more data (in one shard at least " + with_commas(tokens_per_step + 1, "token") +
                         ", with the last target)" +
                         (steps.is_constant() ? ", or partial steps with --pad-last" : ""));

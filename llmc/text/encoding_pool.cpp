@@ -80,8 +80,10 @@ std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::P
              "fix or remove the line");
     const auto found = object.find(field_);
     if (found == object.end() || !found->is_string())
-        fail(place + ": the field " + in_quotes(field_), found == object.end() ? "missing" : excerpt(*found),
-             "a string", "set --field to the field that has the text");
+        fail(place + ": the field " + in_quotes(field_),
+             found == object.end() ? "missing" : found->is_null() ? "null, NaN or Infinity" : excerpt(*found),
+             "a string", found == object.end() ? "set --field to the field that has the text"
+                                             : "fix or remove the line");
     return std::move(found->get_ref<std::string&>());
 }
 

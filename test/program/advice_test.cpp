@@ -40,7 +40,7 @@ Texts suggested(const std::string& text) {
 TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]") {
     const TrainingFolder folder;
     const std::string nearest = "the nearest are ([0-9]+) and ([0-9]+)", use = "use (-[^,;]+)",
-                      at_most = "use at most (-b [0-9]+ -d [0-9]+)",
+                      fewer = "use (-b auto) and at most (-d [0-9]+)", shorter = "use at most (-d [0-9]+)",
                       room = "divides a step is [0-9]+: set (-b [0-9]+ -d [0-9]+) for the same update",
                       batch_alone = "divides a step is [0-9]+: set (-b [0-9]+),";
     const Texts outer{"--outer-steps", "2"}, two{"--ranks", "2"},
@@ -52,8 +52,13 @@ TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]
              {{"-b", "128", "-d", "64k", "--memory", "1G"}, "or ([0-9]+), if k", {"-d $1"}},
              {{"--batch-schedule", "0:64,100:200"}, nearest,
               {"--batch-schedule 0:64,100:$1", "--batch-schedule 0:64,100:$2"}},
-             {{"-b", "999"}, at_most},
-             {two + Texts{"-b", "999"}, at_most},
+             {{"-b", "999"}, fewer, {"$1 $2"}},
+             {two + Texts{"-b", "999"}, fewer, {"$1 $2"}},
+             {tight + Texts{"-b", "512", "-d", "8192"}, fewer, {"$1 $2"}},
+             {tight + two + Texts{"-b", "512", "-d", "16384"}, fewer, {"$1 $2"}},
+             {{"-d", "6400"}, shorter},
+             {tight + Texts{"-b", "8", "-d", "8192"}, shorter},
+             {tight + Texts{"-b", "auto", "-d", "8192"}, shorter},
              {{"--batch-schedule", "0:64,100:6400"}, "steps of at most ([0-9]+)", {"--batch-schedule 0:64,100:$1"}},
              {{"-t", "9000"}, "use (-t [0-9]+), or"},
              {{"-u", "11"}, "at most --max-steps = ([0-9]+)", {"-u $1"}},
@@ -91,8 +96,10 @@ TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]
                "40M"},
               "not even one sequence fits: try (--recompute block, --dtype bf16, -z 1), a"},
              {{"-e", "d12"}, "try (--init [^ \n]+)"},
-             {{"-x", "5000"}, "with (--stop-after [^\n]*)"},
-             {{"--epochs", "21", "-x", "0"}, "with (--stop-after [^\n]*)"}}) {
+             {{"-x", "5000"}, "validate, with (--val-every [^\n]*)"},
+             {{"-x", "5000", "-v", "0", "--max-minutes", "9"},
+              "unless --max-minutes .*validate, with (--val-every [^\n]*)"},
+             {{"--epochs", "21", "-x", "0"}, "validate, with (--val-every [^\n]*)"}}) {
         const auto dry_run = [&](const Texts& more) {
             return folder.run(folder.flags(Texts{"-x", "10", "--dry-run", "--tune=off"} + row.flags + more)).output;
         };

@@ -6,6 +6,7 @@
 
 #include "llmc/base/line_file.h"
 #include "llmc/weights/saved_model.h"
+#include "test/support/pattern.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -159,9 +160,14 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
                Contains("--total-batch-tokens 192 -> 2560: the noise scale in this run's log\n"));
     CHECK_THAT(again({"-x", "15", "-b", "auto"}), Contains("changed: --micro-batch 4 -> 12\n"));
     run(folder, 1, "long", {"-x", "94", "-v", "0"}).exits(0);
-    for (const std::string flag : {"--max-steps", "--max-tokens", "--epochs"})
-        CHECK_THAT(folder.run({"-o", folder.path("long"), "-y", "auto", flag, "1"}).exits(2),
-                   Contains("; expected at least the 94 that ") && Contains("; increase " + flag));
+    for (const std::string flag : {"--max-steps", "--max-tokens", "--epochs"}) {
+        const Texts all{"-o", folder.path("long"), "-y", "auto", "--dry-run", flag};
+        const std::string refused = folder.run(all + Texts{"1"}).exits(2);
+        const auto advice = Pattern("expected at least the 94 that .*; increase " + flag + " to at least ([0-9]+)")
+                                .matches(refused);
+        REQUIRE(advice.size() == 1);
+        folder.run(all + Texts{advice[0][1]}).exits(0);
+    }
     const auto options = llmc::parse_json(read_bytes(folder.path("out/options.json")));
     CHECK(options["micro-batch"] == 12);
     CHECK(options["lr"] == 0.02);
@@ -209,6 +215,31 @@ TEST_CASE("epochs count passes over the training data of the run, also after oth
     CHECK_THAT(again({}), Contains("training: 16 steps of "));
     CHECK_THAT(again({"--epochs", "6"}), Contains("training: 20 steps of "));
     CHECK(folder.losses("out").size() == 20);
+}
+
+TEST_CASE("a resumed run says how its shards or their weights differ", "[run][resume]") {
+    const TrainingFolder folder;
+    const std::string a = folder.path("train_0.bin"), b = folder.path("val_0.bin"), c = folder.path("c.bin");
+    ShardBytes(std::vector<std::uint16_t>(100, 1), 257, 256).write(c);
+    folder.train({"-x", "1", "-o", folder.path("out"), "-i", a + ":1", b + ":7", "-j", a, b});
+    folder.train({"-x", "1", "-o", folder.path("sets"), "-j", a, b});
+    const Texts fresh{"--allow-new-data", "-i"};
+    for (const auto& [more, says] : std::vector<std::pair<Texts, std::string>>{
+             {{"-i", a + ":7", b + ":1"}, "error: the training data is \"" + a + ":7\" (87.5 %), \"" + b +
+                                              ":1\" (12.5 %); expected \"" + a + ":1\" (12.5 %), "},
+             {{"-i", a, b}, "error: the training data is without weights; expected \"" + a + ":1\" (12.5 %), "},
+             {{"-i", a, b, c}, "error: the number of training shards is 3; expected 2, as"},
+             {{"-i", a}, "error: the number of training shards is 1; expected 2, as"},
+             {fresh + Texts{a, b}, "training data: other weights, read from the first row; lowest training loss, "},
+             {fresh + Texts{a + ":7", b + ":1"}, "validation data: other weights\n"},
+             {fresh + Texts{b + ":7", a + ":1"}, "training data: the same shards in another order, "},
+             {fresh + Texts{a + ":1", c + ":7"}, "training data: different shards, "},
+             {{"-j", a}, "validation data: another number of shards\n"},
+             {{"-y", folder.step("sets", 1), "-j", "{" + a + "," + b + "}"}, "other sets of the same shards\n"}}) {
+        const Texts from{"-x", "2", "-y", folder.step("out", 1), "-o", folder.path("new")};
+        CHECK_THAT(folder.run(from + more).output, Contains(says));
+        fs::remove_all(folder.path("new"));
+    }
 }
 
 TEST_CASE("impossible Adam moments are refused by all ranks, even with correct checksums",

@@ -1,6 +1,7 @@
 // run_test.cpp - the real program, started as a user starts it: its files, error messages and exit codes
 #include <cmath>
 
+#include "kernels/device/control_groups.h"
 #include "llmc/base/number_text.h"
 #include "llmc/comm/communicator.h"
 #include "test/support/hellaswag_support.h"
@@ -190,7 +191,13 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
                    Contains("  --micro-batch 4 -> 3: ") && Contains("  --beta2 0.95 -> 0.99: ") &&
                    Contains("hold out text (-j), and train until"));
     CHECK_THAT(folder.train({"-e", "d12", "-x", "10", "--dry-run"}),
-               Contains("  --init d12 -> custom:l=2,h=2,c=64,t=16: the model") && !Contains("--max-steps 10 ->"));
+               Contains("  --init d12 -> custom:l=2,h=2,c=64,t=16: the model") && !Contains("--max-steps 10 ->") &&
+                   Contains("note: the model, d12, is far too large for 6,000 tokens; try --init custom:"));
+    for (const bool more : {false, true}) {
+        const Texts threads{"--threads", std::to_string(device::usable_threads() + more)};
+        CHECK(Pattern("note: [0-9]+ threads on [0-9]+ cores?: ").in(
+                  folder.train(threads + Texts{"-x", "10", "--dry-run"})) == more);
+    }
     ShardBytes(std::vector<std::uint16_t>(1601, 1), 257, 256).write(folder.path("few.bin"));
     CHECK_THAT(folder.train({"-i", folder.path("train_*.bin:3"), folder.path("few.bin:1"), "-x", "10", "--dry-run"}),
                Contains("  --max-steps 10 -> 504: at most 40 passes over the corpus that repeats most, 1/"));

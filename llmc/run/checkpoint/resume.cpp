@@ -19,6 +19,7 @@
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"
+#include "llmc/run/options/config_file.h"
 #include "llmc/run/options/option_checks.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
@@ -276,6 +277,45 @@ bool are_same(const std::vector<Fact>& some, const std::vector<Fact>& others) {
                               [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; });
 }
 
+namespace {
+
+// Of a pattern, after the shards in a list of shard_facts(); 0: there are none; -1: the fact is another one.
+double weight_in(const Fact& fact) {
+    return fact.value.starts_with("weight ") ? std::strtod(fact.value.c_str() + 7, nullptr) : -1;
+}
+
+// What differs between two lists of shard_facts().
+std::string difference_of(const std::vector<Fact>& then, const std::vector<Fact>& today) {
+    std::vector<std::string> before, now;
+    bool weighted = false;
+    for (const auto& [facts, shards] : {std::pair(&then, &before), {&today, &now}})
+        for (const Fact& fact : *facts) {
+            weighted |= weight_in(fact) > 0;
+            if (weight_in(fact) < 0) shards->push_back(fact.value);
+        }
+    if (before == now) return weighted ? "other weights" : "other sets of the same shards";
+    if (before.size() != now.size()) return "another number of shards";
+    std::ranges::sort(before);
+    std::ranges::sort(now);
+    return before == now ? "the same shards in another order" : "different shards";
+}
+
+// "books_*.bin:3" (30 %), "web_*.bin:7" (70 %)
+std::string mix_of(const RunIdentity& run) {
+    std::string text;
+    double all = 0;
+    for (const Fact& fact : run.training_data) all += std::max(weight_in(fact), 0.0);
+    const auto patterns = values_of_setting("train-data", run.options->value("train-data", json("")));
+    auto pattern = patterns.begin();
+    for (const Fact& fact : run.training_data)
+        if (weight_in(fact) > 0 && pattern != patterns.end())
+            text += (text.empty() ? "" : ", ") + in_quotes(*pattern++) +
+                    format(" (%.4g %%)", 100 * weight_in(fact) / all);
+    return text.empty() ? "without weights" : text;
+}
+
+}  // namespace
+
 Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data) {
     const auto require_same = [](const std::string& what, const std::string& then, const std::string& today) {
         require(then == today, what, today, then + ", as in the run that --resume continues",
@@ -294,26 +334,31 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
             "--keep-checkpoints deletes the checkpoints that --major-every kept", "set it to this or another value");
     Changes changes{.data = !are_same(before.training_data, now.training_data)};
     for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
-        const auto text = [i](const std::vector<Fact>& facts) {
-            return i < facts.size() ? facts[i].name + ' ' + facts[i].value : "nothing more";
+        const auto fact = [i](const RunIdentity& run) {
+            return i < run.training_data.size() ? run.training_data[i] : Fact{"nothing", "more"};
         };
-        const std::string then = text(before.training_data), today = text(now.training_data);
-        if (!new_data)
-            require(then == today, "the training data",
-                    today + (i < now.training_data.size() && !now.training_data[i].detail.empty()
-                                 ? ", " + now.training_data[i].detail : ""),
-                    then + ", as in the run that --resume continues",
-                    "use the same shards and weights, or --allow-new-data to read these from the first row");
+        const Fact was = fact(before), is = fact(now);
+        if (new_data || are_same({was}, {is})) continue;
+        const bool mix = weight_in(was) > 0 || weight_in(is) > 0, number = is.name.starts_with("a number of ");
+        const auto text = [&](const RunIdentity& run) {
+            const auto [name, value, detail] = fact(run);
+            return mix ? mix_of(run) : (number ? "" : name + ' ') + value + (detail.empty() ? "" : ", " + detail);
+        };
+        fail(number ? "the number of training shards" : "the training data", text(now),
+             text(before) + ", as in the run that --resume continues",
+             "use the same shards and weights, or --allow-new-data to read these from the first row");
     }
     if (changes.data)
-        changes.options.push_back("training data: different shards, read from their first row; lowest loss, outlier "
-                                  "window, noise scale and the count of --stop-after start again");
+        changes.options.push_back("training data: " + difference_of(before.training_data, now.training_data) +
+                                  ", read from the first row; lowest training loss, outlier window, noise scale and "
+                                  "the count of --stop-after start again");
     // Reported, because scores are not comparable and a different file may have the old name.
     const auto are_others = [](const std::vector<Fact>& then, const std::vector<Fact>& today) {
         return !then.empty() && !today.empty() && !are_same(then, today);
     };
     changes.validation = are_others(before.validation_data, now.validation_data);
-    if (changes.validation) changes.options.push_back("validation data: different shards");
+    if (changes.validation)
+        changes.options.push_back("validation data: " + difference_of(before.validation_data, now.validation_data));
     if (are_others(before.hellaswag, now.hellaswag)) changes.options.push_back("HellaSwag: different examples");
 
     const auto compare = [&](const std::string& what, const std::string& then, const std::string& today) {

@@ -123,7 +123,7 @@ std::string note_on_default_model(const RunPlan& plan, const RunData& data) {
     const bool is_default = plan.options.init == Options().init && plan.first_step == 0;
     const std::string smaller = is_default ? smaller_model(plan, data) : "";
     if (smaller.empty()) return "";
-    return "without --init the model is " + plan.options.init + ", which is far too large for " +
+    return "the model, " + plan.options.init + ", is far too large for " +
            with_commas(data.batches.loader->targets(), "token") + "; try --init " + smaller;
 }
 
@@ -133,9 +133,12 @@ std::string note_on_passes(const RunPlan& plan, const RunData& data) {
         return "";
     const double tokens = tokens_per_pass(data), passes = double(plan.steps.positions_left(0)) / tokens;
     if (passes <= kManyPasses) return "";
-    return format("the run makes %.3g passes over its ", passes) + with_commas(std::llround(tokens), "token") +
-           ", which it may learn by heart: use more text, or fewer steps; or validate on text that is held out (-j), "
-           "with --stop-after 5 --keep-best --keep-checkpoints 1";
+    const std::int64_t every = std::max<std::int64_t>(*plan.steps.total / 40, 1);
+    return (o.max_minutes > 0 ? "unless --max-minutes ends it, " : "") +
+           format("the run makes %.3g passes over its ", passes) + with_commas(std::llround(tokens), "token") +
+           ", which it may learn by heart: use more text, or fewer steps; or validate" +
+           (data.files.val ? "" : " on text that is held out (-j)") + ", with --val-every " + std::to_string(every) +
+           " --stop-after 5 --keep-best --keep-checkpoints 1";
 }
 
 std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch) {

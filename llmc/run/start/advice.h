@@ -7,7 +7,7 @@
 
 namespace llmc {
 
-// "" if --init is given, or the default model is not far too large for the text.
+// "" unless --init is the default model, and that is far too large for the text.
 std::string note_on_default_model(const RunPlan& plan, const RunData& data);
 
 // "" unless the run reads its text more often than helps without validations that stop it.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "kernels/base/integers.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/model/outer_steps.h"
@@ -209,7 +210,7 @@ OuterCounts outer_of(const Resumption& resumption) {
     return outer;
 }
 
-void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& resumption) {
+void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loader, const Resumption& resumption) {
     const Options& o = plan.options;
     const std::int64_t local_after = outer_of(resumption).local_after;
     std::int64_t& start_step = plan.optimizer.outer.start_step;
@@ -230,11 +231,16 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const Resumption& res
     plan.tasks_before = resumption.state.tasks;
     plan.between_steps.checkpoints.branches = !appends_to_log(o, &resumption);
     plan.counts_before = resumption.state.optimizer;
-    require(!plan.steps.total || plan.first_step <= *plan.steps.total, "the number of steps of the whole run",
-            plan.steps.total.value_or(0),
-            "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
-            "increase " + std::string(o.max_tokens > 0 ? "--max-tokens"
-                                      : o.max_steps > 0 ? "--max-steps" : "--epochs"));
+    if (!plan.steps.total || plan.first_step <= *plan.steps.total) return;
+    const std::int64_t made = plan.steps.at(plan.first_step).positions_before,
+                       of_other_data = plan.steps.at(plan.identity.data_after).positions_before;
+    const auto [flag, least] =
+        o.max_tokens > 0  ? std::pair("--max-tokens", made)
+        : o.max_steps > 0 ? std::pair("--max-steps", plan.first_step)
+                          : std::pair("--epochs", ceil_div(made - of_other_data, loader->positions_in(1)));
+    fail("the number of steps of the whole run", *plan.steps.total,
+         "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
+         "increase " + (flag + (" to at least " + std::to_string(least))));
 }
 
 }  // namespace
@@ -280,7 +286,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     }
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
     if (!o.eval_only) plan_training(plan, files, loader, nodes);
-    if (resumption) plan_resumption(plan, vocabulary, *resumption);
+    if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);
     require(!plan.world || o.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
             "--outer-start-step", plan.optimizer.outer.start_step,
             "at most " + std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",

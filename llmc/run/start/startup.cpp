@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/device/control_groups.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
@@ -144,6 +145,11 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back("the plan leaves out --train-data, which is too small for it: " + why);
     for (const std::string& note : {note_on_default_model(plan, data), note_on_passes(plan, data), note_on_disk(plan)})
         if (!note.empty()) notes.push_back(note);
+    const int threads = context.device.threads * plan.ranks_here, quota = device::cpu_quota().threads(),
+              cores = plan.ranks_here == 1 ? device::usable_threads()  // several are bound to parts of all cores
+                                           : std::min(int(sysconf(_SC_NPROCESSORS_ONLN)), quota);
+    if (threads > cores && !options.plans_elsewhere())
+        notes.push_back(counted(threads, "thread") + " on " + counted(cores, "core") + ": more are slower");
     if (plan.setup.dtype == kernels::DType::bf16 && device::memory_is_host_memory() &&
         context.matmul.describe(plan.setup.dtype).find("widened to fp32") != std::string::npos)
         notes.push_back("this processor computes products of bf16 as fp32: --dtype fp32 is faster here");

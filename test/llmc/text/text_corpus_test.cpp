@@ -253,8 +253,8 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
         CHECK_FALSE(std::filesystem::exists(folder / "new"));
     };
     refused("{\"text\": \"a\"}\n{\"text\": 7}\n", "text",
-            "b.jsonl: line 2: the field \"text\" is 7; expected a string");
-    refused("{\"text\": \"a\"}\n", "body", "line 1: the field \"body\" is missing");
+            "b.jsonl: line 2: the field \"text\" is 7; expected a string; fix or remove the line");
+    refused("{\"text\": \"a\"}\n", "body", "line 1: the field \"body\" is missing; expected a string; set --field");
     refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is not valid JSON: invalid literal (column 1); expected an");
     refused("{\"text\": \"a\"}\n{\"text\":\"a\"}" + std::string(1, '\0') + "{\"text\":\"lost\"}garbage\n", "text",
             "line 2 is not valid JSON: a NUL (column 13)");
@@ -263,7 +263,7 @@ TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
             "unexpected '{'; expected end of input (column 60)");
     refused("{\"text\": \"a\xe9\"}", "text", "line 1 is not in UTF-8 (column 12); expected UTF-8; convert");
     refused("{\"a\": " + std::string(200, '[') + std::string(200, ']') + "}", "text", "more than 100 levels deep");
-    refused("{\"text\": NaN}", "text", "the field \"text\" is null; expected a string");
+    refused("{\"text\": NaN}", "text", "the field \"text\" is null, NaN or Infinity; expected a string; fix");
     const std::string nan =
         write_bytes(folder / "c.jsonl", R"({"a":[NaN,Infinity,-Infinity,"NaN"],"text":"NaN"})");
     write_text_corpus({.files = {nan}, .output_dir = folder / "nan", .hold_out = 0});

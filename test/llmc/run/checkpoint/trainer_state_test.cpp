@@ -184,20 +184,6 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK_THAT(error_of([&] { read_trainer_state(scratch.path()); }), Contains("without trainer_state.json"));
 }
 
-TEST_CASE("the error for different training data names them, for any number of shards", "[trainer_state]") {
-    const Options options;
-    const auto run_with = [&](const std::vector<Fact>& data) {
-        return RunIdentity{.ranks = 1, .options = JsonValue(to_json(options)), .training_data = data};
-    };
-    const auto fault = [&](const std::vector<Fact>& now) {
-        return error_of([&] { changes_since(run_with({{"shards", "1"}}), run_with(now), false); });
-    };
-    CHECK(fault({{"shards", "1"}}) == "accepted");
-    CHECK_THAT(fault({{"shards", "2"}}), Contains("shards 2; expected shards 1"));
-    CHECK_THAT(fault({{"shards", "1"}, {"shard 1", "x"}}), Contains("shard 1 x; expected nothing more"));
-    CHECK_THAT(fault({}), Contains("nothing more; expected shards 1"));
-}
-
 TEST_CASE("what was measured on other data starts again", "[trainer_state]") {
     const bool data = GENERATE(false, true), validation = GENERATE(false, true);
     CAPTURE(data, validation);
