@@ -1,10 +1,12 @@
 // kernel_times.cpp - a library that CUDA loads into train_gpt2: records the GPU activities of a step with CUPTI
 //
-//   CUDA_INJECTION64_PATH=./kernel_times.so KERNEL_TIMES=FILE [KERNEL_TRACE=FILE] train_gpt2 ...
+//   CUDA_INJECTION64_PATH=./kernel_times.so KERNEL_TIMES=FILE [KERNEL_TRACE=FILE] [KERNEL_STEPS_LEFT_OUT=N]
+//       train_gpt2 ...
 //
 // KERNEL_TIMES gets one line for each kernel and launch shape, memory copy and memory fill of an average step,
 // separated by tabs: nanoseconds, launches, grid, block, name. The last two lines are "step", the time from the end of
-// one step to the end of the next, and "idle", the part of it in which nothing ran. The first two steps are excluded.
+// one step to the end of the next, and "idle", the part of it in which nothing ran. The first N steps are excluded, by
+// default 2; with N = 100 the card is as hot, and its clock as low, as in a long run.
 // KERNEL_TRACE gets every activity of the last step as a row of the table that its first line names: nanoseconds since
 // the end of the step before, stream, grid, block, shared memory, registers, bytes copied or filled, name. One kernel
 // of a library serves several shapes under one name; grid and stream tell them apart.
@@ -46,7 +48,11 @@ std::mutex guard;
 std::vector<Activity> activities;
 
 constexpr std::size_t kBufferBytes = 8 << 20;
-constexpr int kStepsLeftOut = 2;
+// A function because CUDA loads this library before main().
+int steps_left_out() {
+    const char* const given = std::getenv("KERNEL_STEPS_LEFT_OUT");
+    return given ? std::max(std::atoi(given), 1) : 2;
+}
 
 void request_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
     *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(4096, kBufferBytes));
@@ -93,14 +99,15 @@ std::vector<std::size_t> ends_of_steps() {
 }
 
 void write_times(std::FILE* file, const std::vector<std::size_t>& ends) {
-    const int steps = int(ends.size()) - kStepsLeftOut;
+    const int left_out = steps_left_out(), steps = int(ends.size()) - left_out;
     struct Total {
         std::uint64_t ns = 0, launches = 0;
     };
     std::map<std::string, Total> totals;
-    const std::uint64_t begin = activities[ends[kStepsLeftOut - 1] - 1].end, end = activities[ends.back() - 1].end;
+    const std::size_t first = ends[std::size_t(left_out) - 1];
+    const std::uint64_t begin = activities[first - 1].end, end = activities[ends.back() - 1].end;
     std::uint64_t busy_until = begin, idle = 0;
-    for (std::size_t i = ends[kStepsLeftOut - 1]; i < ends.back(); ++i) {
+    for (std::size_t i = first; i < ends.back(); ++i) {
         const Activity& activity = activities[i];
         Total& total = totals[activity.shape() + '\t' + activity.name];
         total.ns += activity.end - activity.start;
@@ -135,7 +142,7 @@ void finish() {
         const char* const path = std::getenv(variable);
         std::FILE* const file = path ? std::fopen(path, "w") : nullptr;
         if (!file) return;
-        if (int(ends.size()) > kStepsLeftOut) table(file, ends);
+        if (int(ends.size()) > steps_left_out()) table(file, ends);
         std::fclose(file);
     };
     write("KERNEL_TIMES", write_times);

@@ -5,7 +5,7 @@
 # concurrently count once.
 declare -A parts=(
     [1]="machine=10 numbers=105 data=5 batch=10 training=50 tuned_3=9 untuned_3=9 same_algorithms=2
-        kernel_times_build=10 kernel_times=15 peer=75"
+        kernel_times_build=10 kernel_times=35 peer=75"
     [2]="data=5 tests_kernels=115 ranks_nccl=20 memcheck=100 memcheck_layer=100 memcheck_layer_fp32=100 racecheck=100"
     [3]="data=5 batch=10 tuned_3=40 accumulation=25 same_times=2 bench_matmul=20 bench=30 kernel_counters=40
         first_algorithms=15 batch_16=12 batch_4=10 batch_1=10 larger=45 muon=20 llmc=25
@@ -57,13 +57,13 @@ choose() {
 
 # ---- sizes: GPT-2 124M on a GPU; sizes that take seconds on a CPU
 
-bin=build/cuda model=d12 length=1024 batches="64 32 16 8 4 2 1" accumulated=8 steps=100 peer_steps=23
+bin=build/cuda model=d12 length=1024 batches="64 32 16 8 4 2 1" accumulated=8 steps=100 hot=110 peer_steps=23
 layer=custom:l=2,h=12,c=768,t=1024 larger=d24
 bench=(--seconds 0.1 --dtype bf16) matmul_seconds=0.3
 kernels="[kernels]" others="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[layout]~[bf16_training]"
 runs="[run]~[ranks]~[mpi]" ranks="[ranks],[mpi],[local]"
 if $rehearse; then
-    bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=8 batches="16 8 4 2 1" accumulated=2 steps=8 peer_steps=5
+    bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=8 batches="16 8 4 2 1" accumulated=2 steps=8 hot=12 peer_steps=5
     layer=$model larger=custom:l=3,h=2,c=64,t=64
     bench=(--seconds 0.001 gelu) matmul_seconds=0.001
     kernels="[gelu]" others="[schedule],[shard],[model_config]" runs="[data_order][run]" ranks="[local]"
@@ -113,8 +113,9 @@ all_steps() {
         -Wl,-rpath,"$(dirname "$cupti_library")"
     step kernel_times "$(first "$no_cupti" "$no_gpu" "$no_batch")" env \
         CUDA_INJECTION64_PATH="$work/kernel_times.so" KERNEL_TIMES="$work/results/kernel_times.tsv" \
+        KERNEL_STEPS_LEFT_OUT="$((hot - 10))" \
         KERNEL_TRACE="$work/results/kernel_times.trace.tsv" "${table[@]}" "$work/results/kernel_times.tsv" \
-        "${train[@]}" -e "$model" -b "$batch" -x 5
+        "${train[@]}" -e "$model" -b "$batch" -x "$hot"
     # It ends before its limit and prints the median of the steps until then: torch.compile may take most of the time.
     local peer=(env LD_LIBRARY_PATH="$CALLERS_LD_LIBRARY_PATH" PYTHONUNBUFFERED=1
         python3 dev/peers/peer_pytorch.py -e "$model" -i "$shard" -b "$batch" -t "$length" -x "$peer_steps" \

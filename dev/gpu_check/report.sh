@@ -9,12 +9,18 @@ median_step() {
         "$1" 2>/dev/null | sort -n |
         awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
 }
+# The median energy of a step, without the first 20 steps, by the log of the training step; nothing without a reading.
+median_energy() {
+    sed -nE 's/.*"step_j":([0-9.e+-]+).*/\1/p' "$memory/training/log.jsonl" 2>/dev/null | tail -n +21 | sort -g |
+        awk '{ j[NR] = $0 } END { if (NR) printf ", %.1f J a step", j[int((NR + 1) / 2)] }'
+}
 note() {
     local log=$work/logs/$1.log
     grep '^error: no test case' "$log" && return
     case $1 in
         numbers | same_*) grep -E '^(PASS|FAIL)' "$log" | head -n 1 ;;
-        training | accumulation | first_algorithms | batch_[0-9]* | larger | muon | ranks_*) median_step "$log" ;;
+        training) echo "$(median_step "$log")$(median_energy)" ;;
+        accumulation | first_algorithms | batch_[0-9]* | larger | muon | ranks_*) median_step "$log" ;;
         kernel_times | kernel_counters)
             grep -E '^(\| all|a whole step)' "$log" | tail -n 1 | tr -d '|' ;;
         llmc) tail -n 1 "$log" ;;

@@ -196,10 +196,12 @@ TEST_CASE("--log-gpu logs NVML's readings of rank 0's own GPU", "[stand_in]") {
         std::string gpu, note;  // of GPU 2
     };
     const Case given = GENERATE(values<Case>({
-        {"", R"({"power_w":252.5,"sm_mhz":1982.0,"memory_mhz":2621.0,"temperature_c":63.0,)"
+        {"", R"({"energy_j":null,"mean_power_w":null,"power_w":252.5,)"
+             R"("sm_mhz":1982.0,"memory_mhz":2621.0,"temperature_c":63.0,)"
              R"("memory_used_bytes":1073741826.0,"utilization":0.99,"throttle_reasons":["sw_power_cap"]})", ""},
         {"nvmlDeviceGetPowerUsage:3,nvmlDeviceGetCurrentClocksThrottleReasons:3",
-         R"({"power_w":null,"sm_mhz":1982.0,"memory_mhz":2621.0,"temperature_c":63.0,)"
+         R"({"energy_j":null,"mean_power_w":null,"power_w":null,)"
+         R"("sm_mhz":1982.0,"memory_mhz":2621.0,"temperature_c":63.0,)"
          R"("memory_used_bytes":1073741826.0,"utilization":0.99,"throttle_reasons":null})", ""},
         {"nvmlInit_v2:9", "null",
          "note: --log-gpu: \"gpu\" is null in the log: the result of nvmlInit is \"Driver Not Loaded\"; "},

@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/start_thread.h"
+#include "llmc/base/clock.h"
 #include "llmc/base/standard_streams.h"
 
 namespace llmc {
@@ -54,7 +55,9 @@ nlohmann::ordered_json json_of_value(const std::optional<double>& value) {
 }  // namespace
 
 nlohmann::ordered_json to_json(const GpuReading& reading) {
-    nlohmann::ordered_json json{{"power_w", json_of_value(reading.power_w)},
+    nlohmann::ordered_json json{{"energy_j", json_of_value(reading.energy_j)},
+                                {"mean_power_w", json_of_value(reading.mean_power_w)},
+                                {"power_w", json_of_value(reading.power_w)},
                                 {"sm_mhz", json_of_value(reading.sm_mhz)},
                                 {"memory_mhz", json_of_value(reading.memory_mhz)},
                                 {"temperature_c", json_of_value(reading.temperature_c)},
@@ -84,6 +87,7 @@ Nvml open_nvml(const char* name) {
                         find(nvml.device_by_uuid, {"nvmlDeviceGetHandleByUUID"});
     require(usable, "NVML", in_quotes(name) + " without NVML's functions", "a library of NVIDIA's driver");
     find(nvml.power_usage, {"nvmlDeviceGetPowerUsage"});
+    find(nvml.energy, {"nvmlDeviceGetTotalEnergyConsumption"});
     find(nvml.clock, {"nvmlDeviceGetClockInfo"});
     find(nvml.temperature, {"nvmlDeviceGetTemperature"});
     find(nvml.memory, {"nvmlDeviceGetMemoryInfo"});
@@ -122,7 +126,7 @@ GpuReading GpuMonitor::latest() const {
     return latest_;
 }
 
-GpuReading GpuMonitor::read() const {
+GpuReading GpuMonitor::read() {
     const auto power = ask_nvml<unsigned>(nvml_.power_usage, device_);
     const auto memory = ask_nvml<Nvml::Memory>(nvml_.memory, device_);
     const auto utilization = ask_nvml<Nvml::Utilization>(nvml_.utilization, device_);
@@ -131,6 +135,14 @@ GpuReading GpuMonitor::read() const {
                    .memory_mhz = ask_nvml<unsigned>(nvml_.clock, device_, Nvml::kClockMemory),
                    .temperature_c = ask_nvml<unsigned>(nvml_.temperature, device_, Nvml::kSensorGpu)};
     if (power) reading.power_w = *power / 1e3;
+    if (const auto energy = ask_nvml<unsigned long long>(nvml_.energy, device_)) {
+        const Energy now{double(*energy) / 1e3, seconds_now()};
+        if (!first_) first_ = now;
+        reading.energy_j = now.joules - first_->joules;
+        if (last_ && now.seconds > last_->seconds)
+            reading.mean_power_w = (now.joules - last_->joules) / (now.seconds - last_->seconds);
+        last_ = now;
+    }
     if (memory) reading.memory_used_bytes = double(memory->used);
     if (utilization) reading.utilization = utilization->gpu / 100.0;
     if (reasons) reading.throttle_reasons = names_of_throttle_reasons(*reasons);

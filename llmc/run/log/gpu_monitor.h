@@ -1,5 +1,5 @@
-// gpu_monitor.h - readings of a GPU during a run from NVIDIA's management library (NVML): power, clocks, temperature,
-// memory, utilization and throttle reasons
+// gpu_monitor.h - readings of a GPU during a run from NVIDIA's management library (NVML): power, energy, clocks,
+// temperature, memory, utilization and throttle reasons
 //
 // The library is part of the driver and is loaded when a run uses --log-gpu: no build needs it or its header.
 #pragma once
@@ -18,6 +18,8 @@ namespace llmc {
 
 // Empty: not available from this GPU or driver.
 struct GpuReading {
+    std::optional<double> energy_j;      // since the first reading
+    std::optional<double> mean_power_w;  // from the reading before to this one, by the energy
     std::optional<double> power_w, sm_mhz, memory_mhz, temperature_c, memory_used_bytes;
     std::optional<double> utilization;  // 0 to 1: the fraction of the driver's sampling period in which a kernel ran
     // nvidia-smi's names; an empty list: the clocks are not throttled
@@ -40,6 +42,7 @@ struct Nvml {
     std::function<int(const char*, Device*)> device_by_uuid;
     // A driver may lack these: then they are empty.
     std::function<int(Device, unsigned*)> power_usage;  // milliwatts
+    std::function<int(Device, unsigned long long*)> energy;  // millijoules
     std::function<int(Device, Clock, unsigned*)> clock;  // MHz
     std::function<int(Device, Sensor, unsigned*)> temperature;  // degrees Celsius
     std::function<int(Device, Memory*)> memory;
@@ -65,12 +68,17 @@ public:
     GpuReading latest() const;
 
 private:
-    GpuReading read() const;
+    GpuReading read();
     void watch();
 
     Nvml nvml_;
     Nvml::Device device_{};
     std::chrono::milliseconds between_;
+    // Of the first reading, and of the last one.
+    struct Energy {
+        double joules, seconds;
+    };
+    std::optional<Energy> first_, last_;
 
     mutable std::mutex mutex_;  // guards the three members below
     std::condition_variable stopped_;

@@ -257,7 +257,11 @@ void Report::step(const Step& s) {
     }
     event["bytes_sent"] = s.bytes_sent;
     if (s.noise) write_noise(event, *s.noise);
-    if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
+    if (logs_gpu_) {
+        const GpuReading reading = gpu_ ? gpu_->latest() : GpuReading{};
+        if (reading.mean_power_w) event["step_j"] = *reading.mean_power_w * s.speed.ms / 1e3;
+        event["gpu"] = gpu_ ? to_json(reading) : Json();
+    }
     write(event);
     if (x.skip == kernels::kNoSkip) return;
     print(at(number) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +

@@ -256,8 +256,8 @@ std::vector<Option> option_table(Options& o) {
     entry("device", o.device, "index of the first GPU; the ranks of a host use this one and the following ones",
           Whole{0, 1023});
     entry("log-gpu", o.log_gpu,
-          "log NVML readings of rank 0's GPU with every step: power, clocks, temperature, memory in use, utilization "
-          "and throttle reasons");
+          "log NVML readings of rank 0's GPU with every step: energy, power, clocks, temperature, memory in use, "
+          "utilization and throttle reasons");
     entry("seed", o.seed, "random seed for initial weights, shuffling, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("f,tf32", o.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");

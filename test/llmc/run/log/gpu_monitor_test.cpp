@@ -5,6 +5,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/json_text.h"
 #include "llmc/run/log/report.h"
 #include "test/support/scratch_folder.h"
@@ -25,6 +26,7 @@ Nvml working_nvml() {
     nvml.error_string = [](int status) { return status == kNotFound ? "Not Found" : "Driver Not Loaded"; };
     nvml.device_by_uuid = [](const char*, Nvml::Device* device) { return *device = nullptr, 0; };
     nvml.power_usage = [](Nvml::Device, unsigned* milliwatts) { return *milliwatts = 612345, 0; };
+    nvml.energy = [](Nvml::Device, unsigned long long* millijoules) { return *millijoules = 7'000'500, 0; };
     nvml.clock = [](Nvml::Device, Nvml::Clock clock, unsigned* mhz) {
         return *mhz = clock == Nvml::kClockSm ? 1980 : 2619, 0;
     };
@@ -41,7 +43,8 @@ std::string reading_text(const Nvml& nvml) { return text_of(to_json(GpuMonitor(n
 
 TEST_CASE("NVML's results become readings, each in the unit of its name", "[gpu_monitor]") {
     CHECK(reading_text(working_nvml()) ==
-          R"({"power_w":612.345,"sm_mhz":1980.0,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
+          R"({"energy_j":0.0,"mean_power_w":null,)"
+          R"("power_w":612.345,"sm_mhz":1980.0,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
           R"("utilization":0.98,"throttle_reasons":[]})");
 }
 
@@ -51,10 +54,12 @@ TEST_CASE("only values that the GPU or the driver does not provide are null", "[
     nvml.clock = [](Nvml::Device, Nvml::Clock clock, unsigned* mhz) {
         return *mhz = 2619, clock == Nvml::kClockSm ? kNotSupported : 0;
     };
+    nvml.energy = [](Nvml::Device, unsigned long long*) { return kNotSupported; };
     nvml.utilization = nullptr;
     nvml.throttle_reasons = [](Nvml::Device, unsigned long long*) { return kNotSupported; };
     CHECK(reading_text(nvml) ==
-          R"({"power_w":null,"sm_mhz":null,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
+          R"({"energy_j":null,"mean_power_w":null,)"
+          R"("power_w":null,"sm_mhz":null,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
           R"("utilization":null,"throttle_reasons":null})");
 }
 
@@ -90,6 +95,28 @@ TEST_CASE("NVML finds the GPU by CUDA's id, and is shut down even if that fails"
     nvml.init = [] { return kDriverNotLoaded; };
     CHECK_THROWS_WITH(GpuMonitor(nvml, kId, kNever), Contains("nvmlInit is \"Driver Not Loaded\"; expected"));
     CHECK(users == 0);
+}
+
+TEST_CASE("the energy since the first reading gives the power between two readings, and the energy of a step",
+          "[gpu_monitor]") {
+    Nvml nvml = working_nvml();
+    std::atomic<unsigned long long> readings = 0;
+    const double began = seconds_now();
+    nvml.energy = [&](Nvml::Device, unsigned long long* millijoules) {  // 600 W
+        ++readings;
+        return *millijoules = 5'000'000 + (unsigned long long)(6e5 * (seconds_now() - began)), 0;
+    };
+    auto monitor = std::make_unique<GpuMonitor>(nvml, kId, std::chrono::milliseconds(100));
+    while (readings < 4) std::this_thread::yield();
+    const GpuReading reading = monitor->latest();
+    CHECK(reading.mean_power_w.value() == Approx(600).epsilon(0.3));  // the thread may have waited for a core
+    CHECK(reading.energy_j.value() >= 600 * 0.1);                     // of an interval or more
+
+    const ScratchFolder folder;
+    Report report((folder / "run").string(), 10, true);
+    report.log_gpu(std::move(monitor));
+    report.step({.speed = {.ms = 500}});
+    CHECK(parse_json(read_bytes(folder / "run" / kLogName))["step_j"].get<double>() == Approx(300).epsilon(0.3));
 }
 
 TEST_CASE("latest() does not wait for a slow reading, and readings continue after it", "[gpu_monitor]") {
