@@ -231,6 +231,12 @@ private:
     ScratchFolder folder_;
 };
 
+// Twelve steps of 192 positions, for 1, 2, 3 or 4 ranks; a checkpoint after 5 and 10.
+inline Texts twelve_steps(const TrainingFolder& folder, const std::string& out) {
+    return folder.flags({"-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-d", "192", "-x", "12", "-v", "4", "-n", "5",
+                         "--val-tokens", "64", "--eps", "1e-3", "--tune=off", "-o", folder.path(out)});
+}
+
 // An event of the log, except for what depends on the time.
 inline nlohmann::json without_times(nlohmann::json event) {
     for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "mfu", "comm_ms",
