@@ -5,7 +5,7 @@
 # concurrently count once.
 declare -A parts=(
     [1]="machine=10 numbers=105 data=5 batch=10 training=50 tuned_3=9 untuned_3=9 same_algorithms=2
-        kernel_times_build=10 kernel_times=35 peer=75"
+        kernel_times_build=10 kernel_times=15 peer=75"
     [2]="data=5 tests_kernels=115 ranks_nccl=20 memcheck=100 memcheck_layer=100 memcheck_layer_fp32=100 racecheck=100"
     [3]="data=5 batch=10 tuned_3=40 accumulation=25 same_times=2 bench_matmul=20 bench=30 kernel_counters=40
         first_algorithms=15 batch_16=12 batch_4=10 batch_1=10 larger=45 muon=20 llmc=25

@@ -1,6 +1,7 @@
 # prepare_support.py - runs dev/data/prepare in this process: a data set of text files, a stand-in for Hugging Face's
 # hub that interrupts downloads, and the expected shards
 import array
+import contextlib
 import hashlib
 import http.server
 import importlib.util
@@ -61,20 +62,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def answer(self, data, first=0, most=None, links=()):
-        self.send_response(206 if first else 200)
-        self.send_header('Content-Length', str(len(data) - first))
-        self.send_header('ETag', hashlib.sha256(data).hexdigest())
-        self.send_header('X-Repo-Commit', 40 * '0')
-        for name in links: self.send_header(name, links[name])
-        self.end_headers()
-        if self.command == 'HEAD': return
-        try:
+        with contextlib.suppress(OSError):  # the client has closed the connection
+            self.send_response(206 if first else 200)
+            self.send_header('Content-Length', str(len(data) - first))
+            self.send_header('ETag', hashlib.sha256(data).hexdigest())
+            self.send_header('X-Repo-Commit', 40 * '0')
+            for name in links: self.send_header(name, links[name])
+            self.end_headers()
+            if self.command == 'HEAD': return
+            if most != DRIP: self.wfile.write(data[first:][:most])
             for byte in data[first:] if most == DRIP else ():
                 self.wfile.write(bytes([byte]))
                 time.sleep(0.02)
-        except OSError:
-            return  # the client has closed the connection
-        if most != DRIP: self.wfile.write(data[first:][:most])
 
     def do_GET(self):
         server, path = self.server, urllib.parse.unquote(self.path.partition('?')[0])

@@ -54,9 +54,11 @@ TEST_CASE("a run checks all names that it may write before its first step", "[ru
             if (pipe) REQUIRE(mkfifo(path.c_str(), 0600) == 0);
             else fs::create_directory(path);
             for (const Texts& more : {Texts{}, {"-y", "auto"}})
-                CHECK(run(Texts{"-x", "3", "--keep-best", "--keep-checkpoints", "1"} + more).exits(2).rfind(
-                          "error: --output-dir is \"" + folder.path("out") + "\"; expected a folder in which " + name +
-                          " is ") != std::string::npos);
+                CHECK_THAT(folder.run(folder.flags(more + Texts{"-x", "3", "-v", "1", "--keep-best",
+                                                                "--keep-checkpoints", "1", "-o", folder.path("out")}))
+                               .exits(2),
+                           Contains("error: --output-dir is \"" + folder.path("out") +
+                                    "\"; expected a folder in which " + name + " is "));
             fs::remove(path);
         }
     }
