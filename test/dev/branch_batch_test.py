@@ -162,7 +162,7 @@ class Branches(WithFolder):
                 (['--tokens', 'x'], '--tokens is "x"; expected a whole number'),
                 (['--cooldown', '1.5'], '--cooldown is "1.5"; expected a number from 0 to 1'),
                 (['--', '--lr', 'x'], 'the dry run of f = 0.5, 64 tokens per step, fails: --lr is "x"'),
-                (['--', '-i', '/none'], 'the dry run of f = 0.5, 64 tokens per step, fails: the number of training shards'),
+                (['--', '-i', '/none'], '64 tokens per step, fails: the number of training shards is 0; expected 1'),
                 (['--', '--max-minutes', '1'], '--max-minutes is 1, given after --; expected 0, as branches are'),
                 (['--', '--stop-after', '2', '-v', '1'], '--stop-after is 2, given after --; expected 0'),
                 (['--', '-v', '0'], '--val-every is 0, given after --; expected a validation at the end'),
