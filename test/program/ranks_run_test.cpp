@@ -65,7 +65,8 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
             // Only rank 0 prints. One rank prints no line on communication.
             const auto lines = [](const std::string& output) {
                 const std::string after = output.substr(output.find("\ntraining data: "));
-                return std::count(after.begin(), after.end(), '\n');
+                return std::count(after.begin(), after.end(), '\n') -
+                       (after.find("\nnote: evaluation takes ") != after.npos);  // on a busy machine
             };
             CHECK(lines(result) == lines(alone));
             CHECK(result.find("\nmodel: ") == result.rfind("\nmodel: "));
