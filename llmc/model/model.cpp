@@ -204,8 +204,9 @@ private:
         linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(),
                         attn_proj);                                                              // to (B, T, C)
         attention_backward(act_.dwide, act_.dnormed, a);                                         // to (B, T, 3C)
+        qkv_bias_backward(p, gradients);
         linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(),
-                        gradients_of(p.qkv, gradients));                                         // to (B, T, C)
+                        {gradients.gradient(p.qkv.weight), {}, gradients.accumulate()});         // to (B, T, C)
     }
 
     // Recomputes the activations that the recompute level does not store. Bit-identical, except GELU in bf16 on a GPU,
@@ -281,11 +282,18 @@ private:
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
                                               .dweight = gradients.gradient(ln.weight),
                                               .dbias = gradients.gradient(ln.bias), .dresidual_sum = dresidual_sum,
-                                              .scratch = act_.layernorm_scratch, .dnormed = act_.dnormed,
+                                              .scratch = act_.sum_scratch, .dnormed = act_.dnormed,
                                               .residual = x, .weight = pass_.weight(ln.weight), .mean = out.mean,
                                               .rstd = out.rstd, .rows = rows(), .channels = channels(),
                                               .accumulate_dresidual = dresidual == Dresidual::add,
                                               .accumulate_parameters = gradients.accumulate()}, stream());
+    }
+    // From the gradient of qkv, in dwide, and that of the attention projection's bias.
+    void qkv_bias_backward(const BlockParameters& p, auto& gradients) {
+        kernels::qkv_bias_gradient<Element>({.dbias = gradients.gradient(p.qkv.bias), .scratch = act_.sum_scratch,
+                                             .dqkv = act_.dwide, .dproj_bias = gradients.gradient(p.attn_proj.bias),
+                                             .proj_weight = pass_.weight(p.attn_proj.weight), .rows = rows(),
+                                             .channels = channels(), .accumulate = gradients.accumulate()}, stream());
     }
     void attention(Tensor out, std::span<float> logsumexp, Input qkv) {
         context_.attention.forward<Element>({.out = out, .logsumexp = logsumexp, .qkv = qkv,

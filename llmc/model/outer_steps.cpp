@@ -43,16 +43,27 @@ struct PartialSums {
     device::Array<std::int32_t> start{};
 };
 
-// A bit for each element of the flat array: those of rows that the run can change.
+// A bit for each element of the flat array: those that the run can change. It cannot change the vocabulary's padding,
+// positions beyond its sequences, and the biases of keys, which have no gradient (kernels/bias_gradient.h).
 std::vector<std::uint32_t> changing_elements(const ParameterTable& table, std::int64_t seq_len) {
     std::vector<std::uint32_t> bits(std::size_t(ceil_div(table.elements(), 32)));
-    for (std::size_t i = 0; i < table.tensors().size(); ++i) {
-        const ParameterSpec& spec = table.tensors()[i];
+    const auto mark = [&](std::int64_t first, std::int64_t size, bool changing) {
+        for (std::int64_t at = first; at < first + size; ++at) {
+            const std::uint32_t bit = 1u << at % 32;
+            std::uint32_t& word = bits[std::size_t(at / 32)];
+            word = changing ? word | bit : word & ~bit;
+        }
+    };
+    const std::vector<ParameterSpec>& tensors = table.tensors();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
         const std::int64_t rows = int(i) == table.token_table() ? table.config().vocabulary
-                                  : int(i) == table.position_table() ? std::min(seq_len, spec.rows) : spec.rows;
-        for (std::int64_t at = spec.offset; at < spec.offset + rows * spec.columns; ++at)
-            bits[std::size_t(at / 32)] |= 1u << at % 32;
+                                  : int(i) == table.position_table() ? std::min(seq_len, tensors[i].rows)
+                                                                     : tensors[i].rows;
+        mark(tensors[i].offset, rows * tensors[i].columns, true);
     }
+    const std::int64_t channels = table.config().channels;
+    for (int layer = 0; layer < table.config().layers; ++layer)
+        mark(tensors[std::size_t(table.block(layer).qkv.bias)].offset + channels, channels, false);
     return bits;
 }
 

@@ -87,6 +87,32 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
     }
 }
 
+TEST_CASE("the biases of keys keep their values with every optimizer and exchange", "[run][ranks][mpi]") {
+    const Texts outer{"--outer-steps", "2", "--outer-bits", "1"};
+    const auto [ranks, flags] = GENERATE_COPY(table<int, Texts>(
+        {{1, {"--optimizer", "adamw", "--dtype", "bf16"}}, {1, {"--optimizer", "muon"}}, {2, {"-z", "2"}}, {2, outer},
+         {2, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "4"}}}));
+    if (ranks > 1) skip_without_mpi();
+    CAPTURE(flags);
+    const TrainingFolder folder;
+    folder.run_on(ranks, flags_of(folder, "a", {"-q", "0"}) + flags).exits(0);
+    const std::string file = folder.model("a", 12);
+    std::uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof header);
+    const auto tensors = nlohmann::json::parse(file.substr(sizeof header, header));
+    const std::size_t first = tensors.at("transformer.h.1.attn.c_attn.bias").at("data_offsets").at(0);
+    constexpr std::size_t kChannels = 32;
+    std::vector<float> bias(3 * kChannels);
+    std::memcpy(bias.data(), file.data() + sizeof header + header + first, bias.size() * sizeof(float));
+    const auto moved = [&](std::size_t part) {
+        const float* const at = &bias[part * kChannels];
+        return kChannels - std::size_t(std::count(at, at + kChannels, 0.0f));
+    };
+    CHECK(moved(0) == kChannels);
+    CHECK(moved(1) == 0);
+    CHECK(moved(2) == kChannels);
+}
+
 TEST_CASE("a validation has the loss of each pattern, as alone, and their mean", "[run][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
     if (ranks > 1) skip_without_mpi();
