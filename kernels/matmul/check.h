@@ -37,6 +37,17 @@ void check(const LinearForward<T>& op) {
 }
 
 template <class T>
+void check(const LinearLayerNormForward<T>& op) {
+    check(op.linear);
+    const auto& norm = op.norm;
+    require(op.linear.pre.empty() && norm.right.data() == op.linear.out.data() && norm.rows == op.linear.rows &&
+                norm.channels == op.linear.out_channels,
+            "a LayerNorm after a matrix product", "of another tensor", "of its rows, without GELU");
+    room("left", norm.left, norm.rows, norm.channels);
+    room("residual", norm.residual, norm.rows, norm.channels);
+}
+
+template <class T>
 void check(const LinearBackwardInput<T>& op) {
     shape<T>(op.rows, op.in_channels, op.out_channels);
     room("din", op.din, op.rows, op.in_channels);

@@ -27,10 +27,11 @@ struct Operands {
     void* d;
     const void* bias = nullptr;
     const void* auxiliary = nullptr;
+    const void* addend = nullptr;  // of the form that adds the residual
 
     std::uintptr_t alignment() const {
         std::uintptr_t bits = kTensorAlignment;
-        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary})
+        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary, addend})
             bits |= reinterpret_cast<std::uintptr_t>(address);
         return bits & (~bits + 1);
     }

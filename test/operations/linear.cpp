@@ -2,7 +2,10 @@
 #include "kernels/device/device.h"
 #include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/matmul/product.h"
+#include "kernels/tuning/tuned_algorithms.h"
 #include "test/operations/gelu.h"
+#include "test/operations/layernorm.h"
 #include "test/operations/operation.h"
 #include "test/operations/products.h"
 
@@ -64,6 +67,58 @@ struct LinearForward : Operation {
                                         0.5 * tanh_error<T>() * std::fabs(double(sum)));
                 }
             }
+        });
+    }
+};
+
+// An entry of a tune file that forces a form of a product; a library without the form uses another one.
+struct Forced {
+    kernels::TunedAlgorithms tuned;
+    Forced(bool force, const kernels::ProductShape& shape, const kernels::ProductForm& form) {
+        if (force) tuned.known[Matmul().library()][shape.problem()] = {name_of(form), "", 0};
+    }
+};
+
+// residual = left + in weight^T + bias, normed = LayerNorm(residual).
+template <class T>
+struct LinearLayerNorm : Operation {
+    LinearSizes s{shape};
+    bool in_place = shape[5];
+    Forced forced{shape[4] != 0,
+                  {.product = kernels::Product::forward, .dtype = kernels::dtype_of<T>, .rows = s.rows,
+                   .in_channels = s.in, .out_channels = s.out, .biased = true, .residual = true},
+                  {.residual = true}};
+    Matmul matmul{{.bf16 = s.arithmetic, .tuned = &forced.tuned}};
+    Tensor<T> in = input<T>("in", s.in_size()), weight = input<T>("weight", s.weight_size(), s.weights());
+    Tensor<T> bias = input<T>("bias", s.out), branch = scratch<T>("out", s.out_size());
+    Tensor<T> left = tensor<T>(in_place ? Role::in_out : Role::input, "left", s.out_size(), {});
+    Tensor<T> residual = in_place ? left : output<T>("residual", s.out_size());
+    Tensor<T> ln_weight = input<T>("LayerNorm's weight", s.out), ln_bias = input<T>("LayerNorm's bias", s.out);
+    Tensor<T> normed = output<T>("normed", s.out_size());
+    Tensor<float> mean = output<float>("mean", s.rows), rstd = output<float>("rstd", s.rows);
+
+    explicit LinearLayerNorm(const Shape& shape) : Operation(shape) {
+        flops = s.flops();
+        bytes = double(s.in_size() + s.weight_size() + 4 * s.out_size()) * sizeof(T);
+    }
+    static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
+    void run(device::StreamRef stream) override {
+        matmul.forward_layernorm<T>({{branch, {}, in, weight, bias, s.rows, s.in, s.out},
+                                     {residual, normed, mean, rstd, left, branch, ln_weight, ln_bias, s.rows, s.out}},
+                                    stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        v.each(s.rows, [&v, s = s, x = v[in], w = v[weight], b = v[bias], l = v[left], y = v[residual], n = v[normed],
+                        m = v[mean], r = v[rstd], lw = v[ln_weight], lb = v[ln_bias]](std::size_t row) {
+            for (int o = 0; o < s.out; ++o) {
+                Products<N> products;
+                for (int c = 0; c < s.in; ++c) products.add(x[row * s.in + c], w[std::size_t(o) * s.in + c]);
+                const std::size_t i = row * s.out + o;
+                const N sum = N(l[i]) + v.template perhaps_stored<T>(products.result(s.in) + N(b[o]));
+                y[i] = v.template perhaps_stored<T>(sum);
+            }
+            normalise<N>(s.out, y, n, m, r, lw, lb, row);
         });
     }
 };
@@ -214,6 +269,13 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .edges = edges(2), .small = with_each(kSmall, {1}, {0, 1}),
                           .large = with_each(kLarge, {1}, {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
+// form: 0 the default, 1 fused-residual
+const Registered layernorm_after({.name = "linear forward, LayerNorm", .tag = "[matmul]",
+                                  .dimensions = {"rows", "in", "out", "arithmetic", "form", "in place"},
+                                  .edges = with_each({{1, 16, 48, 0}, {37, 80, 16, 0}, {300, 48, 64, 2},
+                                                      {5, 3072, 768, 0}}, {0, 1}, {0, 1}),
+                                  .small = with_each(kSmall, {0, 1}, {0}), .large = with_each(kLarge, {0, 1}, {0}),
+                                  .make = make<LinearLayerNorm>, .same_on_any_threads = false});
 // Every number of rows, with several packs per lane, and a last pack that only some lanes have.
 const std::vector<Shape> kFewRowsEdges{{1, 64, 48, 0}, {2, 48, 40, 0}, {3, 1056, 16, 0}, {4, 2080, 8, 0}};
 const std::vector<Shape> kFewRows = with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}, {0});
