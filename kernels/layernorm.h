@@ -59,7 +59,7 @@ struct LayerNormBackward {
 };
 
 // All enqueue on `stream`; outputs are ready when the stream has passed this point. In the fused form `residual` may be
-// `left` or `right`. All throw Error if rows is 0, channels is not a multiple of 16 / sizeof(T), or a span is too short.
+// `left`. All throw Error if rows is 0, channels is not a multiple of 16 / sizeof(T), or a span is too short.
 template <class T>
 void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream);
 template <class T>

@@ -39,12 +39,9 @@ void check(const LinearForward<T>& op) {
 template <class T>
 void check(const LinearLayerNormForward<T>& op) {
     check(op.linear);
-    const auto& norm = op.norm;
-    require(op.linear.pre.empty() && norm.right.data() == op.linear.out.data() && norm.rows == op.linear.rows &&
-                norm.channels == op.linear.out_channels,
-            "a LayerNorm after a matrix product", "of another tensor", "of its rows, without GELU");
-    room("left", norm.left, norm.rows, norm.channels);
-    room("residual", norm.residual, norm.rows, norm.channels);
+    require(op.norm.right.data() == op.linear.out.data(), "`right` after a product", "another tensor", "its out");
+    room("left", op.norm.left, op.linear.rows, op.linear.out_channels);
+    room("residual", op.norm.residual, op.linear.rows, op.linear.out_channels);
 }
 
 template <class T>

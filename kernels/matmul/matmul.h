@@ -10,9 +10,9 @@
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
 //           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float, of
 //           backward_input (in_channels). All row-major.
-// Biases    of a block: backward_weight sums the gradient of that of qkv, backward_input of the MLP's projection that of
-//           fc. Those of the two projections are sums of LayerNorm's dresidual: layernorm_backward() adds them without
-//           reading dout again. With the form fused-gelu-bias, each call's sums are rounded to T before they are added.
+// Biases    of a block: backward_weight sums the gradient of qkv's, backward_input of the MLP's projection fc's.
+//           Those of the two projections are sums of LayerNorm's dresidual: layernorm_backward() adds them without
+//           reading dout again. In the form fused-gelu-bias the sums of each call are rounded to T.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Residual  the library adds `left` in the product's epilogue, which rounds the sum once, or kernels/layernorm.h adds
 //           the rounded product: autotuning decides, and without it the latter. oneDNN has only the latter.

@@ -174,12 +174,9 @@ struct Matmul::State {
         return {op.in.data(), op.dout.data(), op.dweight.data(),
                 op.dbias.empty() ? nullptr : op.accumulate ? sums() : op.dbias.data()};
     }
-
     template <class T> Operands operands_of(const LinearLayerNormForward<T>& op) const {
-        Operands operands = operands_of(op.linear);
-        operands.auxiliary = op.norm.residual.data();
-        operands.addend = op.norm.left.data();
-        return operands;
+        return {op.linear.weight.data(), op.linear.in.data(), op.linear.out.data(),
+                op.linear.bias.empty() ? nullptr : op.linear.bias.data(), op.norm.residual.data(), op.norm.left.data()};
     }
 
     void multiply(const Plan& plan, const ProductShape& shape, const Operands& operands, StreamRef stream) {
@@ -227,14 +224,14 @@ struct Matmul::State {
     template <class T>
     void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardInput<T>& op, StreamRef stream) {
         multiply(plan, shape, operands_of(op), stream);
-        const int channels = op.in_channels;
-        const std::size_t elements = std::size_t(op.rows) * channels;
+        const std::size_t channels = std::size_t(op.in_channels), elements = std::size_t(op.rows) * channels;
         if (shape.with_gelu && !plan.form.gelu)
             gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
         if (op.dbias.empty()) return;
         const bool summed = plan.form.bias_gradient;
         const std::span<const T> of = summed ? std::span(reinterpret_cast<const T*>(sums()), channels) : op.din;
-        bias_gradient<T>({op.dbias, scratch(channels), of, summed ? 1 : op.rows, channels, op.accumulate}, stream);
+        bias_gradient<T>({op.dbias, scratch(op.in_channels), of, summed ? 1 : op.rows, op.in_channels, op.accumulate},
+                         stream);
     }
 
     template <class T>

@@ -232,13 +232,9 @@ struct Matmul::State {
                std::to_string(op.n);
     }
 
-    template <class T>
-    void sum_bias(std::span<float> dbias, std::span<const T> of, int rows, int channels, bool accumulate,
-                  StreamRef on) {
-        if (dbias.empty()) return;
+    std::span<float> bias_scratch(int channels) {
         const std::size_t floats = bias_gradient_scratch(channels);
-        auto* const scratch = reinterpret_cast<float*>(workspace.at_least(floats * sizeof(float)));
-        bias_gradient<T>({dbias, {scratch, floats}, of, rows, channels, accumulate}, on);
+        return {reinterpret_cast<float*>(workspace.at_least(floats * sizeof(float))), floats};
     }
 
     // The stored choice for this processor and library; otherwise times both if that is allowed.
@@ -333,14 +329,18 @@ void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) 
     const std::size_t elements = std::size_t(op.rows) * op.in_channels;
     if (!op.pre.empty())
         gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
-    state_->sum_bias<T>(op.dbias, op.din, op.rows, op.in_channels, op.accumulate, stream);
+    if (op.dbias.empty()) return;
+    bias_gradient<T>({op.dbias, state_->bias_scratch(op.in_channels), op.din, op.rows, op.in_channels, op.accumulate},
+                     stream);
 }
 
 template <class T>
 void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
-    state_->sum_bias<T>(op.dbias, op.dout, op.rows, op.out_channels, op.accumulate, stream);
+    if (op.dbias.empty()) return;
+    bias_gradient<T>({op.dbias, state_->bias_scratch(op.out_channels), op.dout, op.rows, op.out_channels,
+                      op.accumulate}, stream);
 }
 
 template <class T>

@@ -5,7 +5,6 @@
 #include "kernels/matmul/product.h"
 #include "kernels/tuning/tuned_algorithms.h"
 #include "test/operations/gelu.h"
-#include "test/operations/layernorm.h"
 #include "test/operations/operation.h"
 #include "test/operations/products.h"
 
@@ -73,52 +72,50 @@ struct LinearForward : Operation {
 
 // An entry of a tune file that forces a form of a product; a library without the form uses another one.
 struct Forced {
-    kernels::TunedAlgorithms tuned;
-    Forced(bool force, const kernels::ProductShape& shape, const kernels::ProductForm& form) {
-        if (force) tuned.known[Matmul().library()][shape.problem()] = {name_of(form), "", 0};
+    kernels::TunedAlgorithms entries, *tuned = nullptr;
+    Forced(bool force, kernels::Product product, DType dtype, const LinearSizes& s, const kernels::ProductForm& form) {
+        const kernels::ProductShape shape{product, dtype, s.rows, s.in, s.out, true, form.gelu, false, false,
+                                          form.residual};
+        if (!force) return;
+        tuned = &entries;
+        entries.known[Matmul().library()][shape.problem()] = {name_of(form), "", 0};
     }
 };
 
 // residual = left + in weight^T + bias, normed = LayerNorm(residual).
 template <class T>
-struct LinearLayerNorm : Operation {
-    LinearSizes s{shape};
-    bool in_place = shape[5];
-    Forced forced{shape[4] != 0,
-                  {.product = kernels::Product::forward, .dtype = kernels::dtype_of<T>, .rows = s.rows,
-                   .in_channels = s.in, .out_channels = s.out, .biased = true, .residual = true},
-                  {.residual = true}};
-    Matmul matmul{{.bf16 = s.arithmetic, .tuned = &forced.tuned}};
-    Tensor<T> in = input<T>("in", s.in_size()), weight = input<T>("weight", s.weight_size(), s.weights());
-    Tensor<T> bias = input<T>("bias", s.out), branch = scratch<T>("out", s.out_size());
-    Tensor<T> left = tensor<T>(in_place ? Role::in_out : Role::input, "left", s.out_size(), {});
-    Tensor<T> residual = in_place ? left : output<T>("residual", s.out_size());
-    Tensor<T> ln_weight = input<T>("LayerNorm's weight", s.out), ln_bias = input<T>("LayerNorm's bias", s.out);
-    Tensor<T> normed = output<T>("normed", s.out_size());
-    Tensor<float> mean = output<float>("mean", s.rows), rstd = output<float>("rstd", s.rows);
+struct LinearLayerNorm : LinearForward<T> {
+    int rows = this->s.rows, channels = this->s.out;
+    bool in_place = this->shape[7];
+    Forced forced{this->shape[6] != 0, kernels::Product::forward, kernels::dtype_of<T>, this->s, {.residual = true}};
+    Tensor<T> left = this->template tensor<T>(in_place ? Role::in_out : Role::input, "left", this->s.out_size(), {});
+    Tensor<T> residual = in_place ? left : this->template output<T>("residual", this->s.out_size());
+    Tensor<T> ln_weight = this->template input<T>("LayerNorm's weight", channels);
+    Tensor<T> ln_bias = this->template input<T>("LayerNorm's bias", channels);
+    Tensor<T> normed = this->template output<T>("normed", this->s.out_size());
+    Tensor<float> mean = this->template output<float>("mean", rows), rstd = this->template output<float>("rstd", rows);
 
-    explicit LinearLayerNorm(const Shape& shape) : Operation(shape) {
-        flops = s.flops();
-        bytes = double(s.in_size() + s.weight_size() + 4 * s.out_size()) * sizeof(T);
+    explicit LinearLayerNorm(const Shape& s) : LinearForward<T>({s[0], s[1], s[2], s[3], 1, 0, s[4], s[5]}) {
+        this->tensors[this->out.number].role = Role::scratch;
+        this->matmul = Matmul{{.bf16 = this->s.arithmetic, .tuned = forced.tuned}};
+        this->bytes += 3.0 * this->s.out_size() * sizeof(T);
     }
-    static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
     void run(device::StreamRef stream) override {
-        matmul.forward_layernorm<T>({{branch, {}, in, weight, bias, s.rows, s.in, s.out},
-                                     {residual, normed, mean, rstd, left, branch, ln_weight, ln_bias, s.rows, s.out}},
-                                    stream);
+        this->matmul.template forward_layernorm<T>(
+            {{this->out, {}, this->in, this->weight, this->bias, rows, this->s.in, channels},
+             {residual, normed, mean, rstd, left, this->out, ln_weight, ln_bias, rows, channels}}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
-        v.each(s.rows, [&v, s = s, x = v[in], w = v[weight], b = v[bias], l = v[left], y = v[residual], n = v[normed],
-                        m = v[mean], r = v[rstd], lw = v[ln_weight], lb = v[ln_bias]](std::size_t row) {
-            for (int o = 0; o < s.out; ++o) {
-                Products<N> products;
-                for (int c = 0; c < s.in; ++c) products.add(x[row * s.in + c], w[std::size_t(o) * s.in + c]);
-                const std::size_t i = row * s.out + o;
-                const N sum = N(l[i]) + v.template perhaps_stored<T>(products.result(s.in) + N(b[o]));
-                y[i] = v.template perhaps_stored<T>(sum);
-            }
-            normalise<N>(s.out, y, n, m, r, lw, lb, row);
+        LinearForward<T>::formula(v);
+        v.each(rows, [&v, n = channels, d = v[this->out], l = v[left], x = v[residual], y = v[normed], m = v[mean],
+                      r = v[rstd], w = v[ln_weight], b = v[ln_bias]](std::size_t row) {
+            // Twice, because a square has the same error in both factors, which would otherwise be independent.
+            const auto perhaps = [&](N value) {
+                return v.template perhaps_stored<T>(v.template perhaps_stored<T>(value));
+            };
+            for (std::size_t i = row * n; i < (row + 1) * n; ++i) x[i] = perhaps(N(l[i]) + perhaps(N(d[i])));
+            normalise<N>(n, x, y, m, r, w, b, row);
         });
     }
 };
@@ -159,11 +156,9 @@ struct LinearBackwardInput : Operation {
     LinearSizes s{shape};
     bool with_gelu = shape[4];
     int bias = shape.size() > 5 ? shape[5] : 0;  // 1: dbias is overwritten, 2: added to
-    Forced forced{bias && shape[6],
-                  {.product = kernels::Product::backward_input, .dtype = kernels::dtype_of<T>, .rows = s.rows,
-                   .in_channels = s.in, .out_channels = s.out, .biased = true, .with_gelu = with_gelu},
+    Forced forced{bias && shape[6], kernels::Product::backward_input, kernels::dtype_of<T>, s,
                   {.gelu = true, .bias_gradient = true}};
-    Matmul matmul{{.bf16 = s.arithmetic, .tuned = &forced.tuned}};
+    Matmul matmul{{.bf16 = s.arithmetic, .tuned = forced.tuned}};
     Tensor<T> dout = input<T>("dout", s.out_size()), weight = input<T>("weight", s.weight_size(), s.weights());
     Tensor<T> pre = input<T>("pre", with_gelu ? s.in_size() : 0), din = output<T>("din", s.in_size());
     Tensor<float> dbias = bias ? output_or_in_out<float>(bias == 2, "dbias", s.in) : Tensor<float>{};
@@ -198,8 +193,7 @@ struct LinearBackwardInput : Operation {
                         v.with_error(gelu_slope(x), 1.13 * tanh_error<T>() * (1 + std::fabs(double(x))));
             }
         });
-        if (!bias) return;
-        v.each(s.in, [&v, s = s, added = bias == 2, dx = v[din], db = v[dbias]](std::size_t c) {
+        v.each(bias ? s.in : 0, [&v, s = s, added = bias == 2, dx = v[din], db = v[dbias]](std::size_t c) {
             N sum = 0;
             for (int row = 0; row < s.rows; ++row)
                 sum += v.template perhaps_stored<T>(N(dx[std::size_t(row) * s.in + c]));
