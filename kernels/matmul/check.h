@@ -37,12 +37,21 @@ void check(const LinearForward<T>& op) {
 }
 
 template <class T>
+void check(const LinearLayerNormForward<T>& op) {
+    check(op.linear);
+    require(op.norm.right.data() == op.linear.out.data(), "`right` after a product", "another tensor", "its out");
+    room("left", op.norm.left, op.linear.rows, op.linear.out_channels);
+    room("residual", op.norm.residual, op.linear.rows, op.linear.out_channels);
+}
+
+template <class T>
 void check(const LinearBackwardInput<T>& op) {
     shape<T>(op.rows, op.in_channels, op.out_channels);
     room("din", op.din, op.rows, op.in_channels);
     room("dout", op.dout, op.rows, op.out_channels);
     room("weight", op.weight, op.out_channels, op.in_channels);
     room_if_any("pre", op.pre, op.rows, op.in_channels);
+    room_if_any("dbias", op.dbias, 1, op.in_channels);
 }
 
 template <class T>

@@ -2,15 +2,18 @@
 // oneDNN on a CPU
 //
 //   forward:          out = in weight^T + bias;   with GELU: pre = in weight^T + bias, out = gelu(pre)
+//                     with LayerNorm: residual = left + in weight^T + bias, normed = LayerNorm(residual)
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre)
+//                     dbias (+)= sum over rows of din
 //   backward, weight: dweight (+)= dout^T in,  dbias (+)= sum over rows of dout
 //
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
-//           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All
-//           row-major.
-// Biases    of a block: backward_weight sums the gradients of those of qkv and fc. Those of the two projections are
-//           sums of LayerNorm's dresidual: layernorm_backward() adds them without reading dout again.
+//           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float, of
+//           backward_input (in_channels). All row-major.
+// Biases    of a block: backward_input of the MLP's projection sums the gradient of fc's. The others: llmc/README.md. In the form fused-gelu-bias the sums of each call are rounded to T.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
+// Residual  the library adds `left` in the product's epilogue, which rounds the sum once, or kernels/layernorm.h adds
+//           the rounded product: autotuning decides, and without it the latter. oneDNN has only the latter.
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
 //           float (Bf16Arithmetic).
 // Tuning    with settings.tuned algorithms are autotuned, and stored ones are used again (kernels/tuning).
@@ -20,6 +23,7 @@
 #include <string>
 
 #include "kernels/device/types.h"
+#include "kernels/layernorm.h"
 
 namespace kernels {
 
@@ -32,12 +36,21 @@ struct LinearForward {
     int rows, in_channels, out_channels;
 };
 
+// A linear layer, the addition of its result to the residual stream, and the LayerNorm after it.
+template <class T>
+struct LinearLayerNormForward {
+    LinearForward<T> linear;           // without GELU; `out` is scratch
+    ResidualLayerNormForward<T> norm;  // of its rows; `right` is linear.out
+};
+
 template <class T>
 struct LinearBackwardInput {
     std::span<T> din;
     std::span<const T> dout, weight;
     std::span<const T> pre;   // (rows, in_channels): the input is gelu(pre). Empty: no GELU
     int rows, in_channels, out_channels;
+    std::span<float> dbias{};  // of the layer that computed pre or the input. Empty: none
+    bool accumulate = false;   // false: dbias is overwritten, true: added to
 };
 
 template <class T>
@@ -102,6 +115,7 @@ public:
     // too short or a channel count is not a multiple of 16 / sizeof(T), and a run-time Error with the library's status
     // if the library fails.
     template <class T> void forward(const LinearForward<T>& op, StreamRef stream);
+    template <class T> void forward_layernorm(const LinearLayerNormForward<T>& op, StreamRef stream);
     template <class T> void backward_input(const LinearBackwardInput<T>& op, StreamRef stream);
     template <class T> void backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream);
     // The sum over k is in float and rounded to T once, after the addition. m, n and k must be multiples of

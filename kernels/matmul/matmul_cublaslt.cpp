@@ -4,11 +4,13 @@
 // (m, k) (k, n) column-major, is:
 //
 //                      m     n     k     A              B             D         fused epilogues (1, 2, 3)
-//   forward            out   rows  in    weight^T       in            out       BIAS; in bf16 also GELU_AUX(_BIAS)
-//   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU
+//   forward            out   rows  in    weight^T       in            out       BIAS, (4); in bf16 also GELU_AUX(_BIAS)
+//   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU(_BGRAD)
 //   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB
 //
 // (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. (3) BGRADB sums B along k, one sum per column of D.
+// DGELU_BGRAD also sums D's rows. Both store their sums in D's type (cublasLt.h, BIAS_POINTER): accumulated ones, and
+// those in bf16, are added separately. (4) beta = 1 adds the residual, C.
 //
 // Which epilogues cuBLASLt supports depends on the shape and the GPU. A fused epilogue is not always faster: with
 // BGRADB, for example, split-k may be unavailable for a matmul with few tiles and many rows. So autotuning times
@@ -165,12 +167,16 @@ struct Matmul::State {
                 op.pre.empty() ? nullptr : op.pre.data()};
     }
     template <class T> Operands operands_of(const LinearBackwardInput<T>& op) const {
-        return {op.weight.data(), op.dout.data(), op.din.data(), nullptr, op.pre.empty() ? nullptr : op.pre.data()};
+        return {op.weight.data(), op.dout.data(), op.din.data(), op.dbias.empty() ? nullptr : sums(),
+                op.pre.empty() ? nullptr : op.pre.data()};
     }
-    // BGRADB overwrites, so accumulated sums are added separately.
     template <class T> Operands operands_of(const LinearBackwardWeight<T>& op) const {
         return {op.in.data(), op.dout.data(), op.dweight.data(),
                 op.dbias.empty() ? nullptr : op.accumulate ? sums() : op.dbias.data()};
+    }
+    template <class T> Operands operands_of(const LinearLayerNormForward<T>& op) const {
+        return {op.linear.weight.data(), op.linear.in.data(), op.linear.out.data(),
+                op.linear.bias.empty() ? nullptr : op.linear.bias.data(), op.norm.residual.data(), op.norm.left.data()};
     }
 
     void multiply(const Plan& plan, const ProductShape& shape, const Operands& operands, StreamRef stream) {
@@ -178,8 +184,8 @@ struct Matmul::State {
             return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)
                                               : run_plain<float>(shape, operands, stream);
         set_addresses(plan, shape, operands);
-        run_by_library(plan, operands, 1.0f, shape.accumulate ? 1.0f : 0.0f, operands.d, stream,
-                       [&] { return shape.call(); });
+        run_by_library(plan, operands, 1.0f, shape.accumulate || plan.form.residual ? 1.0f : 0.0f,
+                       plan.form.residual ? operands.addend : operands.d, stream, [&] { return shape.call(); });
     }
     // D = alpha op(A) op(B) + beta addend. `what` names the product in an error.
     template <class What>
@@ -205,11 +211,27 @@ struct Matmul::State {
     }
 
     template <class T>
+    void execute(const Plan& plan, const ProductShape& shape, const LinearLayerNormForward<T>& op, StreamRef stream) {
+        const ResidualLayerNormForward<T>& norm = op.norm;
+        Operands operands = operands_of(op);
+        if (plan.form.residual) operands.d = norm.residual.data();
+        multiply(plan, shape, operands, stream);
+        if (!plan.form.residual) return residual_layernorm_forward(norm, stream);
+        layernorm_forward<T>({norm.normed, norm.mean, norm.rstd, norm.residual, norm.weight, norm.bias, norm.rows,
+                              norm.channels}, stream);
+    }
+
+    template <class T>
     void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardInput<T>& op, StreamRef stream) {
         multiply(plan, shape, operands_of(op), stream);
-        if (!shape.with_gelu || plan.form.gelu) return;
-        const std::size_t elements = std::size_t(op.rows) * op.in_channels;
-        gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+        const std::size_t channels = std::size_t(op.in_channels), elements = std::size_t(op.rows) * channels;
+        if (shape.with_gelu && !plan.form.gelu)
+            gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+        if (op.dbias.empty()) return;
+        const bool summed = plan.form.bias_gradient;
+        const std::span<const T> of = summed ? std::span(reinterpret_cast<const T*>(sums()), channels) : op.din;
+        bias_gradient<T>({op.dbias, scratch(op.in_channels), of, summed ? 1 : op.rows, op.in_channels, op.accumulate},
+                         stream);
     }
 
     template <class T>
@@ -279,10 +301,19 @@ void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
 }
 
 template <class T>
+void Matmul::forward_layernorm(const LinearLayerNormForward<T>& op, StreamRef stream) {
+    matmul_check::check(op);
+    const LinearForward<T>& linear = op.linear;
+    state_->plan_and_execute({Product::forward, dtype_of<T>, linear.rows, linear.in_channels, linear.out_channels,
+                              !linear.bias.empty(), false, false, state_->tf32(dtype_of<T>), true}, op, stream);
+}
+
+template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false,
-                              !op.pre.empty(), false, state_->tf32(dtype_of<T>)}, op, stream);
+    state_->make_room_for_sums(op.dbias, op.in_channels);
+    state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels,
+                              !op.dbias.empty(), !op.pre.empty(), false, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
 template <class T>
@@ -319,6 +350,8 @@ std::string Matmul::describe(DType dtype) {
 
 template void Matmul::forward(const LinearForward<float>&, StreamRef);
 template void Matmul::forward(const LinearForward<bf16>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<float>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<bf16>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<float>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<bf16>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<float>&, StreamRef);

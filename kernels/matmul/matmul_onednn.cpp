@@ -232,6 +232,11 @@ struct Matmul::State {
                std::to_string(op.n);
     }
 
+    std::span<float> bias_scratch(int channels) {
+        const std::size_t floats = bias_gradient_scratch(channels);
+        return {reinterpret_cast<float*>(workspace.at_least(floats * sizeof(float))), floats};
+    }
+
     // The stored choice for this processor and library; otherwise times both if that is allowed.
     Bf16Choice choose_bf16() {
         if (settings.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as requested"};
@@ -309,13 +314,24 @@ void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
     gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);
 }
 
+// oneDNN adds a residual only in a result that has it already: a copy would cost what the addition saves.
+template <class T>
+void Matmul::forward_layernorm(const LinearLayerNormForward<T>& op, StreamRef stream) {
+    matmul_check::check(op);
+    forward(op.linear, stream);
+    residual_layernorm_forward(op.norm, stream);
+}
+
 template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
-    if (op.pre.empty()) return;
     const std::size_t elements = std::size_t(op.rows) * op.in_channels;
-    gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+    if (!op.pre.empty())
+        gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+    if (op.dbias.empty()) return;
+    bias_gradient<T>({op.dbias, state_->bias_scratch(op.in_channels), op.din, op.rows, op.in_channels, op.accumulate},
+                     stream);
 }
 
 template <class T>
@@ -323,9 +339,8 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
     if (op.dbias.empty()) return;
-    const std::size_t floats = bias_gradient_scratch(op.out_channels);
-    auto* const scratch = reinterpret_cast<float*>(state_->workspace.at_least(floats * sizeof(float)));
-    bias_gradient<T>({op.dbias, {scratch, floats}, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
+    bias_gradient<T>({op.dbias, state_->bias_scratch(op.out_channels), op.dout, op.rows, op.out_channels,
+                      op.accumulate}, stream);
 }
 
 template <class T>
@@ -354,6 +369,8 @@ std::string Matmul::describe(DType dtype) {
 
 template void Matmul::forward(const LinearForward<float>&, StreamRef);
 template void Matmul::forward(const LinearForward<bf16>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<float>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<bf16>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<float>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<bf16>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<float>&, StreamRef);
