@@ -51,9 +51,9 @@ namespace llmc {
 // if the array is.
 inline constexpr std::int64_t kShardMultiple = kernels::kTensorAlignment / sizeof(kernels::bf16);
 // The part of an array that one rank owns, independent of the element type: a rank owns the same elements of the bf16
-// parameters and of their fp32 master weights. Each shard has ceil(elements / size) elements, rounded up to
-// kShardMultiple; the last ones may be shorter or empty. Arrays of a multiple of kShardMultiple * size elements have
-// equal shards, which NCCL moves in one operation instead of one per rank.
+// parameters and of their fp32 master weights. Each shard has elements / size elements, rounded down to kShardMultiple;
+// that of the last rank also has the rest, fewer than kShardMultiple * size elements. So NCCL moves the equal shards in
+// one operation, and the rest, if there is one, in a second one of the same launch.
 ElementRange shard_of(std::int64_t elements, int rank, int size);
 
 // A point in the communication stream, after a group. A default-constructed one precedes all groups.

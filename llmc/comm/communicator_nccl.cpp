@@ -1,8 +1,8 @@
 // communicator_nccl.cpp - device collectives over NCCL, one GPU per rank; another communicator remains the control
 // plane
 //
-// A collective of equal shards is one NCCL operation. Unequal shards (see shard_of) take a reduce or a broadcast per
-// rank, which NCCL runs in one launch.
+// A collective of shards is one NCCL operation; if the last shard is longer (shard_of), a reduce or a broadcast of that
+// rest follows in the same launch.
 // The order of summation is NCCL's: it depends on the number of elements and the machines. reduce_scatter alone and as
 // the first half of all_reduce is the same call, so the order does not depend on the ZeRO stage.
 //
@@ -149,32 +149,25 @@ private:
         });
     }
 
-    bool equal_shards(const Collective& op) const {
-        return op.elements == shard_of(op.elements, 0, size()).size * size();
-    }
+    // The size of all shards but the last, which also has the rest.
+    std::int64_t each_of(const Collective& op) const { return op.elements / size() / kShardMultiple * kShardMultiple; }
 
     void reduce_scatter(const Collective& op, device::StreamRef stream) {
         const ncclDataType_t type = type_of(op.element);
-        if (equal_shards(op)) {
-            CHECKED(ncclReduceScatter(op.in, op.out, op.elements / size(), type, ncclSum, nccl_, stream));
-            return;
-        }
-        for (int root = 0; root < size(); ++root)
-            if (const ElementRange shard = shard_of(op.elements, root, size()); shard.size > 0)
-                CHECKED(ncclReduce(op.in + shard.first * bytes_of(op.element), op.out, shard.size, type, ncclSum, root,
-                                   nccl_, stream));
+        const std::int64_t each = each_of(op), equal = each * size(), width = bytes_of(op.element);
+        if (each > 0) CHECKED(ncclReduceScatter(op.in, op.out, each, type, ncclSum, nccl_, stream));
+        if (equal < op.elements)
+            CHECKED(ncclReduce(op.in + equal * width, op.out + each * width, op.elements - equal, type, ncclSum,
+                               size() - 1, nccl_, stream));
     }
 
     void all_gather(const Collective& op, device::StreamRef stream) {
         const ncclDataType_t type = type_of(op.element);
-        if (equal_shards(op)) {
-            CHECKED(ncclAllGather(op.in, op.out, op.elements / size(), type, nccl_, stream));
-            return;
-        }
-        for (int root = 0; root < size(); ++root)
-            if (const ElementRange shard = shard_of(op.elements, root, size()); shard.size > 0)
-                CHECKED(ncclBroadcast(op.in, op.out + shard.first * bytes_of(op.element), shard.size, type, root, nccl_,
-                                      stream));
+        const std::int64_t each = each_of(op), equal = each * size(), width = bytes_of(op.element);
+        if (each > 0) CHECKED(ncclAllGather(op.in, op.out, each, type, nccl_, stream));
+        if (equal < op.elements)
+            CHECKED(ncclBroadcast(op.in + each * width, op.out + equal * width, op.elements - equal, type, size() - 1,
+                                  nccl_, stream));
     }
 
     void all_to_all(const Collective& op, device::StreamRef stream) {
