@@ -13,7 +13,9 @@ namespace device {
 // Owns a stream; its work runs in order.
 class Stream {
 public:
-    Stream();
+    // With the highest priority, the blocks of a kernel start before waiting blocks of other streams.
+    enum class Priority { normal, highest };
+    explicit Stream(Priority priority = Priority::normal);
     ~Stream();
     Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
     Stream& operator=(Stream&&) = delete;

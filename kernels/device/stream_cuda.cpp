@@ -12,7 +12,11 @@ cudaEvent_t event_of(const Event& event) { return static_cast<cudaEvent_t>(event
 
 }  // namespace
 
-Stream::Stream() { CHECKED(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+Stream::Stream(Priority priority) {
+    int lowest = 0, highest = 0;  // the highest is the smallest number
+    if (priority == Priority::highest) CHECKED(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    CHECKED(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest));
+}
 Stream::~Stream() {
     if (stream_) cudaStreamDestroy(stream_);
 }

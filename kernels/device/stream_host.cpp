@@ -5,7 +5,7 @@
 
 namespace device {
 
-Stream::Stream() = default;
+Stream::Stream(Priority) {}
 Stream::~Stream() = default;
 void Stream::sync() const {}
 

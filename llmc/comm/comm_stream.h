@@ -10,9 +10,9 @@
 // The two streams are not ordered otherwise: memory that enqueued work uses belongs to it until a later wait() or
 // sync().
 //
-// On a GPU both are CUDA streams, after() and wait() use events and the host never waits in them. On a CPU compute runs
-// inline, so after() finds its work done and wait() blocks; one thread runs the enqueued work, and its kernels use one
-// core, concurrently with the compute threads.
+// On a GPU both are CUDA streams, this one of the highest priority; after() and wait() use events and the host never
+// waits in them. On a CPU compute runs inline, so after() finds its work done and wait() blocks; one thread runs the
+// enqueued work, and its kernels use one core, concurrently with the compute threads.
 #pragma once
 #include <functional>
 #include <memory>

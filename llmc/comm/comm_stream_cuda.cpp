@@ -13,7 +13,8 @@ namespace llmc {
 struct CommStream::State {
     // more than the collectives of a step that are enqueued and not yet used
     static constexpr std::int64_t kPoints = 128;
-    device::Stream stream;
+    // A bucket's collective starts while the backward pass has blocks to start.
+    device::Stream stream{device::Stream::Priority::highest};
     device::Event computed;
     std::vector<device::Event> events = std::vector<device::Event>(kPoints);
     std::int64_t last = 0;

@@ -19,9 +19,8 @@ ElementRange shard_of(std::int64_t elements, int rank, int size) {
     require(elements >= 0, "the number of elements to shard", elements, "at least 0");
     require(size >= 1 && rank >= 0 && rank < size, "the rank of a shard", rank,
             "one from 0 to the number of ranks - 1");
-    const std::int64_t each = round_up(ceil_div(elements, size), kShardMultiple);
-    const std::int64_t first = std::min(elements, each * rank);
-    return {first, std::min(each, elements - first)};
+    const std::int64_t each = elements / (kShardMultiple * size) * kShardMultiple, first = each * rank;
+    return {first, rank + 1 < size ? each : elements - first};
 }
 
 void Communicator::group_begin(device::StreamRef compute) {

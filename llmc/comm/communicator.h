@@ -42,6 +42,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/device/memory.h"
 #include "llmc/base/element_range.h"
 #include "llmc/comm/comm_stream.h"
 
@@ -51,9 +52,9 @@ namespace llmc {
 // if the array is.
 inline constexpr std::int64_t kShardMultiple = kernels::kTensorAlignment / sizeof(kernels::bf16);
 // The part of an array that one rank owns, independent of the element type: a rank owns the same elements of the bf16
-// parameters and of their fp32 master weights. Each shard has ceil(elements / size) elements, rounded up to
-// kShardMultiple; the last ones may be shorter or empty. Arrays of a multiple of kShardMultiple * size elements have
-// equal shards, which NCCL moves in one operation instead of one per rank.
+// parameters and of their fp32 master weights. Each shard has elements / size elements, rounded down to kShardMultiple;
+// that of the last rank also has the rest, fewer than kShardMultiple * size elements. So NCCL moves the equal shards in
+// one operation, and the rest, if there is one, in a second one of the same launch.
 ElementRange shard_of(std::int64_t elements, int rank, int size);
 
 // A point in the communication stream, after a group. A default-constructed one precedes all groups.
@@ -139,6 +140,14 @@ public:
         add<T>(first_, Collective::Kind::reduce, data, data, root);
     }
 
+    // Device memory for device collectives, of the same size on all ranks, which call it in the same order. NCCL
+    // accesses it without copies to buffers of its own. Free it before the communicator, after its last group.
+    template <class T> device::Array<T> array(std::size_t size) {
+        return device::Array<T>(allocate(size * sizeof(T)));
+    }
+    // What an array may take in addition, because its size is rounded up.
+    virtual std::size_t allocation_rounding() const { return 0; }
+
     // Work enqueued on `compute` from now on sees the results of the groups up to `event`. Blocks only on a CPU.
     virtual void wait(device::StreamRef compute, CommEvent event) = 0;
     // Blocks the host until the groups up to `event` are done. wait(), sync() and group_end() throw the Error of a
@@ -200,6 +209,7 @@ protected:
     virtual void begin_group(device::StreamRef compute) = 0;
     virtual void enqueue(std::span<const Collective> operations) = 0;
     virtual CommEvent end_group() = 0;
+    virtual device::Memory allocate(std::size_t bytes) { return device::Memory(bytes); }
 
 private:
     using Collectives = std::vector<Collective>;

@@ -164,7 +164,9 @@ public:
                                    name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : "");
             file.marks = {{"version", "1", StateFile::Otherwise::refused},
                           {"layout", of, StateFile::Otherwise::starts_at_0},
-                          {"nodes", nodes_, StateFile::Otherwise::resharded}};
+                          {"nodes", nodes_, StateFile::Otherwise::resharded},
+                          // Until 0.3.0 shards were rounded up, and a rank lacks elements of its new one.
+                          {"shards", within_ ? "rounded down" : "", StateFile::Otherwise::resharded}};
             files.push_back(file);
         }
         return files;

@@ -53,8 +53,8 @@ std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, 
         for (const GradientBucket& bucket : owners.all()) shards.push_back({.flat = bucket.flat, .owned = bucket.flat});
     std::vector<Bucket> buckets;
     const auto add = [&](std::int64_t first, std::int64_t size, std::int64_t owned) {
-        const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers, 128,
-                                                            settings.bits);
+        const OnebitLayout longest = kernels::onebit_layout(shard_of(size, local_ranks - 1, local_ranks).size, workers,
+                                                            128, settings.bits);
         int scales = 1;
         for (int local_rank = 0; local_rank < local_ranks; ++local_rank) {
             const ElementRange shard = shard_of(size, local_rank, local_ranks);

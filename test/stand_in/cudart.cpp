@@ -4,6 +4,7 @@
 // where the stand-in differs.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +13,10 @@
 
 using namespace stand_in;
 
-struct CUstream_st { std::uint32_t number; };
+struct CUstream_st {
+    std::uint32_t number;
+    int priority;
+};
 struct CUevent_st {
     std::uint32_t number;
     bool timed;
@@ -24,6 +28,7 @@ using Kind = Command::Kind;
 
 constexpr const char* kStream = "cudaStream_t";
 constexpr const char* kEvent = "cudaEvent_t";
+constexpr int kGreatestPriority = -5;
 
 std::atomic<std::uint32_t> streams = 0, events = 0;
 thread_local int device_in_use = 0;
@@ -242,13 +247,26 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 
 // ---- streams
 
+// The range of useful priorities: lower numbers are greater priorities. Which numbers is not documented.
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    MAY_FAIL(cudaErrorInvalidValue);
+    *least = 0;
+    *greatest = kGreatestPriority;
+    return cudaSuccess;
+}
 // Work in a non-blocking stream may overlap with that of the default stream. (Blocking streams are not supported here:
-// the program has none.)
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+// the program has none.) A priority outside of the range is moved into it, and only affects which work starts first.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     if (flags != cudaStreamNonBlocking) stop("the stand-in does not support blocking streams");
-    *stream = new CUstream_st{++streams};
+    *stream = new CUstream_st{++streams, std::clamp(priority, kGreatestPriority, 0)};
     made(*stream, kStream);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+    MAY_FAIL(cudaErrorInvalidValue);
+    require_there(stream, kStream);
+    *priority = stream->priority;
     return cudaSuccess;
 }
 // Returns at once; pending work of the stream still completes.
