@@ -10,7 +10,8 @@
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
 //           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float, of
 //           backward_input (in_channels). All row-major.
-// Biases    of a block: backward_input of the MLP's projection sums the gradient of fc's. The others: llmc/README.md. In the form fused-gelu-bias the sums of each call are rounded to T.
+// Biases    of a block: backward_input of the MLP's projection sums the gradient of fc's; in the form fused-gelu-bias
+//           the sums of each call are rounded to T. The others: llmc/README.md.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Residual  the library adds `left` in the product's epilogue, which rounds the sum once, or kernels/layernorm.h adds
 //           the rounded product: autotuning decides, and without it the latter. oneDNN has only the latter.

@@ -16,6 +16,7 @@
 #include "kernels/base/error.h"
 #include "kernels/bias_gradient.h"
 #include "kernels/device/memory.h"
+#include "kernels/embedding.h"
 #include "kernels/layernorm.h"
 #include "llmc/base/names.h"
 #include "llmc/model/gradient_buckets.h"
@@ -111,7 +112,7 @@ struct ActivationSpans {
     std::span<Element> dresidual, dnormed;             // (B, T, C)
     std::span<Element> dwide;                          // (B, T, H), or (B, T, 3C) for qkv
     std::span<float> delta;                            // (B, NH, T)
-    std::span<float> sum_scratch;                      // of kernels that sum over rows
+    std::span<float> scratch;                          // of kernels that sum over rows
 };
 
 // `logits_bytes`: the limit of the logits buffer (device::Info).
@@ -166,8 +167,9 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ModelSetup& set
         spans.dnormed = arena.take<Element>(narrow);
         spans.dwide = arena.take<Element>(hidden);
         spans.delta = arena.take<float>(scores);
-        spans.sum_scratch = arena.take<float>(std::max(kernels::layernorm_backward_scratch(config.channels),
-                                                       kernels::bias_gradient_scratch(config.channels)));
+        spans.scratch = arena.take<float>(std::max({kernels::layernorm_backward_scratch(config.channels),
+                                                    kernels::bias_gradient_scratch(config.channels),
+                                                    kernels::embedding_backward_scratch(rows, config.channels)}));
     }
     return spans;
 }

@@ -169,7 +169,7 @@ private:
         gradients.complete(buckets().of_layer(0));
         kernels::embedding_backward<Element>({.dtoken_table = gradients.gradient(table().token_table()),
                                               .dposition_table = gradients.gradient(table().position_table()),
-                                              .dout = act_.dresidual,  // (B, T, C)
+                                              .scratch = act_.scratch, .dout = act_.dresidual,  // (B, T, C)
                                               .sorted = batch.sorted, .batch = shape_.batch,
                                               .seq_len = shape_.seq_len, .channels = channels(),
                                               .max_seq_len = setup_.config.max_seq_len,
@@ -284,7 +284,7 @@ private:
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
                                               .dweight = gradients.gradient(ln.weight),
                                               .dbias = gradients.gradient(ln.bias), .dresidual_sum = dresidual_sum,
-                                              .scratch = act_.sum_scratch, .dnormed = act_.dnormed,
+                                              .scratch = act_.scratch, .dnormed = act_.dnormed,
                                               .residual = x, .weight = pass_.weight(ln.weight), .mean = out.mean,
                                               .rstd = out.rstd, .rows = rows(), .channels = channels(),
                                               .accumulate_dresidual = dresidual == Dresidual::add,
@@ -292,7 +292,7 @@ private:
     }
     // From the gradient of qkv, in dwide, and that of the attention projection's bias.
     void qkv_bias_backward(const BlockParameters& p, auto& gradients) {
-        kernels::qkv_bias_gradient<Element>({.dbias = gradients.gradient(p.qkv.bias), .scratch = act_.sum_scratch,
+        kernels::qkv_bias_gradient<Element>({.dbias = gradients.gradient(p.qkv.bias), .scratch = act_.scratch,
                                              .dqkv = act_.dwide, .dproj_bias = gradients.gradient(p.attn_proj.bias),
                                              .proj_weight = pass_.weight(p.attn_proj.weight), .rows = rows(),
                                              .channels = channels(), .accumulate = gradients.accumulate()}, stream());
