@@ -6,8 +6,8 @@
 // Of queries, keys and values only the queries' need a sum over rows:
 //   queries    dbias[c] (+)= sum over rows of dqkv[row, c]
 //   keys       dbias[C + c] = 0: a key's bias adds the same to all scores of a query, and the softmax subtracts it
-//   values     dbias[2C + c] = sum over o of dproj_bias[o] proj_weight[o, c]: every row of the softmax sums to 1, so the
-//              values' gradients have the sum of attention's dout, which is dy proj_weight; sum(dy) is dproj_bias
+//   values     dbias[2C + c] = sum over o of dproj_bias[o] proj_weight[o, c]: every row of the softmax sums to 1, so
+//              the values' gradients have the sum of attention's dout, dy proj_weight, and sum(dy) is dproj_bias
 //
 // Shapes    dout: (rows, channels) T; dbias: (channels) float. With C = channels: dqkv: (rows, 3C) T, proj_weight:
 //           (C, C) T, row-major (out, in); dbias: (3C) float; dproj_bias: (C) float.

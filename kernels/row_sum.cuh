@@ -3,7 +3,8 @@
 //
 //   out[c] (+)= sum over i < count of weight_of(i) in[row_of(i), c]        for the channels of one slice
 //
-// Rows begin every `pitch` elements. Sums in float. Their order depends only on `count` and the geometry, never on the scheduling of blocks or threads.
+// Rows begin every `pitch` elements. Sums in float. Their order depends only on `count` and the geometry, never on the
+// scheduling of blocks or threads.
 #pragma once
 #include <algorithm>
 
