@@ -5,6 +5,7 @@
 #include "kernels/embedding.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "kernels/base/error.h"
 #include "kernels/pack.cuh"
@@ -34,39 +35,28 @@ __global__ void embedding_forward_kernel(EmbeddingForward<T> op, int rows_per_bl
     }
 }
 
-// The number of lists of the token of list i from this one on, its first; 0: it is not the first.
-__device__ inline int lists_of_token(const RowsByToken<std::span<const int>>& sorted, int i) {
-    const auto same = [&](int other) { return sorted.token[other] == sorted.token[i]; };
-    if (i >= sorted.chunks) return 1;
-    if (i > 0 && same(i - 1)) return 0;
-    int end = i + 1;
-    while (end < sorted.chunks && same(end)) ++end;
-    return end - i;
-}
-
-// Block number = number of the list in `sorted` * slices + slice. On a GPU the sums of chunks go to `scratch`; on a CPU
-// one thread adds all rows of a token to the table.
+// Block number = number of the list in `sorted` * slices + slice. The sums of chunks go to `scratch`.
 template <class Geometry, class T>
 __global__ void token_gradient_kernel(EmbeddingBackward<T> op, int slices) {
     const int i = blockIdx.x / slices, start = op.sorted.start[i];
-    const bool to_scratch = Geometry::threads > 1 && i < op.sorted.chunks;
-    const int lists = Geometry::threads > 1 ? 1 : lists_of_token(op.sorted, i);
-    if (lists == 0) return;
     const int* rows = &op.sorted.row[start];
-    float* const out = to_scratch ? &op.scratch[std::size_t(i) * op.channels]
-                                  : &op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels];
-    block_row_sum<Geometry>(out, op.dout.data(), op.channels,
-                            slice_of<Geometry, T>(op.channels, blockIdx.x % slices),
-                            op.sorted.start[i + lists] - start, [rows](int k) { return rows[k]; }, !to_scratch);
+    const bool chunk = i < op.sorted.chunks;
+    float* const out = chunk ? &op.scratch[std::size_t(i) * op.channels]
+                             : &op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels];
+    block_row_sum<Geometry>(out, op.dout.data(), op.channels, slice_of<Geometry, T>(op.channels, blockIdx.x % slices),
+                            op.sorted.start[i + 1] - start, [rows](int k) { return rows[k]; }, !chunk);
 }
 
 // Block number = number of the chunk * slices + slice; only the first chunk of a token has work.
 template <class Geometry, class T>
 __global__ void chunks_kernel(EmbeddingBackward<T> op, int slices) {
-    const int i = blockIdx.x / slices, lists = lists_of_token(op.sorted, i);  // uniform over the block
-    if (lists == 0) return;
-    block_row_sum<Geometry>(&op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels], op.scratch.data(),
-                            op.channels, slice_of<Geometry, float>(op.channels, blockIdx.x % slices), lists,
+    const std::span<const int> token = op.sorted.token;
+    const int i = blockIdx.x / slices;
+    if (i > 0 && token[i - 1] == token[i]) return;  // uniform over the block
+    int end = i + 1;
+    while (end < op.sorted.chunks && token[end] == token[i]) ++end;
+    block_row_sum<Geometry>(&op.dtoken_table[std::size_t(token[i]) * op.channels], op.scratch.data(), op.channels,
+                            slice_of<Geometry, float>(op.channels, blockIdx.x % slices), end - i,
                             [i](int k) { return i + k; }, true);
 }
 
@@ -80,8 +70,7 @@ __global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices) {
                             op.accumulate_positions);
 }
 
-// A list has at most kRowsPerChunk rows: four on average with GPT-2's vocabulary. Frequent tokens have few chunks each.
-// Not measured.
+// A list has four rows on average with GPT-2's vocabulary, at most 64; frequent tokens have few chunks. Not measured.
 using RowsGeometry = RowSumGeometry<kWarp, 4, kGpuPackBytes>;
 using ChunksGeometry = RowSumGeometry<kWarp, 8, kGpuPackBytes>;
 
@@ -113,9 +102,11 @@ void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     });
 }
 
-// A token with more than kRowsPerChunk rows has at most two chunks for that many.
+int rows_per_chunk() { return simt::gpu_geometry ? 64 : INT_MAX; }
+
+// A token with more rows than a chunk has at most two chunks for that many.
 std::size_t embedding_backward_scratch(std::size_t rows, int channels) {
-    return simt::gpu_geometry ? 2 * rows / kRowsPerChunk * std::size_t(channels) : 0;
+    return 2 * rows / std::size_t(rows_per_chunk()) * std::size_t(channels);
 }
 
 template <class T>
@@ -141,13 +132,11 @@ void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
         simt::launch<token_gradient_kernel<Geometry, T>>(
             {.grid = unsigned(lists) * slices, .block = Geometry::threads, .stream = stream}, op, slices);
     });
-    if constexpr (simt::gpu_geometry)
-        if (op.sorted.chunks > 0) {
-            const int slices = count_slices<ChunksGeometry, float>(op.channels);
-            simt::launch<chunks_kernel<ChunksGeometry, T>>(
-                {.grid = unsigned(op.sorted.chunks) * slices, .block = ChunksGeometry::threads, .stream = stream}, op,
-                slices);
-        }
+    if (op.sorted.chunks > 0) with_row_sum_geometry<float, ChunksGeometry>(op.channels, [&]<class Geometry>() {
+        const int slices = count_slices<Geometry, float>(op.channels);
+        simt::launch<chunks_kernel<Geometry, T>>({.grid = unsigned(op.sorted.chunks) * slices,
+                                                  .block = Geometry::threads, .stream = stream}, op, slices);
+    });
     with_row_sum_geometry<T, RowsGeometry>(op.channels, [&]<class Geometry>() {
         const int slices = count_slices<Geometry, T>(op.channels);
         // positions from seq_len on get no gradient, so they need no block when accumulating

@@ -32,14 +32,14 @@ template <class T>
 void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream);
 
 // The rows of one micro-batch sorted by token: list i has the rows row[start[i]] .. row[start[i + 1] - 1], ascending,
-// of token[i]. First come the tokens with more than kRowsPerChunk rows, as one list per kRowsPerChunk of them, `chunks`
+// of token[i]. First come the tokens with more than rows_per_chunk() rows, as one list per so many of them, `chunks`
 // lists in all, then the other tokens that occur, one list each; both in ascending order.
 template <class Ints>
 struct RowsByToken {
     Ints token, start, row;  // n, n + 1 and rows long
     int chunks = 0;
 };
-constexpr int kRowsPerChunk = 64;  // not measured
+int rows_per_chunk();  // of the current device; on a CPU no token has more
 // Plain host code; the arrays are copied to the device with the tokens.
 RowsByToken<std::vector<int>> rows_by_token(std::span<const int> tokens, int vocabulary);
 

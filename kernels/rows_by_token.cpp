@@ -16,12 +16,13 @@ RowsByToken<std::vector<int>> rows_by_token(std::span<const int> tokens, int voc
     }
     RowsByToken<std::vector<int>> sorted;
     sorted.row.resize(tokens.size());
+    const int most = rows_per_chunk();
     int rows = 0;
     for (const bool frequent : {true, false}) {
         for (int token = 0; token < vocabulary; ++token) {
-            if (count[token] == 0 || (count[token] > kRowsPerChunk) != frequent) continue;
+            if (count[token] == 0 || (count[token] > most) != frequent) continue;
             next[token] = rows;
-            for (int chunk = 0; chunk < count[token]; chunk += kRowsPerChunk) {
+            for (int chunk = 0; chunk < count[token]; chunk += most) {
                 sorted.token.push_back(token);
                 sorted.start.push_back(rows + chunk);
             }

@@ -36,8 +36,8 @@ struct ProductForm {
     bool operator==(const ProductForm&) const = default;
 };
 std::string name_of(const ProductForm& form);
-// In the order in which they are tried without timing: the most fused first and bare last. Forms that round otherwise
-// than bare, with the residual or with GELU and the bias gradient, follow one that does not: they are selected.
+// In the order in which they are tried without timing: the most fused first and bare last. Only those that round
+// differently, with a residual or with GELU and a bias gradient, follow one that does not: they must be selected.
 std::vector<ProductForm> forms_of(const ProductShape& shape);
 
 }  // namespace kernels

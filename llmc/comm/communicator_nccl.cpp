@@ -61,8 +61,8 @@ std::size_t measured_rounding() {
 }
 
 // Symmetric windows, of NCCL 2.27, are made by all ranks together; without support by GPU and topology the result is
-// null. NCCL_WIN_ENABLE=0 and, before 2.27, NCCL_LOCAL_REGISTER=0 disable registration, NCCL_CUMEM_ENABLE=0 all of it:
-// ncclMemAlloc is cudaMalloc then.
+// null. NCCL_WIN_ENABLE=0 with NCCL_LOCAL_REGISTER=0 disables registration; with NCCL_CUMEM_ENABLE=0 ncclMemAlloc is
+// cudaMalloc, too.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 using Registration = ncclWindow_t;
 void register_memory(ncclComm_t nccl, void* data, std::size_t bytes, Registration* to) {

@@ -76,9 +76,7 @@ struct Forced {
     Forced(bool force, kernels::Product product, DType dtype, const LinearSizes& s, const kernels::ProductForm& form) {
         const kernels::ProductShape shape{product, dtype, s.rows, s.in, s.out, true, form.gelu, false, false,
                                           form.residual};
-        if (!force) return;
-        tuned = &entries;
-        entries.known[Matmul().library()][shape.problem()] = {name_of(form), "", 0};
+        if (force) (tuned = &entries)->known[Matmul().library()][shape.problem()] = {name_of(form), "", 0};
     }
 };
 
@@ -111,9 +109,7 @@ struct LinearLayerNorm : LinearForward<T> {
         v.each(rows, [&v, n = channels, d = v[this->out], l = v[left], x = v[residual], y = v[normed], m = v[mean],
                       r = v[rstd], w = v[ln_weight], b = v[ln_bias]](std::size_t row) {
             // Twice, because a square has the same error in both factors, which would otherwise be independent.
-            const auto perhaps = [&](N value) {
-                return v.template perhaps_stored<T>(v.template perhaps_stored<T>(value));
-            };
+            const auto perhaps = [&](N a) { return v.template perhaps_stored<T>(v.template perhaps_stored<T>(a)); };
             for (std::size_t i = row * n; i < (row + 1) * n; ++i) x[i] = perhaps(N(l[i]) + perhaps(N(d[i])));
             normalise<N>(n, x, y, m, r, w, b, row);
         });

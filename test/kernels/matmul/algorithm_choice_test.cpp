@@ -52,8 +52,7 @@ struct FakeLibrary final : ProductLibrary, Behaviour {
 }  // namespace
 
 TEST_CASE("a product has the forms that its epilogues allow, the most fused first", "[matmul][tuning]") {
-    const auto forms = [](Product product, DType dtype, bool biased, bool gelu, int out = 32,
-                          bool residual = false) {
+    const auto forms = [](Product product, DType dtype, bool biased, bool gelu, int out = 32, bool residual = false) {
         std::string names;
         for (const ProductForm& form : forms_of({product, dtype, 64, 16, out, biased, gelu, false, false, residual}))
             names += (names.empty() ? "" : ", ") + name_of(form);
