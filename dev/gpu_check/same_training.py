@@ -263,7 +263,9 @@ def fused(problem):
     """The form with the most fused operations of kernels/matmul/product.cpp for a bf16 product."""
     if "backward_weight" in problem:
         return "fused-bias" if ", bias" in problem else "bare"
-    return "fused-gelu" if ", gelu" in problem else "bare"
+    if ", gelu" in problem:
+        return "fused-gelu"
+    return "fused-residual" if ", residual" in problem else "bare"
 
 
 def force(tune_file, to, form_of):

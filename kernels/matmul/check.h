@@ -37,6 +37,14 @@ void check(const LinearForward<T>& op) {
 }
 
 template <class T>
+void check(const LinearLayerNormForward<T>& op) {
+    check(op.linear);
+    require(op.norm.right.data() == op.linear.out.data(), "`right` after a product", "another tensor", "its out");
+    room("left", op.norm.left, op.linear.rows, op.linear.out_channels);
+    room("residual", op.norm.residual, op.linear.rows, op.linear.out_channels);
+}
+
+template <class T>
 void check(const LinearBackwardInput<T>& op) {
     shape<T>(op.rows, op.in_channels, op.out_channels);
     room("din", op.din, op.rows, op.in_channels);

@@ -27,10 +27,11 @@ struct Operands {
     void* d;
     const void* bias = nullptr;
     const void* auxiliary = nullptr;
+    const void* addend = nullptr;  // of the form that adds the residual
 
     std::uintptr_t alignment() const {
         std::uintptr_t bits = kTensorAlignment;
-        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary})
+        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary, addend})
             bits |= reinterpret_cast<std::uintptr_t>(address);
         return bits & (~bits + 1);
     }
@@ -108,6 +109,7 @@ inline std::vector<Algorithm> search(const Library& library, std::size_t workspa
         if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back(result.algo);
     return usable;
 }
+
 inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
                                          const ProductShape& shape, int most) {
     return search(library, workspace_bytes, plan, reductions_of(shape), shape.alignment, most);

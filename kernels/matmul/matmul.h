@@ -2,6 +2,7 @@
 // oneDNN on a CPU
 //
 //   forward:          out = in weight^T + bias;   with GELU: pre = in weight^T + bias, out = gelu(pre)
+//                     with LayerNorm: residual = left + in weight^T + bias, normed = LayerNorm(residual)
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre)
 //   backward, weight: dweight (+)= dout^T in,  dbias (+)= sum over rows of dout
 //
@@ -11,6 +12,8 @@
 // Biases    of a block: backward_weight sums the gradients of those of qkv and fc. Those of the two projections are
 //           sums of LayerNorm's dresidual: layernorm_backward() adds them without reading dout again.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
+// Residual  the library adds `left` in the product's epilogue, which rounds the sum once, or kernels/layernorm.h adds
+//           the rounded product: autotuning decides, and without it the latter. oneDNN has only the latter.
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
 //           float (Bf16Arithmetic).
 // Tuning    with settings.tuned algorithms are autotuned, and stored ones are used again (kernels/tuning).
@@ -20,6 +23,7 @@
 #include <string>
 
 #include "kernels/device/types.h"
+#include "kernels/layernorm.h"
 
 namespace kernels {
 
@@ -30,6 +34,13 @@ struct LinearForward {
     std::span<const T> in, weight;
     std::span<const T> bias;  // empty: no bias
     int rows, in_channels, out_channels;
+};
+
+// A linear layer, the addition of its result to the residual stream, and the LayerNorm after it.
+template <class T>
+struct LinearLayerNormForward {
+    LinearForward<T> linear;           // without GELU; `out` is scratch
+    ResidualLayerNormForward<T> norm;  // of its rows; `right` is linear.out
 };
 
 template <class T>
@@ -102,6 +113,7 @@ public:
     // too short or a channel count is not a multiple of 16 / sizeof(T), and a run-time Error with the library's status
     // if the library fails.
     template <class T> void forward(const LinearForward<T>& op, StreamRef stream);
+    template <class T> void forward_layernorm(const LinearLayerNormForward<T>& op, StreamRef stream);
     template <class T> void backward_input(const LinearBackwardInput<T>& op, StreamRef stream);
     template <class T> void backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream);
     // The sum over k is in float and rounded to T once, after the addition. m, n and k must be multiples of

@@ -4,11 +4,12 @@
 // (m, k) (k, n) column-major, is:
 //
 //                      m     n     k     A              B             D         fused epilogues (1, 2, 3)
-//   forward            out   rows  in    weight^T       in            out       BIAS; in bf16 also GELU_AUX(_BIAS)
+//   forward            out   rows  in    weight^T       in            out       BIAS, (4); in bf16 also GELU_AUX(_BIAS)
 //   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU
 //   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB
 //
 // (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. (3) BGRADB sums B along k, one sum per column of D.
+// (4) beta = 1 adds the residual, C.
 //
 // Which epilogues cuBLASLt supports depends on the shape and the GPU. A fused epilogue is not always faster: with
 // BGRADB, for example, split-k may be unavailable for a matmul with few tiles and many rows. So autotuning times
@@ -172,14 +173,18 @@ struct Matmul::State {
         return {op.in.data(), op.dout.data(), op.dweight.data(),
                 op.dbias.empty() ? nullptr : op.accumulate ? sums() : op.dbias.data()};
     }
+    template <class T> Operands operands_of(const LinearLayerNormForward<T>& op) const {
+        return {op.linear.weight.data(), op.linear.in.data(), op.linear.out.data(),
+                op.linear.bias.empty() ? nullptr : op.linear.bias.data(), op.norm.residual.data(), op.norm.left.data()};
+    }
 
     void multiply(const Plan& plan, const ProductShape& shape, const Operands& operands, StreamRef stream) {
         if (!plan.by_library)
             return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)
                                               : run_plain<float>(shape, operands, stream);
         set_addresses(plan, shape, operands);
-        run_by_library(plan, operands, 1.0f, shape.accumulate ? 1.0f : 0.0f, operands.d, stream,
-                       [&] { return shape.call(); });
+        run_by_library(plan, operands, 1.0f, shape.accumulate || plan.form.residual ? 1.0f : 0.0f,
+                       plan.form.residual ? operands.addend : operands.d, stream, [&] { return shape.call(); });
     }
     // D = alpha op(A) op(B) + beta addend. `what` names the product in an error.
     template <class What>
@@ -202,6 +207,17 @@ struct Matmul::State {
         if (!own_gelu) return;
         const std::size_t elements = std::size_t(op.rows) * op.out_channels;
         gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);
+    }
+
+    template <class T>
+    void execute(const Plan& plan, const ProductShape& shape, const LinearLayerNormForward<T>& op, StreamRef stream) {
+        const ResidualLayerNormForward<T>& norm = op.norm;
+        Operands operands = operands_of(op);
+        if (plan.form.residual) operands.d = norm.residual.data();
+        multiply(plan, shape, operands, stream);
+        if (!plan.form.residual) return residual_layernorm_forward(norm, stream);
+        layernorm_forward<T>({norm.normed, norm.mean, norm.rstd, norm.residual, norm.weight, norm.bias, norm.rows,
+                              norm.channels}, stream);
     }
 
     template <class T>
@@ -279,6 +295,14 @@ void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
 }
 
 template <class T>
+void Matmul::forward_layernorm(const LinearLayerNormForward<T>& op, StreamRef stream) {
+    matmul_check::check(op);
+    const LinearForward<T>& linear = op.linear;
+    state_->plan_and_execute({Product::forward, dtype_of<T>, linear.rows, linear.in_channels, linear.out_channels,
+                              !linear.bias.empty(), false, false, state_->tf32(dtype_of<T>), true}, op, stream);
+}
+
+template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false,
@@ -319,6 +343,8 @@ std::string Matmul::describe(DType dtype) {
 
 template void Matmul::forward(const LinearForward<float>&, StreamRef);
 template void Matmul::forward(const LinearForward<bf16>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<float>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<bf16>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<float>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<bf16>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<float>&, StreamRef);

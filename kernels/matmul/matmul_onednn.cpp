@@ -309,6 +309,14 @@ void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
     gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);
 }
 
+// oneDNN adds a residual only in a result that has it already: a copy would cost what the addition saves.
+template <class T>
+void Matmul::forward_layernorm(const LinearLayerNormForward<T>& op, StreamRef stream) {
+    matmul_check::check(op);
+    forward(op.linear, stream);
+    residual_layernorm_forward(op.norm, stream);
+}
+
 template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
@@ -354,6 +362,8 @@ std::string Matmul::describe(DType dtype) {
 
 template void Matmul::forward(const LinearForward<float>&, StreamRef);
 template void Matmul::forward(const LinearForward<bf16>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<float>&, StreamRef);
+template void Matmul::forward_layernorm(const LinearLayerNormForward<bf16>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<float>&, StreamRef);
 template void Matmul::backward_input(const LinearBackwardInput<bf16>&, StreamRef);
 template void Matmul::backward_weight(const LinearBackwardWeight<float>&, StreamRef);

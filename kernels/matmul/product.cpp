@@ -23,12 +23,15 @@ std::string ProductShape::call() const {
 
 std::string ProductShape::problem() const {
     return call() + (tf32 ? ", tf32" : "") + (biased ? ", bias" : "") + (with_gelu ? ", gelu" : "") +
-           (accumulate ? ", added" : "") +
+           (residual ? ", residual" : "") + (accumulate ? ", added" : "") +
            (alignment < kTensorAlignment ? ", alignment " + std::to_string(alignment) : "");
 }
 
 std::string name_of(const ProductForm& form) {
-    return form.gelu ? "fused-gelu" : form.bias_gradient ? "fused-bias" : "bare";
+    return form.gelu            ? "fused-gelu"
+           : form.bias_gradient ? "fused-bias"
+           : form.residual      ? "fused-residual"
+                                : "bare";
 }
 
 std::vector<ProductForm> forms_of(const ProductShape& shape) {
@@ -39,6 +42,7 @@ std::vector<ProductForm> forms_of(const ProductShape& shape) {
     if (shape.product == Product::backward_weight && shape.biased) forms.push_back({.bias_gradient = true});
     if (shape.product != Product::backward_weight && gelu) forms.push_back({.gelu = true});
     forms.push_back({});
+    if (shape.residual) forms.push_back({.residual = true});
     return forms;
 }
 

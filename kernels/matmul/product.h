@@ -21,6 +21,7 @@ struct ProductShape {
     bool with_gelu;
     bool accumulate;  // backward_weight: gradients are added to, not overwritten
     bool tf32 = false;
+    bool residual = false;  // forward: the result is added to the residual stream, and normalized
     std::uintptr_t alignment = kTensorAlignment;  // of all tensors, in bytes: algorithms depend on it
     auto operator<=>(const ProductShape&) const = default;
 
@@ -28,13 +29,15 @@ struct ProductShape {
     std::string problem() const;  // key of stored algorithms: unique to the shape
 };
 
-// The operations that the library fuses into the product; other kernels do the rest.
+// The operations that the library fuses into the product; other kernels do the rest. Names, in tune files, too: bare,
+// fused-gelu, fused-bias (the bias gradient), fused-residual.
 struct ProductForm {
-    bool gelu = false, bias_gradient = false;
+    bool gelu = false, bias_gradient = false, residual = false;
     bool operator==(const ProductForm&) const = default;
 };
 std::string name_of(const ProductForm& form);
-// In the order in which they are tried without timing: the most fused first, bare last.
+// In the order in which they are tried without timing: the most fused first and bare last. Only that with a
+// residual, which rounds the sum once instead of twice, follows bare: it must be selected.
 std::vector<ProductForm> forms_of(const ProductShape& shape);
 
 }  // namespace kernels

@@ -20,6 +20,7 @@ struct Rehearsal {
     Rehearsal(const Op& call, StreamRef stream) : op(call) {
         if constexpr (requires { op.dweight; }) op.dweight = stand_in(dweight, op.dweight, stream);
         if constexpr (requires { op.dbias; }) op.dbias = stand_in(dbias, op.dbias, stream);
+        if constexpr (requires { op.norm; }) op.norm.residual = op.linear.out;  // its own may be `left`
     }
     static std::span<float> stand_in(device::Array<float>& scratch, std::span<float> of, StreamRef stream) {
         scratch = device::Array<float>(of.size());

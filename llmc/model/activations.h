@@ -103,7 +103,7 @@ struct ActivationSpans {
         return std::size_t(layer) + 1 < block.size() ? block[std::size_t(layer) + 1].ln1 : final_ln;
     }
     std::span<float> losses;                           // (B, T)
-    std::span<Element> branch;                         // (B, T, C): a projection before its addition to the residual
+    std::span<Element> branch;                         // (B, T, C): scratch, a projection before its addition
     std::span<Element> logits;                         // (classifier_rows, V): one chunk
     std::size_t classifier_rows = 0;
     // Gradients; empty in a model that is only evaluated.

@@ -2,6 +2,8 @@
 #include "kernels/device/device.h"
 #include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/matmul/product.h"
+#include "kernels/tuning/tuned_algorithms.h"
 #include "test/operations/gelu.h"
 #include "test/operations/operation.h"
 #include "test/operations/products.h"
@@ -64,6 +66,52 @@ struct LinearForward : Operation {
                                         0.5 * tanh_error<T>() * std::fabs(double(sum)));
                 }
             }
+        });
+    }
+};
+
+// An entry of a tune file that forces a form of a product; a library without the form uses another one.
+struct Forced {
+    kernels::TunedAlgorithms entries, *tuned = nullptr;
+    Forced(bool force, kernels::Product product, DType dtype, const LinearSizes& s, const kernels::ProductForm& form) {
+        const kernels::ProductShape shape{product, dtype, s.rows, s.in, s.out, true, form.gelu, false, false,
+                                          form.residual};
+        if (force) (tuned = &entries)->known[Matmul().library()][shape.problem()] = {name_of(form), "", 0};
+    }
+};
+
+// residual = left + in weight^T + bias, normed = LayerNorm(residual).
+template <class T>
+struct LinearLayerNorm : LinearForward<T> {
+    int rows = this->s.rows, channels = this->s.out;
+    bool in_place = this->shape[7];
+    Forced forced{this->shape[6] != 0, kernels::Product::forward, kernels::dtype_of<T>, this->s, {.residual = true}};
+    Tensor<T> left = this->template tensor<T>(in_place ? Role::in_out : Role::input, "left", this->s.out_size(), {});
+    Tensor<T> residual = in_place ? left : this->template output<T>("residual", this->s.out_size());
+    Tensor<T> ln_weight = this->template input<T>("LayerNorm's weight", channels);
+    Tensor<T> ln_bias = this->template input<T>("LayerNorm's bias", channels);
+    Tensor<T> normed = this->template output<T>("normed", this->s.out_size());
+    Tensor<float> mean = this->template output<float>("mean", rows), rstd = this->template output<float>("rstd", rows);
+
+    explicit LinearLayerNorm(const Shape& s) : LinearForward<T>({s[0], s[1], s[2], s[3], 1, 0, s[4], s[5]}) {
+        this->tensors[this->out.number].role = Role::scratch;
+        this->matmul = Matmul{{.bf16 = this->s.arithmetic, .tuned = forced.tuned}};
+        this->bytes += 3.0 * this->s.out_size() * sizeof(T);
+    }
+    void run(device::StreamRef stream) override {
+        this->matmul.template forward_layernorm<T>(
+            {{this->out, {}, this->in, this->weight, this->bias, rows, this->s.in, channels},
+             {residual, normed, mean, rstd, left, this->out, ln_weight, ln_bias, rows, channels}}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        LinearForward<T>::formula(v);
+        v.each(rows, [&v, n = channels, d = v[this->out], l = v[left], x = v[residual], y = v[normed], m = v[mean],
+                      r = v[rstd], w = v[ln_weight], b = v[ln_bias]](std::size_t row) {
+            // Twice, because a square has the same error in both factors, which would otherwise be independent.
+            const auto perhaps = [&](N a) { return v.template perhaps_stored<T>(v.template perhaps_stored<T>(a)); };
+            for (std::size_t i = row * n; i < (row + 1) * n; ++i) x[i] = perhaps(N(l[i]) + perhaps(N(d[i])));
+            normalise<N>(n, x, y, m, r, w, b, row);
         });
     }
 };
@@ -214,6 +262,13 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .edges = edges(2), .small = with_each(kSmall, {1}, {0, 1}),
                           .large = with_each(kLarge, {1}, {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
+// form: 0 the default, 1 fused-residual
+const Registered layernorm_after({.name = "linear forward, LayerNorm", .tag = "[matmul]",
+                                  .dimensions = {"rows", "in", "out", "arithmetic", "form", "in place"},
+                                  .edges = with_each({{1, 16, 48, 0}, {37, 80, 16, 0}, {300, 48, 64, 2},
+                                                      {5, 3072, 768, 0}}, {0, 1}, {0, 1}),
+                                  .small = with_each(kSmall, {0, 1}, {0}), .large = with_each(kLarge, {0, 1}, {0}),
+                                  .make = make<LinearLayerNorm>, .same_on_any_threads = false});
 // Every number of rows, with several packs per lane, and a last pack that only some lanes have.
 const std::vector<Shape> kFewRowsEdges{{1, 64, 48, 0}, {2, 48, 40, 0}, {3, 1056, 16, 0}, {4, 2080, 8, 0}};
 const std::vector<Shape> kFewRows = with_each(joined(joined(layers(1), {{1, 768, 50304, 0}}), layers(4)), {1}, {0});

@@ -143,6 +143,26 @@ TEST_CASE("the CUDA build selects the fastest algorithm by the device's clock", 
     CHECK(first == taken("again", "1e-4,2e-4,3e-4"));
 }
 
+TEST_CASE("entries of a tune file turn the forms of products on and off", "[stand_in]") {
+    const TrainingFolder folder;
+    const auto file = folder.path("choices.json");
+    const auto train = [&](const std::string& out) {
+        run_with(folder, {}, 1, flags_of(folder, out, {"--dtype", "bf16", "--tune-file", file})).exits(0);
+        return nlohmann::json::parse(read_bytes(file));
+    };
+    auto choices = train("timed");
+    for (const char* const forward : {"bare", "fused-residual"}) {
+        for (auto& [problem, choice] : choices["devices"].front().front().items())
+            if (problem.ends_with(", residual")) choice["taken"] = forward;
+        write_bytes(file, choices.dump());
+        CHECK(train(forward) == choices);  // none is timed again
+        CHECK_THAT(choices.dump(), Contains(std::string(forward) + '"'));
+    }
+    CHECK(folder.model("bare", 2) != folder.model("fused-residual", 2));
+    CHECK(std::fabs(numbers(folder.log("bare", "step"), "loss")[1] -
+                    numbers(folder.log("fused-residual", "step"), "loss")[1]) <= kBf16);
+}
+
 TEST_CASE("a stored algorithm that adds in place, in an undocumented order, is timed again", "[stand_in]") {
     const TrainingFolder folder;
     const auto file = folder.path("choices.json");

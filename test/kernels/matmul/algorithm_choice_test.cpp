@@ -52,9 +52,9 @@ struct FakeLibrary final : ProductLibrary, Behaviour {
 }  // namespace
 
 TEST_CASE("a product has the forms that its epilogues allow, the most fused first", "[matmul][tuning]") {
-    const auto forms = [](Product product, DType dtype, bool biased, bool gelu, int out = 32) {
+    const auto forms = [](Product product, DType dtype, bool biased, bool gelu, int out = 32, bool residual = false) {
         std::string names;
-        for (const ProductForm& form : forms_of({product, dtype, 64, 16, out, biased, gelu, false}))
+        for (const ProductForm& form : forms_of({product, dtype, 64, 16, out, biased, gelu, false, false, residual}))
             names += (names.empty() ? "" : ", ") + name_of(form);
         return names;
     };
@@ -64,6 +64,7 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
     CHECK(forms(forward, bf16, true, true) == "fused-gelu, bare");
     CHECK(forms(forward, bf16, true, true, 36) == "bare");
     CHECK(forms(forward, fp32, true, true) == "bare");
+    CHECK(forms(forward, fp32, true, false, 32, true) == "bare, fused-residual");
     CHECK(forms(backward_input, bf16, false, true) == "fused-gelu, bare");
     CHECK(forms(backward_input, bf16, false, false) == "bare");
     CHECK(forms(backward_input, fp32, false, true) == "bare");
@@ -74,7 +75,7 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
 
 TEST_CASE("different products have different keys", "[matmul][tuning]") {
     std::set<std::string> problems;
-    std::vector<ProductShape> others(12, kWeight);
+    std::vector<ProductShape> others(13, kWeight);
     others[1].product = Product::backward_input;
     others[2].product = Product::forward;
     others[3].dtype = DType::fp32;
@@ -86,6 +87,7 @@ TEST_CASE("different products have different keys", "[matmul][tuning]") {
     others[9].with_gelu = true;
     others[10].accumulate = false;
     others[11].alignment = 16;
+    others[12].residual = true;
     for (const ProductShape& shape : others) problems.insert(shape.problem());
     CHECK(problems.size() == others.size());
     CHECK(kWeight.problem() == "matmul backward_weight bf16, rows 64, in_channels 16, out_channels 32, bias, added");
