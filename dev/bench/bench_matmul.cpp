@@ -90,7 +90,8 @@ public:
     void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu) {
         matmul_.backward_input<T>(
             {tensors_.result.span(), tensors_.dout.span(), tensors_.weight.span().subspan(weight_at),
-             with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out},
+             with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out,
+             with_gelu ? tensors_.dbias.span() : std::span<float>()},
             nullptr);
     }
     void backward_weight(const Layer& layer, std::size_t weight_at, bool with_bias, bool accumulate) {
@@ -115,7 +116,7 @@ struct NamedLayer {
 std::vector<NamedLayer> layers_of(int rows) {
     return {{"attention in", {rows, 768, 2304}, true, false, true},
             {"attention out", {rows, 768, 768}, true, false, false},
-            {"MLP in", {rows, 768, 3072}, true, true, true},
+            {"MLP in", {rows, 768, 3072}, true, true, false},
             {"MLP out", {rows, 3072, 768}, true, false, false},
             {"head", {rows, 768, kVocabulary}, false, false, false}};
 }

@@ -264,7 +264,7 @@ def fused(problem):
     if "backward_weight" in problem:
         return "fused-bias" if ", bias" in problem else "bare"
     if ", gelu" in problem:
-        return "fused-gelu"
+        return "fused-gelu-bias" if "backward_input" in problem and ", bias" in problem else "fused-gelu"
     return "fused-residual" if ", residual" in problem else "bare"
 
 

@@ -51,6 +51,7 @@ void check(const LinearBackwardInput<T>& op) {
     room("dout", op.dout, op.rows, op.out_channels);
     room("weight", op.weight, op.out_channels, op.in_channels);
     room_if_any("pre", op.pre, op.rows, op.in_channels);
+    room_if_any("dbias", op.dbias, 1, op.in_channels);
 }
 
 template <class T>

@@ -21,7 +21,7 @@ inline std::uint32_t reductions_of(const ProductShape& shape) {
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
-// Addresses of one call. A forward product reads `bias`, BGRADB writes it.
+// Addresses of one call. A forward product reads `bias`, BGRADB and DGELU_BGRAD write it.
 struct Operands {
     const void *a, *b;
     void* d;
@@ -51,6 +51,7 @@ inline cublasLtEpilogue_t epilogue_of(const ProductShape& shape, const ProductFo
             if (form.gelu) return shape.biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
             return shape.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
         case Product::backward_input:
+            if (form.bias_gradient) return CUBLASLT_EPILOGUE_DGELU_BGRAD;
             return form.gelu ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
         case Product::backward_weight:
             return form.bias_gradient ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;

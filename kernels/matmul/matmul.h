@@ -4,13 +4,15 @@
 //   forward:          out = in weight^T + bias;   with GELU: pre = in weight^T + bias, out = gelu(pre)
 //                     with LayerNorm: residual = left + in weight^T + bias, normed = LayerNorm(residual)
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre)
+//                     dbias (+)= sum over rows of din
 //   backward, weight: dweight (+)= dout^T in,  dbias (+)= sum over rows of dout
 //
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
-//           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All
-//           row-major.
-// Biases    of a block: backward_weight sums the gradients of those of qkv and fc. Those of the two projections are
-//           sums of LayerNorm's dresidual: layernorm_backward() adds them without reading dout again.
+//           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float, of
+//           backward_input (in_channels). All row-major.
+// Biases    of a block: backward_weight sums the gradient of qkv's, backward_input of the MLP's projection fc's.
+//           Those of the two projections are sums of LayerNorm's dresidual: layernorm_backward() adds them without
+//           reading dout again. In the form fused-gelu-bias the sums of each call are rounded to T.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Residual  the library adds `left` in the product's epilogue, which rounds the sum once, or kernels/layernorm.h adds
 //           the rounded product: autotuning decides, and without it the latter. oneDNN has only the latter.
@@ -49,6 +51,8 @@ struct LinearBackwardInput {
     std::span<const T> dout, weight;
     std::span<const T> pre;   // (rows, in_channels): the input is gelu(pre). Empty: no GELU
     int rows, in_channels, out_channels;
+    std::span<float> dbias{};  // of the layer that computed pre or the input. Empty: none
+    bool accumulate = false;   // false: dbias is overwritten, true: added to
 };
 
 template <class T>

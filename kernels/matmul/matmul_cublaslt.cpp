@@ -5,11 +5,12 @@
 //
 //                      m     n     k     A              B             D         fused epilogues (1, 2, 3)
 //   forward            out   rows  in    weight^T       in            out       BIAS, (4); in bf16 also GELU_AUX(_BIAS)
-//   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU
+//   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU(_BGRAD)
 //   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB
 //
 // (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. (3) BGRADB sums B along k, one sum per column of D.
-// (4) beta = 1 adds the residual, C.
+// DGELU_BGRAD also sums D's rows. Both store their sums in D's type (cublasLt.h, BIAS_POINTER): accumulated ones, and
+// those in bf16, are added separately. (4) beta = 1 adds the residual, C.
 //
 // Which epilogues cuBLASLt supports depends on the shape and the GPU. A fused epilogue is not always faster: with
 // BGRADB, for example, split-k may be unavailable for a matmul with few tiles and many rows. So autotuning times
@@ -166,9 +167,9 @@ struct Matmul::State {
                 op.pre.empty() ? nullptr : op.pre.data()};
     }
     template <class T> Operands operands_of(const LinearBackwardInput<T>& op) const {
-        return {op.weight.data(), op.dout.data(), op.din.data(), nullptr, op.pre.empty() ? nullptr : op.pre.data()};
+        return {op.weight.data(), op.dout.data(), op.din.data(), op.dbias.empty() ? nullptr : sums(),
+                op.pre.empty() ? nullptr : op.pre.data()};
     }
-    // BGRADB overwrites, so accumulated sums are added separately.
     template <class T> Operands operands_of(const LinearBackwardWeight<T>& op) const {
         return {op.in.data(), op.dout.data(), op.dweight.data(),
                 op.dbias.empty() ? nullptr : op.accumulate ? sums() : op.dbias.data()};
@@ -223,9 +224,14 @@ struct Matmul::State {
     template <class T>
     void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardInput<T>& op, StreamRef stream) {
         multiply(plan, shape, operands_of(op), stream);
-        if (!shape.with_gelu || plan.form.gelu) return;
-        const std::size_t elements = std::size_t(op.rows) * op.in_channels;
-        gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+        const std::size_t channels = std::size_t(op.in_channels), elements = std::size_t(op.rows) * channels;
+        if (shape.with_gelu && !plan.form.gelu)
+            gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+        if (op.dbias.empty()) return;
+        const bool summed = plan.form.bias_gradient;
+        const std::span<const T> of = summed ? std::span(reinterpret_cast<const T*>(sums()), channels) : op.din;
+        bias_gradient<T>({op.dbias, scratch(op.in_channels), of, summed ? 1 : op.rows, op.in_channels, op.accumulate},
+                         stream);
     }
 
     template <class T>
@@ -305,8 +311,9 @@ void Matmul::forward_layernorm(const LinearLayerNormForward<T>& op, StreamRef st
 template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false,
-                              !op.pre.empty(), false, state_->tf32(dtype_of<T>)}, op, stream);
+    state_->make_room_for_sums(op.dbias, op.in_channels);
+    state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels,
+                              !op.dbias.empty(), !op.pre.empty(), false, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
 template <class T>

@@ -28,7 +28,7 @@ std::string ProductShape::problem() const {
 }
 
 std::string name_of(const ProductForm& form) {
-    return form.gelu            ? "fused-gelu"
+    return form.gelu            ? form.bias_gradient ? "fused-gelu-bias" : "fused-gelu"
            : form.bias_gradient ? "fused-bias"
            : form.residual      ? "fused-residual"
                                 : "bare";
@@ -41,6 +41,8 @@ std::vector<ProductForm> forms_of(const ProductShape& shape) {
     const bool gelu = shape.with_gelu && shape.dtype == DType::bf16 && channels % kAuxiliaryMultiple == 0;
     if (shape.product == Product::backward_weight && shape.biased) forms.push_back({.bias_gradient = true});
     if (shape.product != Product::backward_weight && gelu) forms.push_back({.gelu = true});
+    if (shape.product == Product::backward_input && gelu && shape.biased)
+        forms.push_back({.gelu = true, .bias_gradient = true});
     forms.push_back({});
     if (shape.residual) forms.push_back({.residual = true});
     return forms;

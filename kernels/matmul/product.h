@@ -17,7 +17,7 @@ struct ProductShape {
     Product product;
     DType dtype;
     int rows, in_channels, out_channels;
-    bool biased;      // forward: a bias is added; backward_weight: a bias gradient is summed
+    bool biased;      // forward: a bias is added; backward: a bias gradient is summed
     bool with_gelu;
     bool accumulate;  // backward_weight: gradients are added to, not overwritten
     bool tf32 = false;
@@ -30,14 +30,14 @@ struct ProductShape {
 };
 
 // The operations that the library fuses into the product; other kernels do the rest. Names, in tune files, too: bare,
-// fused-gelu, fused-bias (the bias gradient), fused-residual.
+// fused-gelu, fused-bias (the bias gradient), fused-gelu-bias, fused-residual.
 struct ProductForm {
     bool gelu = false, bias_gradient = false, residual = false;
     bool operator==(const ProductForm&) const = default;
 };
 std::string name_of(const ProductForm& form);
-// In the order in which they are tried without timing: the most fused first and bare last. Only that with a
-// residual, which rounds the sum once instead of twice, follows bare: it must be selected.
+// In the order in which they are tried without timing: the most fused first and bare last. Only those that round
+// differently, with a residual or with GELU and a bias gradient, follow one that does not: they must be selected.
 std::vector<ProductForm> forms_of(const ProductShape& shape);
 
 }  // namespace kernels

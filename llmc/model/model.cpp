@@ -196,9 +196,9 @@ private:
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
         linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), mlp_proj,
-                        a.pre_gelu);                                                             // to (B, T, H)
+                        a.pre_gelu, gradients.gradient(p.fc.bias));                              // to (B, T, H)
         linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(),
-                        gradients_of(p.fc, gradients));                                          // to (B, T, C)
+                        {gradients.gradient(p.fc.weight), {}, gradients.accumulate()});          // to (B, T, C)
         const LinearGradients attn_proj =
             add_layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, p.attn_proj, gradients);
         linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(),
@@ -254,16 +254,18 @@ private:
 
     // The operations of a block, over the rows of the micro-batch.
 
-    // The gradients of weight and bias, then din = dout weight, multiplied by gelu's derivative if in = gelu(pre_gelu)
+    // The gradients of weight and bias, then din = dout weight, multiplied by gelu's derivative if in = gelu(pre_gelu),
+    // and its sum over rows, the gradient of the bias before that.
     void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, int rows,
-                         const LinearGradients& gradients, Input pre_gelu = {}) {
+                         const LinearGradients& gradients, Input pre_gelu = {}, std::span<float> bias_before = {}) {
         context_.matmul.backward_weight<Element>({.dweight = gradients.weight, .dbias = gradients.bias, .dout = dout,
                                                   .in = in, .rows = rows, .in_channels = layer.in_channels,
                                                   .out_channels = layer.out_channels,
                                                   .accumulate = gradients.accumulate}, stream());
         context_.matmul.backward_input<Element>({.din = din, .dout = dout, .weight = pass_.weight(layer.weight),
                                                  .pre = pre_gelu, .rows = rows, .in_channels = layer.in_channels,
-                                                 .out_channels = layer.out_channels}, stream());
+                                                 .out_channels = layer.out_channels, .dbias = bias_before,
+                                                 .accumulate = gradients.accumulate}, stream());
     }
     static LinearGradients gradients_of(const Linear& layer, auto& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};

@@ -151,9 +151,13 @@ template <class T>
 struct LinearBackwardInput : Operation {
     LinearSizes s{shape};
     bool with_gelu = shape[4];
-    Matmul matmul{{.bf16 = s.arithmetic}};
+    int bias = shape.size() > 5 ? shape[5] : 0;  // 1: dbias is overwritten, 2: added to
+    Forced forced{bias && shape[6], kernels::Product::backward_input, kernels::dtype_of<T>, s,
+                  {.gelu = true, .bias_gradient = true}};
+    Matmul matmul{{.bf16 = s.arithmetic, .tuned = forced.tuned}};
     Tensor<T> dout = input<T>("dout", s.out_size()), weight = input<T>("weight", s.weight_size(), s.weights());
     Tensor<T> pre = input<T>("pre", with_gelu ? s.in_size() : 0), din = output<T>("din", s.in_size());
+    Tensor<float> dbias = bias ? output_or_in_out<float>(bias == 2, "dbias", s.in) : Tensor<float>{};
 
     explicit LinearBackwardInput(const Shape& shape) : Operation(shape) {
         flops = s.flops();
@@ -163,7 +167,8 @@ struct LinearBackwardInput : Operation {
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
     void run(device::StreamRef stream) override {
-        matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out}, stream);
+        matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out,
+                                  bias ? dbias.span() : std::span<float>(), bias == 2}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -183,6 +188,13 @@ struct LinearBackwardInput : Operation {
                 dx[i] = v.template perhaps_stored<T>(sum) *
                         v.with_error(gelu_slope(x), 1.13 * tanh_error<T>() * (1 + std::fabs(double(x))));
             }
+        });
+        v.each(bias ? s.in : 0, [&v, s = s, added = bias == 2, dx = v[din], db = v[dbias]](std::size_t c) {
+            N sum = 0;
+            for (int row = 0; row < s.rows; ++row)
+                sum += v.template perhaps_stored<T>(N(dx[std::size_t(row) * s.in + c]));
+            sum = v.template perhaps_stored<T>(sum);
+            db[c] = added ? N(db[c]) + sum : sum;
         });
     }
 };
@@ -279,6 +291,14 @@ const Registered backward_input({.name = "linear backward input", .tag = "[matmu
                                  .edges = edges(1), .small = with_each(kSmall, {0, 1}),
                                  .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
+// bias: 1 overwritten, 2 added to; form: 0 the default, 1 fused-gelu-bias
+const Registered backward_input_bias({.name = "linear backward input, bias", .tag = "[matmul]",
+                                      .dimensions = {"rows", "in", "out", "arithmetic", "gelu", "bias", "form"},
+                                      .edges = joined(with_each({{1, 16, 48, 0, 1}, {300, 48, 64, 2, 1}}, {1, 2},
+                                                                {0, 1}), {{37, 80, 16, 0, 0, 2, 0}}),
+                                      .small = with_each({{256, 3072, 768, 0, 1, 1}}, {0, 1}),
+                                      .large = with_each({{65536, 3072, 768, 0, 1, 1}}, {0, 1}),
+                                      .make = make<LinearBackwardInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
                                   .edges = edges(2), .small = with_each(kSmall, {1}, {1}),
                                   .large = with_each(kLarge, {1}, {1}), .make = make<LinearBackwardWeight>,

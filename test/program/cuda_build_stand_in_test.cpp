@@ -151,12 +151,15 @@ TEST_CASE("entries of a tune file turn the forms of products on and off", "[stan
         return nlohmann::json::parse(read_bytes(file));
     };
     auto choices = train("timed");
-    for (const char* const forward : {"bare", "fused-residual"}) {
-        for (auto& [problem, choice] : choices["devices"].front().front().items())
+    using Forms = std::pair<const char*, const char*>;
+    for (const auto& [forward, backward] : {Forms("bare", "fused-gelu"), Forms("fused-residual", "fused-gelu-bias")}) {
+        for (auto& [problem, choice] : choices["devices"].front().front().items()) {
             if (problem.ends_with(", residual")) choice["taken"] = forward;
+            if (problem.starts_with("matmul backward_input") && problem.ends_with(", gelu")) choice["taken"] = backward;
+        }
         write_bytes(file, choices.dump());
         CHECK(train(forward) == choices);  // none is timed again
-        CHECK_THAT(choices.dump(), Contains(std::string(forward) + '"'));
+        CHECK_THAT(choices.dump(), Contains(std::string(forward) + '"') && Contains(std::string(backward) + '"'));
     }
     CHECK(folder.model("bare", 2) != folder.model("fused-residual", 2));
     CHECK(std::fabs(numbers(folder.log("bare", "step"), "loss")[1] -

@@ -136,6 +136,9 @@ bool compute(const Product& product) {
             }
             // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope at its input.
             if (epilogue.gelu_gradient) value *= gelu_slope(value_at(description.auxiliary, type, at));
+            // Header, CUBLASLT_EPILOGUE_DGELU_BGRAD: stores the bias gradient. That it is of unrounded D is not
+            // documented.
+            if (epilogue.sums == Sums::of_d) sums[row] += value;
             put(product.d_data, type, column * std::size_t(product.d.ld) + row, value);
         }
     if (epilogue.sums != Sums::none)

@@ -66,7 +66,7 @@ struct Algorithm {
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 static_assert(std::has_unique_object_representations_v<Algorithm>);
 
-enum class Sums { none, of_a, of_b };
+enum class Sums { none, of_a, of_b, of_d };
 struct Epilogue {
     bool adds_bias = false, gelu = false, gelu_gradient = false;
     Sums sums = Sums::none;
@@ -81,6 +81,7 @@ inline std::optional<Epilogue> find_epilogue(std::uint32_t epilogue) {
         case CUBLASLT_EPILOGUE_GELU_AUX: return Epilogue{.gelu = true};
         case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return Epilogue{.adds_bias = true, .gelu = true};
         case CUBLASLT_EPILOGUE_DGELU: return Epilogue{.gelu_gradient = true};
+        case CUBLASLT_EPILOGUE_DGELU_BGRAD: return Epilogue{.gelu_gradient = true, .sums = Sums::of_d};
         case CUBLASLT_EPILOGUE_BGRADA: return Epilogue{.sums = Sums::of_a};
         case CUBLASLT_EPILOGUE_BGRADB: return Epilogue{.sums = Sums::of_b};
         default: return {};
@@ -102,8 +103,8 @@ struct Product {
     std::uint64_t k() const { return description.transpose_a == CUBLAS_OP_N ? a.columns : a.rows; }
     Epilogue epilogue() const { return *find_epilogue(description.epilogue); }
     Layout auxiliary() const { return {d.type, m(), n(), description.auxiliary_ld}; }
-    // Header, CUBLASLT_EPILOGUE_BIAS, BGRADA, BGRADB: as long as D has rows, but for BGRADB columns. Guide,
-    // cublasLtMatmul: its type is D's.
+    // Header, CUBLASLT_EPILOGUE_BIAS, BGRADA, BGRADB: as long as D has rows, but for BGRADB columns. Its type is D's:
+    // guide, cublasLtMatmul; header, CUBLASLT_MATMUL_DESC_BIAS_POINTER. The length for DGELU_BGRAD is not documented.
     std::size_t bias_bytes() const { return (epilogue().sums == Sums::of_b ? n() : m()) * d.element_bytes(); }
     // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type. The
     // number of bytes is not documented.
@@ -197,11 +198,10 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
     return left_out_by_environment(product);
 }
 
-// The epilogues with split-k are not documented; here none that sums A or B.
+// The epilogues with split-k are not documented; here none that sums.
 inline bool computes(const Algorithm& algorithm, const Product& product) {
-    const Sums sums = product.epilogue().sums;
     return algorithm.parts == 1 ||
-           (product.k() >= std::uint64_t(algorithm.parts) && sums != Sums::of_a && sums != Sums::of_b);
+           (product.k() >= std::uint64_t(algorithm.parts) && product.epilogue().sums == Sums::none);
 }
 
 // False if these are not the bytes of an algorithm.

@@ -67,6 +67,8 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
     CHECK(forms(forward, fp32, true, false, 32, true) == "bare, fused-residual");
     CHECK(forms(backward_input, bf16, false, true) == "fused-gelu, bare");
     CHECK(forms(backward_input, bf16, false, false) == "bare");
+    CHECK(forms(backward_input, bf16, true, true) == "fused-gelu, fused-gelu-bias, bare");
+    CHECK(forms(backward_input, bf16, true, false) == "bare");
     CHECK(forms(backward_input, fp32, false, true) == "bare");
     CHECK(forms(backward_weight, bf16, true, false) == "fused-bias, bare");
     CHECK(forms(backward_weight, fp32, true, false) == "fused-bias, bare");
