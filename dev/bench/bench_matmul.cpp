@@ -247,6 +247,7 @@ void run(const cxxopts::ParseResult& given) {
     kernels::TunedAlgorithms tuned;
     tuned.timing = true;
     tuned.cache_bytes = device.cache;
+    tuned.load_seconds = device::is_gpu() ? 1 : 0;
     if (given.count("tune-file")) {
         llmc::TuneFile file = llmc::read_tune_file(given["tune-file"].as<std::string>());
         require(file.fault.empty(), "--tune-file", in_quotes(given["tune-file"].as<std::string>()),

@@ -237,7 +237,9 @@ struct Attention::State {
                 backward<bf16>(candidate, {dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(),
                                            logsumexp.span(), shape}, stream);
         };
-        const Timing timing = time_candidates({int(candidates.size()), name, run}, settings.tuned->cache_bytes, stream);
+        const Timing timing = time_candidates(
+            {int(candidates.size()), name, run, std::exchange(settings.tuned->load_seconds, 0.0)},
+            settings.tuned->cache_bytes, stream);
         if (timing.ranking.empty()) throw Error("every attention method failed" + timing.notes, Blame::runtime);
         const auto fastest = std::size_t(timing.ranking.front());
         std::string times;

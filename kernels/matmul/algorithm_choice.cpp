@@ -43,8 +43,8 @@ std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, ProductLibrary
         return shape.problem() + ", " + name_of(all[std::size_t(i)].form) + ", algorithm " + std::to_string(i + 1) +
                " of " + std::to_string(all.size());
     };
-    Timing timing = time_candidates({int(all.size()), name, [&](int i) { library.run(all[std::size_t(i)]); }},
-                                    tuned.cache_bytes, stream);
+    Timing timing = time_candidates({int(all.size()), name, [&](int i) { library.run(all[std::size_t(i)]); },
+                                     std::exchange(tuned.load_seconds, 0.0)}, tuned.cache_bytes, stream);
     const int chosen = fastest_reproducible(timing, [&](int i) { return library.repeats(all[std::size_t(i)]); });
     if (chosen < 0) {
         tuned.note(shape.problem() + ": the library's first algorithm" + timing.notes);

@@ -28,7 +28,7 @@ class ProductLibrary {
 public:
     virtual ~ProductLibrary() = default;
     virtual std::string name() const = 0;  // with its version
-    // At most `most` of a form, in the library's order; none if it lacks the form.
+    // At most `most` of a form, in the library's order, and variations of some; none if it lacks the form.
     virtual std::vector<AlgorithmBytes> algorithms(const ProductForm& form, int most) = 0;
     // Whether it can run a stored algorithm.
     virtual bool accepts(const ChosenAlgorithm& chosen) = 0;

@@ -65,5 +65,9 @@ template <class Value>
 void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
     CHECKED(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
 }
+template <class Value>
+void set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, const Value& value) {
+    CHECKED(cublasLtMatmulAlgoConfigSetAttribute(&algorithm, attribute, &value, sizeof value));
+}
 
 }  // namespace kernels::cublaslt

@@ -1,6 +1,8 @@
 // cublaslt_plan.h - the cuBLASLt descriptors of a product, and the algorithms that it offers; the table of m, n, k and
 // operands: matmul_cublaslt.cpp
 #pragma once
+#include <algorithm>
+#include <cstring>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -111,11 +113,6 @@ inline std::vector<Algorithm> search(const Library& library, std::size_t workspa
     return usable;
 }
 
-inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
-                                         const ProductShape& shape, int most) {
-    return search(library, workspace_bytes, plan, reductions_of(shape), shape.alignment, most);
-}
-
 // A ScaledProduct.
 struct ScaledShape {
     DType dtype;
@@ -151,6 +148,25 @@ inline bool accepts(const Library& library, std::size_t workspace_bytes, const P
            cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
                                                 sizeof reduction, &written) == CUBLAS_STATUS_SUCCESS &&
            (reduction & ~reductions_of(shape)) == 0;
+}
+
+// The library's algorithms, and if more than one is requested, the first four with other numbers of parts of k, which
+// its estimate of time may have left out. Partial sums need workspace: for 128 MiB a result of at most 16 M elements.
+inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
+                                         const ProductShape& shape, int most) {
+    constexpr std::int32_t kParts[] = {2, 3, 4, 6, 8, 12, 16};
+    std::vector<Algorithm> all = search(library, workspace_bytes, plan, reductions_of(shape), shape.alignment, most);
+    const std::size_t found = most > 1 ? std::min<std::size_t>(all.size(), 4) : 0;
+    for (std::size_t i = 0; i < found; ++i)
+        for (const std::int32_t parts : kParts) {
+            Algorithm other = all[i];
+            set(other, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts);
+            set(other, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+            const auto is_other = [&](const Algorithm& known) { return !std::memcmp(&known, &other, sizeof other); };
+            if (accepts(library, workspace_bytes, plan, shape, other) && std::ranges::none_of(all, is_other))
+                all.push_back(other);
+        }
+    return all;
 }
 
 }  // namespace kernels::cublaslt

@@ -2,6 +2,7 @@
 #include "kernels/tuning/timing.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -109,6 +110,9 @@ Timing time_candidates(const Candidates& candidates, std::size_t cache_bytes, St
     Rounds rounds(candidates, cache_bytes, stream, timing);
     std::iota(timing.ranking.begin(), timing.ranking.end(), 0);
     rounds.warm_up(timing.ranking);
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::duration<double>(candidates.load_seconds);
+    while (Clock::now() < end) rounds.time(timing.ranking, 1);
     rounds.time(timing.ranking, kFirstRounds);
     std::ranges::stable_sort(timing.ranking, {}, by_time);
     const double limit = kFinalists * by_time(timing.ranking.front());

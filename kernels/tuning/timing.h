@@ -18,6 +18,7 @@ struct Candidates {
     int count;
     std::function<std::string(int candidate)> name;  // for messages
     std::function<void(int candidate)> run;          // enqueues one on the stream; nothing else may wait
+    double load_seconds = 0;                         // for which they run before the first timing
 };
 
 // Times candidates in two passes. In the first pass all run once as a warm-up, then three times; in the second those

@@ -28,6 +28,8 @@ class TunedAlgorithms {
 public:
     bool timing = false;          // whether to time problems without an entry
     std::size_t cache_bytes = 0;  // of the device's last-level cache, flushed before each timed run
+    // Of load before the first timing: an idle GPU's clock is higher than a long run's (H200: 1980, 1425 to 1600 MHz).
+    double load_seconds = 0;
     TunedTable known;            // from a file or from another rank
     std::function<void()> on_timing;  // if set, called before a problem is timed
 

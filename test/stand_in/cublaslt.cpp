@@ -1,11 +1,11 @@
 // cublaslt.cpp - a stand-in for libcublasLt: the functions that the program calls, in the host process
 //
-// Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 and 4 parts, so that last bits differ.
+// Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 (1 also more) and 4 parts: last bits differ.
 //
 //   STAND_IN_CUBLASLT=nothing            no product has an algorithm
 //                     no-epilogues       DEFAULT and BIAS have one, others are CUBLAS_STATUS_NOT_SUPPORTED
 //                     invalid-epilogues  the same, others are CUBLAS_STATUS_INVALID_VALUE
-//   STAND_IN_CUBLASLT_SECONDS=A,B,C      how long algorithms 0, 1 and 2 take; without it 3e-6, 4e-6 and 5e-6
+//   STAND_IN_CUBLASLT_SECONDS=A,B,C[,D]  of algorithms 0, 1, 2, and 1 with more parts; without it 3e-6, 4e-6, 5e-6, 1
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -79,12 +79,12 @@ cublasStatus_t get(Value attribute, void* value, std::size_t bytes, std::size_t*
 
 double seconds_of(const Algorithm& algorithm) {
     static const std::array all = [] {
-        std::array seconds = {3e-6, 4e-6, 5e-6};
+        std::array seconds = {3e-6, 4e-6, 5e-6, 1.0};
         if (const char* const told = std::getenv("STAND_IN_CUBLASLT_SECONDS"))
-            std::sscanf(told, "%lf,%lf,%lf", &seconds[0], &seconds[1], &seconds[2]);
+            std::sscanf(told, "%lf,%lf,%lf,%lf", &seconds[0], &seconds[1], &seconds[2], &seconds[3]);
         return seconds;
     }();
-    return all[std::size_t(algorithm.id)];
+    return algorithm.parts == kParts[std::size_t(algorithm.id)] ? all[std::size_t(algorithm.id)] : all[3];
 }
 
 void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, const Product& product) {
@@ -263,6 +263,20 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
         case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: return get(algorithm.reduction, value, bytes, written);
         default: return CUBLAS_STATUS_INVALID_VALUE;
     }
+}
+
+// Header: sets it; see set(). Whether an algorithm has the value is found by cublasLtMatmulAlgoCheck.
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algorithm_bytes,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, const void* value,
+                                                    std::size_t bytes) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
+    Algorithm algorithm;
+    if (!read(algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
+    cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
+    if (attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM) status = set(algorithm.parts, value, bytes);
+    if (attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) status = set(algorithm.reduction, value, bytes);
+    std::memcpy(algorithm_bytes, &algorithm, sizeof algorithm);
+    return status;
 }
 
 // Guide: D = epilogue(alpha op(A) op(B) + beta C) in the stream, by the algorithm.

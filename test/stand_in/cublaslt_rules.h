@@ -200,8 +200,9 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
 
 // The epilogues with split-k are not documented; here none that sums.
 inline bool computes(const Algorithm& algorithm, const Product& product) {
-    return algorithm.parts == 1 ||
-           (product.k() >= std::uint64_t(algorithm.parts) && product.epilogue().sums == Sums::none);
+    const bool split = algorithm.parts > 1, reduces = algorithm.reduction != CUBLASLT_REDUCTION_SCHEME_NONE;
+    if (split != reduces || (algorithm.id != 1 && algorithm.parts != kParts[std::size_t(algorithm.id)])) return false;
+    return !split || (product.k() >= std::uint64_t(algorithm.parts) && product.epilogue().sums == Sums::none);
 }
 
 // False if these are not the bytes of an algorithm.

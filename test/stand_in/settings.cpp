@@ -23,7 +23,7 @@ constexpr Setting kSettings[] = {
     {"STAND_IN_FAIL", "[A-Za-z0-9]+:[1-9][0-9]{0,8}[+]?(@[0-9]{1,9})?", "FUNCTION:N, FUNCTION:N+ or FUNCTION:N@RANK"},
     {"STAND_IN_CUBLASLT", "(nothing|no-epilogues|invalid-epilogues)?",
      "nothing, no-epilogues or invalid-epilogues"},
-    {"STAND_IN_CUBLASLT_SECONDS", "([0-9][0-9.e-]*,){2}[0-9][0-9.e-]*", "three numbers: A,B,C"},
+    {"STAND_IN_CUBLASLT_SECONDS", "([0-9][0-9.e-]*,){2,3}[0-9][0-9.e-]*", "three or four numbers: A,B,C,D"},
     {"STAND_IN_NCCL_SECONDS", kNumber, "a number"},
     {"STAND_IN_NVML", "(nvml[A-Za-z0-9_]+:[0-9]{1,3}(,|$))*", "FUNCTION:CODE,..."},
     {"STAND_IN_CALLS", ".+", "a file"},

@@ -16,6 +16,7 @@ Tuning::Tuning(const Options& options, Context& context)
       file_(options.tune_file.empty() ? default_tune_file() : options.tune_file),
       times_(tune_ != Tune::off && !options.dry_run) {
     context_.tuned->cache_bytes = context_.device.cache;
+    context_.tuned->load_seconds = device::is_gpu() ? 1 : 0;
     if (tune_ == Tune::off) return;
     Communicator& ranks = *context_.world;
     json mine = {{"kind", context_.device.name + ", " + context_.matmul.library() + ", " +
