@@ -1,10 +1,11 @@
 // embedding.cu - forward: adds a row of each table, `Lanes` threads per row; backward: sums over the rows of a token
 //
-// Backward: a block per token that occurs (and per slice of channels) sums the rows of that token; a block per position
-// sums over the batch.
+// Backward: a block per list of rows of a token (and per slice of channels) sums these rows, and one per frequent token
+// then the sums of its lists; a block per position sums over the batch.
 #include "kernels/embedding.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "kernels/base/error.h"
 #include "kernels/pack.cuh"
@@ -34,15 +35,29 @@ __global__ void embedding_forward_kernel(EmbeddingForward<T> op, int rows_per_bl
     }
 }
 
-// Block number = number of the token in `sorted` * slices + slice.
+// Block number = number of the list in `sorted` * slices + slice. The sums of chunks go to `scratch`.
 template <class Geometry, class T>
 __global__ void token_gradient_kernel(EmbeddingBackward<T> op, int slices) {
     const int i = blockIdx.x / slices, start = op.sorted.start[i];
     const int* rows = &op.sorted.row[start];
-    block_row_sum<Geometry>(
-        &op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels], op.dout.data(), op.channels,
-        slice_of<Geometry, T>(op.channels, blockIdx.x % slices), op.sorted.start[i + 1] - start,
-        [rows](int k) { return rows[k]; }, true);
+    const bool chunk = i < op.sorted.chunks;
+    float* const out = chunk ? &op.scratch[std::size_t(i) * op.channels]
+                             : &op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels];
+    block_row_sum<Geometry>(out, op.dout.data(), op.channels, slice_of<Geometry, T>(op.channels, blockIdx.x % slices),
+                            op.sorted.start[i + 1] - start, [rows](int k) { return rows[k]; }, !chunk);
+}
+
+// Block number = number of the chunk * slices + slice; only the first chunk of a token has work.
+template <class Geometry, class T>
+__global__ void chunks_kernel(EmbeddingBackward<T> op, int slices) {
+    const std::span<const int> token = op.sorted.token;
+    const int i = blockIdx.x / slices;
+    if (i > 0 && token[i - 1] == token[i]) return;  // uniform over the block
+    int end = i + 1;
+    while (end < op.sorted.chunks && token[end] == token[i]) ++end;
+    block_row_sum<Geometry>(&op.dtoken_table[std::size_t(token[i]) * op.channels], op.scratch.data(), op.channels,
+                            slice_of<Geometry, float>(op.channels, blockIdx.x % slices), end - i,
+                            [i](int k) { return i + k; }, true);
 }
 
 // Block number = position * slices + slice.
@@ -55,12 +70,9 @@ __global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices) {
                             op.accumulate_positions);
 }
 
-// Many tokens with few rows each (GPT-2's vocabulary: four on average) use small blocks. A few tokens with many rows
-// (bytes: every sixth letter is a space) need many rows in flight, and slices of one cache line, so that even one token
-// keeps several SMs busy. Neither is measured yet.
-using FewRows = RowSumGeometry<kWarp, 4, kGpuPackBytes>;
-using ManyRows = RowSumGeometry<8, 64, kGpuPackBytes>;
-constexpr std::size_t kManyRows = 32;  // on average
+// A list has four rows on average with GPT-2's vocabulary, at most 64; frequent tokens have few chunks. Not measured.
+using RowsGeometry = RowSumGeometry<kWarp, 4, kGpuPackBytes>;
+using ChunksGeometry = RowSumGeometry<kWarp, 8, kGpuPackBytes>;
 
 template <class T>
 void check_shape(int batch, int seq_len, int channels) {
@@ -90,30 +102,42 @@ void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     });
 }
 
+int rows_per_chunk() { return simt::gpu_geometry ? 64 : INT_MAX; }
+
+// A token with more rows than a chunk has at most two chunks for that many.
+std::size_t embedding_backward_scratch(std::size_t rows, int channels) {
+    return 2 * rows / std::size_t(rows_per_chunk()) * std::size_t(channels);
+}
+
 template <class T>
 void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
-    const std::size_t rows = std::size_t(op.batch) * op.seq_len, occurring = op.sorted.token.size();
+    const std::size_t rows = std::size_t(op.batch) * op.seq_len, lists = op.sorted.token.size();
     require(op.seq_len <= op.max_seq_len, "the sequence length of an embedding", op.seq_len, "at most max_seq_len",
             "choose a shorter --seq-len");
     require_size("the embedding's dout", op.dout, rows * op.channels, "batch * seq_len * channels");
-    require(op.sorted.start.size() == occurring + 1, "the number of starts of sorted rows", op.sorted.start.size(),
-            "the number of tokens that occur + 1");
+    require(op.sorted.start.size() == lists + 1, "the number of starts of sorted rows", op.sorted.start.size(),
+            "the number of lists + 1");
     require(op.sorted.row.size() == rows, "the number of sorted rows", op.sorted.row.size(), "batch * seq_len");
-    require(occurring > 0, "the number of tokens that occur", occurring, "at least 1");
-    require_size("the token table's gradient", op.dtoken_table, occurring * op.channels,
-                 "tokens that occur * channels");
+    require(lists > 0, "the number of lists of sorted rows", lists, "at least 1");
+    require_size("the token table's gradient", op.dtoken_table,
+                 std::max<std::size_t>(lists - op.sorted.chunks, 1) * op.channels, "tokens that occur * channels");
+    require_size("an embedding's scratch", op.scratch, embedding_backward_scratch(rows, op.channels),
+                 "embedding_backward_scratch(rows, channels)");
     require_size("the position table's gradient", op.dposition_table, std::size_t(op.max_seq_len) * op.channels,
                  "max_seq_len * channels");
 
-    const auto token_gradient = [&]<class Geometry>() {
+    with_row_sum_geometry<T, RowsGeometry>(op.channels, [&]<class Geometry>() {
         const int slices = count_slices<Geometry, T>(op.channels);
         simt::launch<token_gradient_kernel<Geometry, T>>(
-            {.grid = unsigned(occurring) * slices, .block = Geometry::threads, .stream = stream}, op, slices);
-    };
-    if (rows < kManyRows * occurring) with_row_sum_geometry<T, FewRows>(op.channels, token_gradient);
-    else with_row_sum_geometry<T, ManyRows>(op.channels, token_gradient);
-    with_row_sum_geometry<T, FewRows>(op.channels, [&]<class Geometry>() {
+            {.grid = unsigned(lists) * slices, .block = Geometry::threads, .stream = stream}, op, slices);
+    });
+    if (op.sorted.chunks > 0) with_row_sum_geometry<float, ChunksGeometry>(op.channels, [&]<class Geometry>() {
+        const int slices = count_slices<Geometry, float>(op.channels);
+        simt::launch<chunks_kernel<Geometry, T>>({.grid = unsigned(op.sorted.chunks) * slices,
+                                                  .block = Geometry::threads, .stream = stream}, op, slices);
+    });
+    with_row_sum_geometry<T, RowsGeometry>(op.channels, [&]<class Geometry>() {
         const int slices = count_slices<Geometry, T>(op.channels);
         // positions from seq_len on get no gradient, so they need no block when accumulating
         const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;

@@ -7,9 +7,9 @@
 // Shapes    out, dout: (batch, seq_len, channels) T; tokens: (batch, seq_len) int; tables: (vocabulary, channels) and
 //           (max_seq_len, channels).
 // Numerics  sums in float, in an order fixed by the row numbers: the backward pass is deterministic and uses no
-//           atomics.
+//           atomics. On a GPU it sums the rows of a frequent token in chunks, one block each, and then the chunks.
 // Traffic   forward 2-3 * rows * channels * sizeof(T) bytes, backward 2 * rows * channels * sizeof(T) plus the table
-//           rows that occur.
+//           rows that occur, and 8 bytes per channel and chunk.
 // Source    Radford et al. 2019 (GPT-2).
 #pragma once
 #include <vector>
@@ -31,24 +31,30 @@ struct EmbeddingForward {
 template <class T>
 void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream);
 
-// The rows of one micro-batch sorted by token: token[i], of n that occur, in ascending order, has the rows
-// row[start[i]] .. row[start[i + 1] - 1], also ascending.
+// The rows of one micro-batch sorted by token: list i has the rows row[start[i]] .. row[start[i + 1] - 1], ascending,
+// of token[i]. First come the tokens with more than rows_per_chunk() rows, as one list per so many of them, `chunks`
+// lists in all, then the other tokens that occur, one list each; both in ascending order.
 template <class Ints>
 struct RowsByToken {
     Ints token, start, row;  // n, n + 1 and rows long
+    int chunks = 0;
 };
+int rows_per_chunk();  // of the current device; on a CPU no token has more
 // Plain host code; the arrays are copied to the device with the tokens.
 RowsByToken<std::vector<int>> rows_by_token(std::span<const int> tokens, int vocabulary);
 
 template <class T>
 struct EmbeddingBackward {
     std::span<float> dtoken_table, dposition_table;
+    std::span<float> scratch;  // embedding_backward_scratch(batch * seq_len, channels) floats
     std::span<const T> dout;
     RowsByToken<std::span<const int>> sorted;
     int batch, seq_len, channels, max_seq_len;
     // false: overwrite dposition_table. dtoken_table is always accumulated into: the head writes it first
     bool accumulate_positions;
 };
+
+std::size_t embedding_backward_scratch(std::size_t rows, int channels);  // floats, for the current device
 
 // Enqueues on `stream`; both gradients are ready when the stream has passed this point. Throws like embedding_forward.
 template <class T>

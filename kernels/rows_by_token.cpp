@@ -8,22 +8,27 @@
 namespace kernels {
 
 RowsByToken<std::vector<int>> rows_by_token(std::span<const int> tokens, int vocabulary) {
-    std::vector<int> next(vocabulary, 0);  // first how often each token occurs, then where its next row goes
+    std::vector<int> count(vocabulary, 0), next(vocabulary);  // how often each token occurs; where its next row goes
     for (const int token : tokens) {
         require(token >= 0 && token < vocabulary, "a token id", token, "0 .. vocabulary - 1",
                 "check the vocabulary size against the data");
-        ++next[token];
+        ++count[token];
     }
     RowsByToken<std::vector<int>> sorted;
     sorted.row.resize(tokens.size());
+    const int most = rows_per_chunk();
     int rows = 0;
-    for (int token = 0; token < vocabulary; ++token) {
-        const int count = next[token];
-        if (count == 0) continue;
-        sorted.token.push_back(token);
-        sorted.start.push_back(rows);
-        next[token] = rows;
-        rows += count;
+    for (const bool frequent : {true, false}) {
+        for (int token = 0; token < vocabulary; ++token) {
+            if (count[token] == 0 || (count[token] > most) != frequent) continue;
+            next[token] = rows;
+            for (int chunk = 0; chunk < count[token]; chunk += most) {
+                sorted.token.push_back(token);
+                sorted.start.push_back(rows + chunk);
+            }
+            rows += count[token];
+        }
+        if (frequent) sorted.chunks = int(sorted.token.size());
     }
     sorted.start.push_back(rows);
     for (std::size_t row = 0; row < tokens.size(); ++row) sorted.row[next[tokens[row]]++] = int(row);

@@ -15,6 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/memory.h"
+#include "kernels/embedding.h"
 #include "kernels/layernorm.h"
 #include "llmc/base/names.h"
 #include "llmc/model/gradient_buckets.h"
@@ -110,7 +111,7 @@ struct ActivationSpans {
     std::span<Element> dresidual, dnormed;             // (B, T, C)
     std::span<Element> dwide;                          // (B, T, H), or (B, T, 3C) for qkv
     std::span<float> delta;                            // (B, NH, T)
-    std::span<float> layernorm_scratch;                // layernorm_backward_scratch(C)
+    std::span<float> scratch;                          // of the backward passes of LayerNorm and of the embedding
 };
 
 // `logits_bytes`: the limit of the logits buffer (device::Info).
@@ -165,7 +166,8 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ModelSetup& set
         spans.dnormed = arena.take<Element>(narrow);
         spans.dwide = arena.take<Element>(hidden);
         spans.delta = arena.take<float>(scores);
-        spans.layernorm_scratch = arena.take<float>(kernels::layernorm_backward_scratch(config.channels));
+        spans.scratch = arena.take<float>(std::max(kernels::layernorm_backward_scratch(config.channels),
+                                                   kernels::embedding_backward_scratch(rows, config.channels)));
     }
     return spans;
 }

@@ -29,7 +29,7 @@ MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int>
     MicroBatch batch{.tokens = add(tokens), .targets = add(targets), .sorted = {}, .shape = shape};
     if (purpose == Purpose::training) {
         const auto sorted = kernels::rows_by_token(tokens, vocabulary_);
-        batch.sorted = {add(sorted.token), add(sorted.start), add(sorted.row)};
+        batch.sorted = {add(sorted.token), add(sorted.start), add(sorted.row), sorted.chunks};
     }
     device::copy_to_device(device_.span().data(), host, used * sizeof(int), context_.stream);
     staging.read.record(context_.stream);

@@ -169,7 +169,7 @@ private:
         gradients.complete(buckets().of_layer(0));
         kernels::embedding_backward<Element>({.dtoken_table = gradients.gradient(table().token_table()),
                                               .dposition_table = gradients.gradient(table().position_table()),
-                                              .dout = act_.dresidual,  // (B, T, C)
+                                              .scratch = act_.scratch, .dout = act_.dresidual,  // (B, T, C)
                                               .sorted = batch.sorted, .batch = shape_.batch,
                                               .seq_len = shape_.seq_len, .channels = channels(),
                                               .max_seq_len = setup_.config.max_seq_len,
@@ -281,7 +281,7 @@ private:
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
                                               .dweight = gradients.gradient(ln.weight),
                                               .dbias = gradients.gradient(ln.bias), .dresidual_sum = dresidual_sum,
-                                              .scratch = act_.layernorm_scratch, .dnormed = act_.dnormed,
+                                              .scratch = act_.scratch, .dnormed = act_.dnormed,
                                               .residual = x, .weight = pass_.weight(ln.weight), .mean = out.mean,
                                               .rstd = out.rstd, .rows = rows(), .channels = channels(),
                                               .accumulate_dresidual = dresidual == Dresidual::add,

@@ -17,21 +17,26 @@ std::vector<int> random_tokens(std::size_t size, int vocabulary) {
 
 }  // namespace
 
-TEST_CASE("sorting by token keeps each row once, under its token, in order", "[embedding]") {
-    const int vocabulary = GENERATE(1, 7, 5000);
-    const auto tokens = random_tokens(GENERATE(0, 1, 999), vocabulary);
+TEST_CASE("sorting by token keeps each row once, under its token, in order, frequent tokens first and in chunks",
+          "[embedding]") {
+    const int vocabulary = GENERATE(1, 2, 7, 5000), most = kernels::rows_per_chunk();
+    const auto tokens = random_tokens(GENERATE(0, 1, 64, 65, 128, 999), vocabulary);
     const auto sorted = kernels::rows_by_token(tokens, vocabulary);
-    std::map<int, std::vector<int>> want;
-    for (std::size_t row = 0; row < tokens.size(); ++row) want[tokens[row]].push_back(int(row));
-    REQUIRE(sorted.token.size() == want.size());
-    REQUIRE(sorted.start.size() == want.size() + 1);
+    std::map<std::pair<bool, int>, std::vector<int>> want;  // by whether the token is rare
+    for (std::size_t row = 0; row < tokens.size(); ++row)
+        want[std::pair(std::ranges::count(tokens, tokens[row]) <= most, tokens[row])].push_back(int(row));
     REQUIRE(sorted.row.size() == tokens.size());
     std::size_t i = 0;
-    for (const auto& [token, rows] : want) {
-        CHECK(sorted.token[i] == token);
-        CHECK(std::vector<int>(sorted.row.begin() + sorted.start[i],
-                               sorted.row.begin() + sorted.start[i + 1]) == rows);
-        ++i;
-    }
+    for (const auto& [key, rows] : want)
+        for (std::size_t first = 0; first < rows.size(); first += std::size_t(most), ++i) {
+            REQUIRE(i < sorted.token.size());
+            CHECK(sorted.token[i] == key.second);
+            CHECK((int(i) < sorted.chunks) == !key.first);
+            CHECK(std::vector<int>(sorted.row.begin() + sorted.start[i], sorted.row.begin() + sorted.start[i + 1]) ==
+                  std::vector<int>(rows.begin() + long(first),
+                                   rows.begin() + long(std::min(rows.size(), first + std::size_t(most)))));
+        }
+    CHECK(sorted.token.size() == i);
+    REQUIRE(sorted.start.size() == i + 1);
     CHECK(sorted.start.back() == int(tokens.size()));
 }

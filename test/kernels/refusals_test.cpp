@@ -71,8 +71,8 @@ TEST_CASE("kernels of the model refuse shapes that their packs do not divide, an
     };
     const auto embed_backward = [&](int channels, int max_seq_len, std::size_t starts, std::size_t rows) {
         return [=, ints = t.ints] {
-            embedding_backward<float>({f, f, f, {ints.first(3), ints.first(starts), ints.first(rows)}, 2, 4, channels,
-                                       max_seq_len, false}, nullptr);
+            embedding_backward<float>({f, f, f, f, {ints.first(3), ints.first(starts), ints.first(rows)}, 2, 4,
+                                       channels, max_seq_len, false}, nullptr);
         };
     };
     const auto product = [&](int rows, int in, int out) {

@@ -67,6 +67,7 @@ struct EmbeddingBackward : Operation {
     Tensor<T> dout = input<T>("dout", s.rows() * s.channels);
     Tensor<float> dtoken_table = in_out<float>("dtoken table", s.token_table());
     Tensor<float> dposition_table = output_or_in_out<float>(accumulate, "dposition table", s.position_table());
+    Tensor<float> sums = scratch<float>("scratch", kernels::embedding_backward_scratch(s.rows(), s.channels));
 
     explicit EmbeddingBackward(const Shape& shape) : Operation(shape) {
         bytes = (2.0 * s.rows() * sizeof(T) + 2.0 * (sorted.token.size() + s.seq_len) * sizeof(float)) * s.channels;
@@ -78,8 +79,9 @@ struct EmbeddingBackward : Operation {
         return input<int>(name, list.size(), filled_with(list));
     }
     void run(device::StreamRef stream) override {
-        kernels::embedding_backward<T>({dtoken_table, dposition_table, dout, {sorted_token, sorted_start, sorted_row},
-                                        s.batch, s.seq_len, s.channels, s.max_seq_len, accumulate}, stream);
+        kernels::embedding_backward<T>({dtoken_table, dposition_table, sums, dout,
+                                        {sorted_token, sorted_start, sorted_row, sorted.chunks}, s.batch, s.seq_len,
+                                        s.channels, s.max_seq_len, accumulate}, stream);
     }
     // The token gradient is sequential over rows, because rows with the same token add to the same row of the table.
     template <class V> void formula(V& v) const {
@@ -108,10 +110,12 @@ const std::vector<std::string> kDimensions{"batch", "seq_len", "channels", "voca
 const Registered forward({.name = "embedding forward", .tag = "[embedding]", .dimensions = kDimensions,
                           .edges = {{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 257, 64}, {2, 5, 768, 50, 5}},
                           .small = kSmall, .large = kLarge, .make = make<EmbeddingForward>});
-// One row; tails; mostly tokens with one row; a few with many, with a partial or an exactly full slice; GPT-2's width.
+// One row; tails; mostly tokens with one row; a few with many, with a partial or an exactly full slice; GPT-2's width;
+// in chunks: all rows of one token, most rows, and 39 tokens of about 90 rows beside a frequent one.
 const Registered backward({.name = "embedding backward", .tag = "[embedding]", .dimensions = kDimensions,
                            .edges = with_each({{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 5000, 64},
-                                               {5, 301, 80, 7, 301}, {5, 101, 96, 5, 101}, {2, 33, 768, 257, 40}},
+                                               {5, 301, 80, 7, 301}, {5, 101, 96, 5, 101}, {2, 33, 768, 257, 40},
+                                               {1, 129, 16, 1, 129}, {3, 301, 272, 2, 301}, {6, 1200, 48, 40, 1200}},
                                               {0, 1}),
                            .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}),
                            .make = make<EmbeddingBackward>, .forward = make<EmbeddingForward>});
