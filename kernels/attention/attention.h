@@ -77,6 +77,7 @@ struct AttentionPlan {
     AttentionMethod method;           // never automatic
     bool backward;                    // for the backward pass, too
     bool deterministic = true;        // bit-identical in every run
+    int forward_plan = 0, backward_plan = 0;  // of cuDNN: their numbers in the order of its heuristics
     std::size_t workspace_bytes = 0;  // device memory for the library's workspace
     std::string why_not_cudnn{};      // why automatic cannot use cuDNN; empty: it can, or was not tried
     std::string text{};               // for the log: the method, and how it was selected
@@ -91,8 +92,9 @@ public:
     Attention(Attention&&) noexcept;
     Attention& operator=(Attention&&) noexcept;
 
-    // Autotuning: times all candidates on its own tensors, if settings.tuned allows it and has no result yet.
-    // Synchronizes. Does nothing if there is only one candidate, no memory for the tensors, or plan() would throw.
+    // Autotuning: times all candidates on its own tensors, if settings.tuned allows it and has no result yet. Takes the
+    // fastest; of cuDNN's deterministic ones only if two runs are bit-identical. Synchronizes. Does nothing if there
+    // is only one candidate, no memory for the tensors, or plan() would throw.
     void choose(DType dtype, const AttentionShape& shape, bool backward, StreamRef stream);
     // Selects the method for one shape, using the autotuned result if there is one; allocates nothing. `backward`: for
     // the backward pass, too. Throws Error that names --attention if the requested method does not support it.

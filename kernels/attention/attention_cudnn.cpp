@@ -1,5 +1,5 @@
-// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: one graph per pass and shape, with the first
-// plan of cuDNN's heuristics (cudnn_graph.h)
+// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: one graph per pass and shape, with the plans
+// of cuDNN's heuristics (cudnn_graph.h)
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -39,9 +39,10 @@ std::string fault_of(fe::error_t status) {
 struct DestroyHandle {
     void operator()(cudnnHandle_t handle) const noexcept { cudnnDestroy(handle); }
 };
-struct Plan {
-    fe::graph::Graph graph;
-    cudnn_graph::BuiltPlan built;
+constexpr int kList = -1;  // in place of a plan's number: the list of plans
+struct Built {
+    std::string refusal;
+    std::int64_t workspace_bytes = 0;
 };
 
 // Offset of an operand in its buffer.
@@ -51,52 +52,50 @@ std::pair<std::int64_t, void*> address(CudnnOperand operand, const AttentionShap
             const_cast<std::remove_const_t<Element>*>(buffer.data() + cudnn_layout(operand, shape).first)};
 }
 
-using PlanKey = std::pair<CudnnPass, AttentionShape>;
+using PassKey = std::pair<CudnnPass, AttentionShape>;
 
 }  // namespace
 
 struct CudnnAttention::State {
     std::unique_ptr<cudnnContext, DestroyHandle> handle;
-    std::map<PlanKey, std::unique_ptr<Plan>> plans;
-    std::map<PlanKey, std::string> refusals;
+    std::map<PassKey, fe::graph::Graph> graphs;
+    std::map<std::pair<PassKey, int>, Built> plans;
     device::Workspace workspace;
 
-    std::unique_ptr<Plan> build(const PlanKey& key) {
-        if (!handle) {
-            cudnnHandle_t created = nullptr;
-            CHECKED(cudnnCreate(&created));
-            handle.reset(created);
-        }
-        auto plan = std::make_unique<Plan>();
-        fe::graph::Graph& graph = plan->graph;
-        cudnn_graph::describe(graph, key.first, key.second);
-        CHECKED(graph.validate());
-        CHECKED(graph.build_operation_graph(handle.get()));
-        CHECKED(cudnn_graph::build_first_plan(graph, plan->built));
-        return plan;
-    }
-
-    std::string refusal(const PlanKey& key) {
-        if (plans.contains(key)) return "";
-        if (const auto known = refusals.find(key); known != refusals.end()) return known->second;
-        try {
-            plans.emplace(key, build(key));
-            return "";
+    const Built& build(const PassKey& key, int plan) {
+        fe::graph::Graph& graph = graphs[key];
+        const auto [entry, is_new] = plans.try_emplace({key, plan});
+        Built& built = entry->second;
+        if (is_new) try {
+            if (plan != kList) {
+                built.refusal = build(key, kList).refusal;
+                if (built.refusal.empty()) CHECKED(cudnn_graph::build_plan(graph, plan, built.workspace_bytes));
+                return built;
+            }
+            if (!handle) {
+                cudnnHandle_t created = nullptr;
+                CHECKED(cudnnCreate(&created));
+                handle.reset(created);
+            }
+            cudnn_graph::describe(graph, key.first, key.second);
+            CHECKED(graph.validate());
+            CHECKED(graph.build_operation_graph(handle.get()));
+            CHECKED(cudnn_graph::list_plans(graph, key.first));
         } catch (const std::exception& error) {  // this code's, or one that the frontend does not catch
-            return refusals.emplace(key, on_one_line(error.what())).first->second;
+            built.refusal = on_one_line(error.what());
         }
+        return built;
     }
 
-    void run(const PlanKey& key, std::unordered_map<std::int64_t, void*> addresses, StreamRef stream) {
-        const auto known = plans.find(key);
+    void run(const PassKey& key, int plan, std::unordered_map<std::int64_t, void*> addresses, StreamRef stream) {
+        const auto known = plans.find({key, plan});
         if (known == plans.end())
             fail("a shape given to cuDNN attention",
                  "batch " + std::to_string(key.second.batch) + ", seq_len " + std::to_string(key.second.seq_len),
                  "one planned before", "", Blame::runtime);
-        Plan& plan = *known->second;
         CHECKED(cudnnSetStream(handle.get(), stream));
-        CHECKED(plan.graph.execute_plan_at_index(handle.get(), addresses,
-                                                 workspace.at_least(plan.built.workspace_bytes), plan.built.index));
+        void* const memory = workspace.at_least(std::size_t(known->second.workspace_bytes));
+        CHECKED(graphs[key].execute_plan_at_index(handle.get(), addresses, memory, plan));
     }
 };
 
@@ -111,29 +110,34 @@ std::string cudnn_version() {
            std::to_string(version % 100);
 }
 
-std::string CudnnAttention::refusal(const AttentionShape& shape, CudnnPass pass) {
-    return state_->refusal({pass, shape});
+int CudnnAttention::plans(const AttentionShape& shape, CudnnPass pass) {
+    const bool listed = state_->build({pass, shape}, kList).refusal.empty();
+    return listed ? int(state_->graphs[{pass, shape}].get_execution_plan_count()) : 1;
 }
 
-std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, CudnnPass pass) const {
-    return state_->plans.at({pass, shape})->built.workspace_bytes;
+std::string CudnnAttention::refusal(const AttentionShape& shape, CudnnPass pass, int plan) {
+    return state_->build({pass, shape}, plan).refusal;
+}
+
+std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, CudnnPass pass, int plan) const {
+    return std::size_t(state_->plans.at({{pass, shape}, plan}).workspace_bytes);
 }
 
 void CudnnAttention::free_workspace() { state_->workspace = device::Workspace(); }
 
-void CudnnAttention::forward(const AttentionForward<bf16>& op, StreamRef stream) {
+void CudnnAttention::forward(const AttentionForward<bf16>& op, int plan, StreamRef stream) {
     using enum CudnnOperand;
     const AttentionShape& shape = op.shape;
-    state_->run({CudnnPass::forward, shape},
+    state_->run({CudnnPass::forward, shape}, plan,
                 {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
                  address(out, shape, op.out), address(stats, shape, op.logsumexp)},
                 stream);
 }
 
-void CudnnAttention::backward(const AttentionBackward<bf16>& op, CudnnPass pass, StreamRef stream) {
+void CudnnAttention::backward(const AttentionBackward<bf16>& op, CudnnPass pass, int plan, StreamRef stream) {
     using enum CudnnOperand;
     const AttentionShape& shape = op.shape;
-    state_->run({pass, shape},
+    state_->run({pass, shape}, plan,
                 {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
                  address(out, shape, op.out), address(dout, shape, op.dout), address(stats, shape, op.logsumexp),
                  address(dq, shape, op.dqkv), address(dk, shape, op.dqkv), address(dv, shape, op.dqkv)},

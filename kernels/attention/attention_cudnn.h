@@ -18,18 +18,19 @@ public:
     CudnnAttention(CudnnAttention&&) noexcept;
     CudnnAttention& operator=(CudnnAttention&&) noexcept;
 
-    // Plans a pass of a shape by the first plan of cuDNN's heuristics. Empty if cuDNN supports it, otherwise the
-    // reason.
-    std::string refusal(const AttentionShape& shape, CudnnPass pass);
-    // The pass must be planned for the shape.
-    std::size_t workspace_bytes(const AttentionShape& shape, CudnnPass pass) const;
+    // The number of plans of cuDNN's heuristics for a pass of a shape; 1 if there is none, which is refused.
+    int plans(const AttentionShape& shape, CudnnPass pass);
+    // Builds one of them, by its number from 0. Empty if cuDNN supports it, otherwise the reason.
+    std::string refusal(const AttentionShape& shape, CudnnPass pass, int plan = 0);
+    // The plan must be built.
+    std::size_t workspace_bytes(const AttentionShape& shape, CudnnPass pass, int plan = 0) const;
     // Frees the workspace until the next run of a pass; waits for the device.
     void free_workspace();
 
     // Enqueue on `stream`, without waiting except in the first run of a shape; outputs are ready when the stream has
-    // passed this point. Throw a run-time Error with cuDNN's status, or if the shape has not been planned.
-    void forward(const AttentionForward<bf16>& op, StreamRef stream);
-    void backward(const AttentionBackward<bf16>& op, CudnnPass pass, StreamRef stream);
+    // passed this point. Throw a run-time Error with cuDNN's status, or if the plan has not been built.
+    void forward(const AttentionForward<bf16>& op, int plan, StreamRef stream);
+    void backward(const AttentionBackward<bf16>& op, CudnnPass pass, int plan, StreamRef stream);
 
     struct State;
 

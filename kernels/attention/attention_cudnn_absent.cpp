@@ -11,13 +11,14 @@ CudnnAttention::CudnnAttention(CudnnAttention&&) noexcept = default;
 CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
 
 std::string cudnn_version() { return ""; }
-std::string CudnnAttention::refusal(const AttentionShape&, CudnnPass) { return "this build has no cuDNN"; }
-std::size_t CudnnAttention::workspace_bytes(const AttentionShape&, CudnnPass) const { return 0; }
+int CudnnAttention::plans(const AttentionShape&, CudnnPass) { return 1; }
+std::string CudnnAttention::refusal(const AttentionShape&, CudnnPass, int) { return "this build has no cuDNN"; }
+std::size_t CudnnAttention::workspace_bytes(const AttentionShape&, CudnnPass, int) const { return 0; }
 void CudnnAttention::free_workspace() {}
-void CudnnAttention::forward(const AttentionForward<bf16>&, StreamRef) {
+void CudnnAttention::forward(const AttentionForward<bf16>&, int, StreamRef) {
     throw Error("this build has no cuDNN", Blame::runtime);
 }
-void CudnnAttention::backward(const AttentionBackward<bf16>&, CudnnPass, StreamRef) {
+void CudnnAttention::backward(const AttentionBackward<bf16>&, CudnnPass, int, StreamRef) {
     throw Error("this build has no cuDNN", Blame::runtime);
 }
 

@@ -69,28 +69,20 @@ inline void describe(fe::graph::Graph& graph, CudnnPass pass, const AttentionSha
     else describe_backward(graph, shape, pass == CudnnPass::backward_deterministic);
 }
 
-// A plan that is ready to run: its index in cuDNN's list.
-struct BuiltPlan {
-    std::int64_t index = 0;
-    std::size_t workspace_bytes = 0;
-};
-
-// Builds the first plan of cuDNN's heuristics that can be built, for a built operation graph. If there is none, an
-// error with the first reason. A plan takes up to half a second to build.
-inline fe::error_t build_first_plan(fe::graph::Graph& graph, BuiltPlan& built) {
-    fe::error_t status = graph.create_execution_plans({fe::HeurMode_t::A});
-    if (status.is_good()) status = graph.check_support();
+// Lists the plans of cuDNN's heuristics, in their order, for a built operation graph; an error if it supports none.
+// Leaves out those that cuDNN notes as nondeterministic. It does not note it for any plan of the fast graph (9.19, 9.28
+// for an H200), so attention.cpp also compares repeated runs of the deterministic one.
+inline fe::error_t list_plans(fe::graph::Graph& graph, CudnnPass pass) {
+    const fe::error_t status = graph.create_execution_plans({fe::HeurMode_t::A});
     if (status.is_bad()) return status;
-    fe::error_t first_fault{fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "cuDNN offers no plan"};
-    for (std::int64_t i = 0; i < graph.get_execution_plan_count(); ++i) {
-        std::int64_t bytes = 0;
-        status = graph.build_plan_at_index(i);
-        if (status.is_good()) status = graph.get_workspace_size_plan_at_index(i, bytes);
-        built = {i, std::size_t(bytes)};
-        if (status.is_good()) return status;
-        if (i == 0) first_fault = status;
-    }
-    return first_fault;
+    if (pass != CudnnPass::backward_fast) graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+    return graph.check_support();
+}
+
+// Builds a plan of the list, which takes up to a second. `bytes`: of its workspace.
+inline fe::error_t build_plan(fe::graph::Graph& graph, int plan, std::int64_t& bytes) {
+    const fe::error_t status = graph.build_plan_at_index(plan);
+    return status.is_bad() ? status : graph.get_workspace_size_plan_at_index(plan, bytes);
 }
 
 }  // namespace kernels::cudnn_graph

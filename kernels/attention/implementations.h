@@ -1,20 +1,22 @@
 // implementations.h - the attention implementations of a build: implementations_gpu.cpp (cuda, fibers) |
 // implementations_cpu.cpp
 #pragma once
+#include <functional>
 #include <vector>
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/cudnn_layout.h"
 
 namespace kernels {
 
 // In order of preference. A CPU has one, attention_cpu.cpp, under the name plain.
 std::vector<AttentionMethod> attention_methods();
 
-// The candidates of these methods in the order in which they are tried if no times are known; at least one. cuDNN's
-// backward pass gives two unless it must be deterministic. Throws Error that names --attention if settings.method is
-// not automatic and the methods, the dtype or the head size do not support it.
+// The candidates of these methods in the order in which they are tried if no times are known; at least one. cuDNN has
+// one for each pair of plans, of which it has `plans` for a pass (default: 1), also with the faster backward pass
+// unless it must be deterministic. Throws Error that names --attention if settings.method is not automatic and the
+// methods, the dtype or the head size do not support it.
 std::vector<AttentionPlan> attention_candidates(const AttentionSettings& settings,
                                                 const std::vector<AttentionMethod>& methods, DType dtype, int head_size,
-                                                bool backward);
+                                                bool backward, const std::function<int(CudnnPass)>& plans = {});
 
 }  // namespace kernels

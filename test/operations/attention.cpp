@@ -3,6 +3,7 @@
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/attention_cudnn.h"
+#include "kernels/attention/check.h"
 #include "kernels/attention/implementations.h"
 #include "test/operations/operation.h"
 
@@ -139,18 +140,25 @@ bool can(kernels::AttentionMethod method, const Shape& s) {
 
 template <class T, kernels::AttentionMethod Method, class Base>
 struct ByMethod : Base {
+    static constexpr bool kCudnn = Method == kernels::AttentionMethod::cudnn,
+                          kForward = std::is_same_v<Base, AttentionForward<T>>;
+    static constexpr auto kPass = kForward ? kernels::CudnnPass::forward : kernels::CudnnPass::backward_deterministic;
     kernels::Attention attention{{.method = Method}};
+    kernels::CudnnAttention cudnn;
+    const int plan = this->shape.size() > 5 ? this->shape[5] : 0;  // of cuDNN's heuristics
     explicit ByMethod(const Shape& shape) : Base(shape) { this->rounds_weights = true; }
     static bool applies(const Shape& shape) { return can<T>(Method, shape); }
     bool runs_here() override {
-        if (Method != kernels::AttentionMethod::cudnn) return true;
-        kernels::CudnnAttention cudnn;
-        return cudnn.refusal(this->s, kernels::CudnnPass::forward).empty() &&
-               cudnn.refusal(this->s, kernels::CudnnPass::backward_deterministic).empty();
+        return !kCudnn || (cudnn.plans(this->s, kPass) > plan && cudnn.refusal(this->s, kPass, plan).empty());
     }
     void run(device::StreamRef stream) override {
-        if constexpr (std::is_same_v<Base, AttentionForward<T>>) attention.template forward<T>(this->op(), stream);
-        else attention.template backward<T>(this->op(), stream);
+        const auto op = this->op();
+        if constexpr (kCudnn && std::is_same_v<T, bf16>) {
+            check_attention(op);
+            if constexpr (kForward) cudnn.forward(op, plan, stream);
+            else cudnn.backward(op, kPass, plan, stream);
+        } else if constexpr (kForward) attention.template forward<T>(op, stream);
+        else attention.template backward<T>(op, stream);
     }
 };
 template <class T> using FlashForward = ByMethod<T, kernels::AttentionMethod::flash, AttentionForward<T>>;
@@ -167,7 +175,7 @@ const std::vector<Shape> kLengths{{1, 1, 16, 1}, {2, 3, 16, 2}, {2, 3, 16, 31}, 
                                   {1, 1, 256, 37}};
 const std::vector<Shape> kSmall{{4, 12, 64, 64, 1}, {8, 4, 32, 128, 1}, {4, 12, 64, 256, 1}},
     kLarge{{64, 12, 64, 1024, 1}};
-const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len", "deviation"};
+const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len", "deviation", "plan"};
 
 const std::vector<Shape> kEdges = joined(with_each(kLengths, {1}), {{1, 6, 64, 97, 30}});
 
@@ -182,14 +190,18 @@ const std::vector<Shape> kTensorCoreEdges = joined(with_each(
     {{1, 1, 64, 1}, {2, 3, 64, 2}, {1, 2, 64, 31}, {1, 2, 64, 33}, {1, 2, 64, 63}, {1, 2, 64, 64}, {2, 3, 64, 65},
      {1, 2, 64, 127}, {1, 2, 64, 128}, {1, 2, 64, 129}, {1, 1, 64, 257}, {1, 2, 80, 129}, {1, 2, 96, 129},
      {1, 2, 128, 129}}, {1}), {{1, 6, 64, 97, 30}, {1, 6, 80, 97, 30}});
-Registration on_tensor_cores(const std::string& name, const Factory& make, const Maker& forward = {}) {
-    return {.name = name, .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges, .small = kLarge,
-            .large = kLarge, .make = make, .forward = forward, .dtypes = {DType::bf16}};
+const std::vector<Shape> kOtherPlans = with_each({{1, 2, 128, 257, 1}, {2, 6, 64, 97, 30}}, {1, 2, 3});
+Registration on_tensor_cores(const std::string& name, const Factory& make, const Maker& forward = {},
+                             const std::vector<Shape>& more = {}) {
+    return {.name = name, .tag = "[attention]", .dimensions = kDimensions,
+            .edges = joined(kTensorCoreEdges, more), .small = kLarge, .large = kLarge, .make = make, .forward = forward,
+            .dtypes = {DType::bf16}};
 }
 const Registered flash_forward(on_tensor_cores("flash attention forward", make<FlashForward>));
 const Registered flash_backward(on_tensor_cores("flash attention backward", make<FlashBackward>, make<FlashForward>));
-const Registered cudnn_forward(on_tensor_cores("cuDNN attention forward", make<CudnnForward>));
-const Registered cudnn_backward(on_tensor_cores("cuDNN attention backward", make<CudnnBackward>, make<CudnnForward>));
+const Registered cudnn_forward(on_tensor_cores("cuDNN attention forward", make<CudnnForward>, {}, kOtherPlans));
+const Registered cudnn_backward(on_tensor_cores("cuDNN attention backward", make<CudnnBackward>, make<CudnnForward>,
+                                                kOtherPlans));
 
 }  // namespace
 }  // namespace operations::attention_operation

@@ -6,10 +6,12 @@
 // driver.cpp replaces. Exit code 77: this cuDNN does not support it.
 #include <cudnn_frontend.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "kernels/attention/cudnn_graph.h"
 
@@ -20,7 +22,7 @@ namespace fe = cudnn_frontend;
 
 struct Gpu {
     const char* name;
-    int sm_version, multiprocessors, shared_bytes, cache_bytes, sm_khz, memory_khz;
+    int sm_version, multiprocessors, shared_bytes, cache_bytes, sm_khz, memory_khz, bus_bits;
     std::size_t memory_bytes;
     int largest_head;  // largest head size of the backward pass
 
@@ -32,7 +34,8 @@ struct Gpu {
                field("multiProcessorCount", std::size_t(multiprocessors)) +
                field("maxSharedMemoryPerBlockOptin", std::size_t(shared_bytes)) +
                field("l2CacheSize", std::size_t(cache_bytes)) + field("smClockRateKHz", std::size_t(sm_khz)) +
-               field("memClockRateKHz", std::size_t(memory_khz)) + field("totalGlobalMem", memory_bytes) +
+               field("memClockRateKHz", std::size_t(memory_khz)) +
+               field("memoryBusWidth", std::size_t(bus_bits)) + field("totalGlobalMem", memory_bytes) +
                R"(, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "warpSize": 32,
                   "regsPerBlock": 65536, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
                   "maxThreadsPerSM": 2048, "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024,
@@ -40,27 +43,29 @@ struct Gpu {
     }
 };
 constexpr Gpu kGpus[] = {
-    {"NVIDIA H200", 90, 132, 232448, 60 << 20, 1980000, 3201000, 150754820096, 256},
-    {"NVIDIA A100-SXM4-80GB", 80, 108, 166912, 40 << 20, 1410000, 1593000, 85899345920, 128}};
+    {"NVIDIA H200", 90, 132, 232448, 60 << 20, 1980000, 3201000, 6144, 150754820096, 256},
+    {"NVIDIA A100-SXM4-80GB", 80, 108, 166912, 40 << 20, 1410000, 1593000, 5120, 85899345920, 128}};
 
 // Shapes of models, of prompts of a decoder, and of the tests that compare with fp64 on a GPU.
-constexpr AttentionShape kShapes[] = {{64, 1024, 16, 64}, {16, 1024, 25, 64}, {1, 64, 12, 64}, {1, 17, 2, 64},
+constexpr AttentionShape kShapes[] = {{64, 1024, 12, 64}, {16, 1024, 25, 64}, {1, 64, 12, 64}, {1, 17, 2, 64},
                                       {1, 200, 1, 128},   {2, 77, 1, 80},     {4, 256, 2, 256}};
 
 void check(fe::error_t status) {
     if (status.is_bad()) throw std::runtime_error(status.get_message());
 }
 
-kernels::cudnn_graph::BuiltPlan plan_of(CudnnPass pass, const AttentionShape& shape, const Gpu& gpu,
-                                        std::shared_ptr<fe::DeviceProperties> properties) {
+// The workspaces of the plans in bytes: of all plans, or of the first.
+std::vector<std::int64_t> workspaces(CudnnPass pass, const AttentionShape& shape, const Gpu& gpu,
+                                     std::shared_ptr<fe::DeviceProperties> properties, bool all) {
     fe::graph::Graph graph;
     graph.set_device_properties(properties).set_sm_version(gpu.sm_version);
     kernels::cudnn_graph::describe(graph, pass, shape);
     check(graph.validate());
     check(graph.build_operation_graph());
-    kernels::cudnn_graph::BuiltPlan built;
-    check(kernels::cudnn_graph::build_first_plan(graph, built));
-    return built;
+    check(kernels::cudnn_graph::list_plans(graph, pass));
+    std::vector<std::int64_t> bytes(all ? std::size_t(graph.get_execution_plan_count()) : 1);
+    for (std::size_t i = 0; i < bytes.size(); ++i) check(kernels::cudnn_graph::build_plan(graph, int(i), bytes[i]));
+    return bytes;
 }
 
 // Whether all plans are as attention_cudnn.cpp and attention.cpp expect.
@@ -76,10 +81,13 @@ bool plans_all(const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties)
                         : pass == CudnnPass::backward_fast ? "backward, fast"
                                                            : "backward, deterministic");
             try {
-                const auto bytes = double(plan_of(pass, shape, gpu, properties).workspace_bytes);
+                // All of GPT-2 124M's shape on an H200: cuDNN 9.19 and 9.28 have 4, 2 and 3.
+                const auto plans = workspaces(pass, shape, gpu, properties, &gpu == kGpus && &shape == kShapes);
+                const auto bytes = double(std::ranges::max(plans));
                 const double scores = 2.0 * shape.batch * shape.heads * shape.seq_len * shape.seq_len,
                              tensor = 2.0 * shape.batch * shape.seq_len * shape.heads * shape.head_size;
-                std::printf("workspace of %.3f MiB", bytes / (1 << 20));
+                std::printf("%zu plans, workspace of %.3f MiB", plans.size(), bytes / (1 << 20));
+                if (&gpu == kGpus && &shape == kShapes) fine &= plans.size() > 1;
                 // The fast one adds in fp32, on an A100 in two places; with it come sums of rows, and edges of tiles.
                 const double most = pass == CudnnPass::forward         ? 1 << 20
                                     : pass == CudnnPass::backward_fast ? 5 * tensor + (1 << 20)

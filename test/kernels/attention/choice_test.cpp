@@ -18,9 +18,9 @@ using enum AttentionMethod;
 const Methods kEverything{cudnn, flash, plain}, kWithoutCudnn{flash, plain}, kCpu{plain};
 
 Names candidates(const AttentionSettings& settings, const Methods& build, DType dtype, int head_size,
-                 bool backward = true) {
+                 bool backward = true, const std::function<int(CudnnPass)>& plans = {}) {
     Names names;
-    for (const AttentionPlan& plan : attention_candidates(settings, build, dtype, head_size, backward)) {
+    for (const AttentionPlan& plan : attention_candidates(settings, build, dtype, head_size, backward, plans)) {
         CHECK((plan.backward == backward && plan.method != automatic));
         names.push_back(plan.name());
     }
@@ -34,8 +34,8 @@ std::string refusal(AttentionMethod asked, const Methods& build, DType dtype, in
 
 TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and head size allow",
           "[attention][attention_choice][one_order]") {
-    CHECK(candidates({}, kEverything, DType::bf16, 64) == Names{"cudnn, deterministic", "flash", "plain"});
-    CHECK(candidates({}, kEverything, DType::bf16, 72) == Names{"cudnn, deterministic", "plain"});
+    CHECK(candidates({}, kEverything, DType::bf16, 64) == Names{"cudnn 0+0, deterministic", "flash", "plain"});
+    CHECK(candidates({}, kEverything, DType::bf16, 72) == Names{"cudnn 0+0, deterministic", "plain"});
     CHECK(candidates({}, kEverything, DType::fp32, 64) == Names{"plain"});
     CHECK(candidates({}, kWithoutCudnn, DType::bf16, 80) == Names{"flash", "plain"});
     CHECK(candidates({}, kCpu, DType::bf16, 64) == Names{"plain"});
@@ -43,7 +43,7 @@ TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and 
 
 TEST_CASE("attention requested by name is used or refused, never replaced",
           "[attention][attention_choice][one_order]") {
-    CHECK(candidates({.method = cudnn}, kEverything, DType::bf16, 64) == Names{"cudnn, deterministic"});
+    CHECK(candidates({.method = cudnn}, kEverything, DType::bf16, 64) == Names{"cudnn 0+0, deterministic"});
     CHECK(candidates({.method = flash}, kEverything, DType::bf16, 80) == Names{"flash"});
     CHECK(candidates({.method = plain}, kEverything, DType::fp32, 24) == Names{"plain"});
     CHECK(refusal(cudnn, kWithoutCudnn, DType::bf16, 64) ==
@@ -62,13 +62,19 @@ TEST_CASE("attention requested by name is used or refused, never replaced",
                                    "omit the flag; on a GPU build with make DEVICE=cuda"));
 }
 
-TEST_CASE("cuDNN has a deterministic and a nondeterministic backward pass",
+TEST_CASE("cuDNN has a deterministic and a nondeterministic backward pass, and pairs of plans",
           "[attention][attention_choice][one_order]") {
     const AttentionSettings any{.deterministic = false};
-    CHECK(candidates(any, kEverything, DType::bf16, 64) == Names{"cudnn", "cudnn, deterministic", "flash", "plain"});
-    CHECK(candidates(any, kEverything, DType::bf16, 64, false) == Names{"cudnn, deterministic", "flash", "plain"});
+    CHECK(candidates(any, kEverything, DType::bf16, 64) ==
+          Names{"cudnn 0+0", "cudnn 0+0, deterministic", "flash", "plain"});
+    CHECK(candidates(any, kEverything, DType::bf16, 64, false) == Names{"cudnn 0, deterministic", "flash", "plain"});
+    const auto plans = [](CudnnPass pass) { return pass == CudnnPass::backward_fast ? 3 : 2; };
+    CHECK(candidates(any, kEverything, DType::bf16, 80, true, plans) ==
+          Names{"cudnn 0+0", "cudnn 0+1", "cudnn 0+2", "cudnn 1+0", "cudnn 1+1", "cudnn 1+2",
+                "cudnn 0+0, deterministic", "cudnn 0+1, deterministic", "cudnn 1+0, deterministic",
+                "cudnn 1+1, deterministic", "flash", "plain"});
     CHECK(candidates({.method = cudnn, .deterministic = false}, kEverything, DType::bf16, 64) ==
-          Names{"cudnn", "cudnn, deterministic"});
+          Names{"cudnn 0+0", "cudnn 0+0, deterministic"});
 }
 
 TEST_CASE("auto selects the fastest method, and then the stored one", "[attention][attention_choice][one_order]") {
