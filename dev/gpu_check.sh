@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# gpu_check.sh [--rehearse] [--list] [-o FOLDER] 1|2|3|STEP[=SECONDS]... - measures and tests the CUDA build on this
-# machine's GPU, and writes the results to FOLDER/part1, part2, part3 or, of steps, FOLDER/steps (build/gpu_check)
+# gpu_check.sh [--rehearse] [--list] [-o FOLDER] 1|...|5|STEP[=SECONDS]... - measures and tests the CUDA build on this
+# machine's GPU, and writes the results to FOLDER/part1 to part5 or, of steps, FOLDER/steps (build/gpu_check)
 #
-#   1      numbers, then speed, 300 s: losses against PyTorch's, GPT-2 124M, its kernels, PyTorch's speed
+#   1      numbers, then speed, 310 s: losses against PyTorch's, GPT-2 124M, its kernels, PyTorch's speed
 #   2      correctness, 240 s: the kernels' tests, NCCL, compute-sanitizer
 #   3      what these leave out, 9 minutes: operations, counters, other sizes, peers, ranks, the other tests
+#   4, 5   7 and 5 minutes: what each way to a faster step brings (levers.py), in ms and J; GPT-2 1558M
 #   STEP   of a part (--list); it runs with the steps whose results it needs, within SECONDS instead of its limit
 #
 # Needs a GPU and no network. The programs come from build/cuda, or from the archive that gpu_check/pack.sh makes on

@@ -294,6 +294,7 @@ is host && one cpu "every filter of gpu_check.sh matches test cases" test/progra
 all_of host && one cpu "gpu_check.sh: arguments, chosen steps, rehearsed steps" test/program/gpu_check.sh
 all_of host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
     test/dev/same_training_test.py
+is host && one cpu "levers.py: forced algorithms, medians" python3 test/dev/levers_test.py
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'

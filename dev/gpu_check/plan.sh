@@ -4,13 +4,15 @@
 # The most valuable steps first, in case the machine is lost. Limits that are the same in a row of steps that run
 # concurrently count once.
 declare -A parts=(
-    [1]="machine=10 numbers=105 data=5 batch=10 training=50 tuned_3=9 untuned_3=9 same_algorithms=2
+    [1]="machine=10 numbers=105 data=5 batch=10 training=60 tuned_3=9 untuned_3=9 same_algorithms=2
         kernel_times_build=10 kernel_times=15 peer=75"
     [2]="data=5 tests_kernels=115 ranks_nccl=20 memcheck=100 memcheck_layer=100 memcheck_layer_fp32=100 racecheck=100"
     [3]="data=5 batch=10 tuned_3=40 accumulation=25 same_times=2 bench_matmul=20 bench=30 kernel_counters=40
         first_algorithms=15 batch_16=12 batch_4=10 batch_1=10 larger=45 muon=20 llmc=25
         planted_build=10 planted_faults=20 synccheck=60 initcheck=60 ranks_mpi=15 ranks_nccl_2=20 same_losses=2
-        tests_ranks=100 tests_host=100 tests_runs=100")
+        tests_ranks=100 tests_host=100 tests_runs=100"
+    [4]="data=5 batch=10 training=60 kernel_times_build=10 kernel_times=15 levers=330"
+    [5]="data=5 batch=10 tests_kernels=115 d48_16=60 d48_32=60 d48_accumulated=60")
 
 # needs NAME: the steps whose results the step uses
 needs() {
@@ -22,7 +24,7 @@ needs() {
         same_times) echo accumulation ;;
         planted_faults) echo planted_build ;;
         kernel_times) echo batch kernel_times_build tuned_3 ;;  # no autotuning under a profiler
-        kernel_counters | bench_matmul) echo batch tuned_3 ;;
+        kernel_counters | bench_matmul | levers) echo batch tuned_3 ;;
         *) echo batch ;;
     esac
 }
@@ -32,18 +34,18 @@ choose() {
     local word name names pending=()
     names=$(mode=names all_steps)
     declare -A usual=()
-    for word in ${parts[1]} ${parts[2]} ${parts[3]}; do usual[${word%=*}]=${word#*=}; done
+    for word in ${parts[1]} ${parts[2]} ${parts[3]} ${parts[4]} ${parts[5]}; do usual[${word%=*}]=${word#*=}; done
     for word; do
-        if [[ $word =~ ^[123]$ ]]; then
+        if [[ $word =~ ^[1-5]$ ]]; then
             for name in ${parts[$word]}; do limits[${name%=*}]=${name#*=}; done
         elif [[ $word =~ ^([a-z0-9_]+)(=([1-9][0-9]{0,3}))?$ ]] && grep -qx "${word%=*}" <<<"$names"; then
             limits[${word%=*}]=${BASH_REMATCH[3]:-${usual[${word%=*}]}}
             pending+=("${word%=*}")
         else
-            refuse "\"$word\" is no part or step; expected 1, 2, 3 or STEP[=SECONDS]; 1 2 3 --list prints all steps"
+            refuse "\"$word\" is no part or step; expected 1 to 5 or STEP[=SECONDS]; 1 2 3 4 5 --list prints all steps"
         fi
     done
-    [ $# -gt 0 ] || refuse "there is no part; expected 1, 2, 3 or STEP[=SECONDS]; see gpu_check.sh --help"
+    [ $# -gt 0 ] || refuse "there is no part; expected 1 to 5 or STEP[=SECONDS]; see gpu_check.sh --help"
     while [ ${#pending[@]} -gt 0 ]; do
         for name in $(needs "${pending[0]}"); do
             limits[$name]=${limits[$name]-${usual[$name]}}
@@ -52,19 +54,19 @@ choose() {
         pending=("${pending[@]:1}")
     done
     name_of_call=steps
-    [[ $* != [123] ]] || name_of_call=part$1
+    [[ $* != [1-5] ]] || name_of_call=part$1
 }
 
 # ---- sizes: GPT-2 124M on a GPU; sizes that take seconds on a CPU
 
-bin=build/cuda model=d12 length=1024 batches="64 32 16 8 4 2 1" accumulated=8 steps=100 hot=110 peer_steps=23
-layer=custom:l=2,h=12,c=768,t=1024 larger=d24
+bin=build/cuda model=d12 length=1024 batches="64 32 16 8 4 2 1" accumulated=8 steps=200 hot=110 peer_steps=23
+layer=custom:l=2,h=12,c=768,t=1024 larger=d24 largest=d48 block=60
 bench=(--seconds 0.1 --dtype bf16) matmul_seconds=0.3
 kernels="[kernels]" others="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[layout]~[bf16_training]"
 runs="[run]~[ranks]~[mpi]" ranks="[ranks],[mpi],[local]"
 if $rehearse; then
     bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=8 batches="16 8 4 2 1" accumulated=2 steps=8 hot=12 peer_steps=5
-    layer=$model larger=custom:l=3,h=2,c=64,t=64
+    layer=$model larger=custom:l=3,h=2,c=64,t=64 largest=$layer block=6
     bench=(--seconds 0.001 gelu) matmul_seconds=0.001
     kernels="[gelu]" others="[schedule],[shard],[model_config]" runs="[data_order][run]" ranks="[local]"
     export OMP_WAIT_POLICY=passive  # other programs use the same cores
@@ -164,7 +166,7 @@ sm__warps_active.$percent,smsp__issue_active.$percent" \
         "${train[@]}" -e "$layer" -b "$batch" -x 1
     # The same step with the library's first algorithms; other batches and models; llm.c, as dev/README.md builds it.
     step first_algorithms "$no_batch" "${train[@]}" -e "$model" -b "$batch" -x 20 --tune=off
-    local b
+    local b other
     for b in 16 4 1; do
         step batch_$b "$([ "$b" -lt "$batch" ] || echo "$batch fit")" "${train[@]}" -e "$model" -b $b -x 20
     done
@@ -195,6 +197,12 @@ sm__warps_active.$percent,smsp__issue_active.$percent" \
     cases tests_host "" "$others"
     cases tests_runs "" "$runs"
     join
+    other=$(found "build/cudnn/lib/libcudnn.so.9" "${packages[@]/%//lib/libcudnn.so.9}")
+    step levers "$no_batch" env OTHER_CUDNN="${other:+${other%/*}:${LD_LIBRARY_PATH-}}" dev/gpu_check/levers.py \
+        "$memory/levers" "$choices" $((deadline + ${limits[levers]-0} - SECONDS - 30)) $block \
+        "${train[@]}" -e "$model" -b "$batch"
+    for b in 16 32; do step d48_$b "$no_batch" "${train[@]}" -e "$largest" -b $b -x 20; done
+    step d48_accumulated "$no_batch" "${train[@]}" -e "$largest" -b 16 -d $((64 * length)) -x 8
 }
 
 # Losses and gradient norms of 40 steps on real text, from one checkpoint: of PyTorch, of every attention method, and of

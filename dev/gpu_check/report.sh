@@ -9,10 +9,13 @@ median_step() {
         "$1" 2>/dev/null | sort -n |
         awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
 }
-# The median energy of a step, without the first 20 steps, by the log of the training step; nothing without a reading.
+# Median energy, power and clock without the first 20 steps, by the log of the training step; of readings, if any.
 median_energy() {
-    sed -nE 's/.*"step_j":([0-9.e+-]+).*/\1/p' "$memory/training/log.jsonl" 2>/dev/null | tail -n +21 | sort -g |
-        awk '{ j[NR] = $0 } END { if (NR) printf ", %.1f J a step", j[int((NR + 1) / 2)] }'
+    local key
+    for key in step_j mean_power_w sm_mhz; do
+        sed -nE "s/.*\"$key\":([0-9.e+-]+).*/\1/p" "$memory/training/log.jsonl" 2>/dev/null | tail -n +21 | sort -g |
+            awk -v key=$key '{ x[NR] = $0 } END { if (NR) printf ", %s %.1f", key, x[int((NR + 1) / 2)] }'
+    done
 }
 note() {
     local log=$work/logs/$1.log
@@ -20,7 +23,7 @@ note() {
     case $1 in
         numbers | same_*) grep -E '^(PASS|FAIL)' "$log" | head -n 1 ;;
         training) echo "$(median_step "$log")$(median_energy)" ;;
-        accumulation | first_algorithms | batch_[0-9]* | larger | muon | ranks_*) median_step "$log" ;;
+        accumulation | first_algorithms | batch_[0-9]* | larger | d48_* | muon | ranks_*) median_step "$log" ;;
         kernel_times | kernel_counters)
             grep -E '^(\| all|a whole step)' "$log" | tail -n 1 | tr -d '|' ;;
         llmc) tail -n 1 "$log" ;;
@@ -44,9 +47,9 @@ details() {
         tests_*) grep -E 'FAILED:|^[0-9.]+ s: ' "$log" | sort -rn | uniq | head -n 20; tail -n 4 "$log" ;;
         *check*) grep -A 4 -E '^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$log" | head -n 60; tail -n 4 "$log" ;;
         training | larger | ranks_*) grep -vE '^(step|\$) ' "$log" | head -n 60; grep -E '^step ' "$log" | tail -n 3 ;;
-        accumulation | first_algorithms | batch_[0-9]* | muon)
+        accumulation | first_algorithms | batch_[0-9]* | d48_* | muon)
             grep -E '^(error|note|choices|autotun)' "$log" | head -n 20; grep -E '^step ' "$log" | tail -n 1 ;;
-        kernel_times | kernel_counters) grep -E '^(\||a whole step|error:)' "$log" ;;
+        kernel_times | kernel_counters | levers) grep -E '^(\||a whole step|error:)' "$log" ;;
         data | batch | machine | unpack | *tuned_3) ;;
         *) tail -n +2 "$log" | tail -n 150 ;;
     esac

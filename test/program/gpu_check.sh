@@ -10,7 +10,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 one_line 'error: there is no part' dev/gpu_check.sh
-for word in 4 none training=0 training=x data=5=6 ''; do
+for word in 6 none training=0 training=x data=5=6 ''; do
     one_line "error: \"$word\" is no part or step" dev/gpu_check.sh 1 "$word"
 done
 one_line 'error: unknown option "--fast"' dev/gpu_check.sh 1 --fast
@@ -25,14 +25,15 @@ lists() {
     # shellcheck disable=SC2053
     [[ $said == $1 ]] || fail "gpu_check.sh ${*:2} chooses $said"
 }
-lists "machine 10 numbers 105 data 5 * peer 75 all 300" 1
+lists "machine 10 numbers 105 data 5 * peer 75 all 310" 1
 lists "data 5 tests_kernels 115 *racecheck 100 all 240" 2
 lists "data 5 batch 10 tuned_3 *same_losses *tests_runs 100 all 5[0-4]?" 3
 lists "data 5 batch 10 tuned_3 40 kernel_times_build 10 kernel_times 60 bench 7 all 132" bench=7 kernel_times=60
+lists "data 5 batch 10 training 60 * levers 330 all 430" 4
 lists "data 9 ranks_mpi 15 ranks_nccl_2 20 same_losses 2 all 46" same_losses data=9
 lists "data 5 memcheck 50 memcheck_layer 100 all 105" memcheck=50 memcheck_layer
 names=$(sed -n '/^declare -A parts/,/)$/{/declare/!p}' dev/gpu_check/plan.sh | grep -oE '[a-z0-9_]+=' | sort -u | wc -l)
-[ "$(dev/gpu_check.sh 1 2 3 --list | grep -vc '^all ')" -eq "$names" ] || fail "a step of a part is not in the script"
+[ "$(dev/gpu_check.sh {1..5} --list | grep -vc '^all ')" -eq "$names" ] || fail "a step of a part is not in the script"
 [ $failed = 0 ] || exit 1
 
 # The table: from ncu's output, and from kernel_times.cpp's; of values that ncu could not measure and truncated rows.
@@ -100,9 +101,9 @@ tool() { cat >"$scratch/bin/$1" && chmod +x "$scratch/bin/$1"; }
 tool make <<<'#!/bin/sh'
 rehearses() { ends "$1" "$2" dev/gpu_check.sh --rehearse -o "$scratch/r" "${@:3}"; }
 kept() { says "$1" "$(tar -tzf "$scratch/r/steps/$1.tar.gz")" "$2"; }
-rehearses 0 "8 steps, 0 failed" training same_algorithms bench_matmul
+rehearses 0 "9 steps, 0 failed" training same_algorithms bench_matmul levers=90
 says "the summary" "$(cat "$scratch/r/steps/summary.md")" "**training** started" \
-    "**same_algorithms** pass, " " s: PASS" "not run: machine, numbers, "
+    "**same_algorithms** pass, " " s: PASS" "| nondeterministic attention | 2 + 2 | " "not run: machine, numbers, "
 kept results results/training/log.jsonl
 kept logs logs/bench_matmul.log
 tar -tzf "$scratch/r/steps/results.tar.gz" | grep step_ && fail "a checkpoint is kept"

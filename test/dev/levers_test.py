@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+# levers_test.py - dev/gpu_check/levers.py: forced algorithms, and the table of medians
+import json
+
+from run_support import WithFolder, main, program, start, step
+
+levers = program('gpu_check/levers.py')
+
+
+class Levers(WithFolder):
+    def test_the_algorithms_of_a_lever_are_forced(self):
+        def entries(*taken):
+            a, b, c = ({'taken': each} for each in taken)
+            return {'devices': {'H200': {'cuBLASLt': {', residual': a, '': b}, 'attention with cuDNN': {'': c}}}}
+        autotuned = 'fused-residual 0a', 'bare 0b', 'cudnn 2+1, deterministic'
+        for lever, side, want in (('residual in the epilogue', 0, ('bare', *autotuned[1:])),
+                                  ('residual in the epilogue', 1, autotuned),
+                                  ("cuDNN's plans", 0, (*autotuned[:2], 'cudnn 0+0, deterministic'))):
+            pattern, *sides = levers.LEVERS[lever]
+            changed, count = levers.changed(json.dumps(entries(*autotuned)), pattern, sides[side])
+            self.assertEqual((json.loads(changed), count), (entries(*want), 1))
+
+    def test_medians_leave_out_the_first_steps_of_each_block(self):
+        def run(name, *ms): return self.log(name, start(), *(step(i, 5, ms=x, step_j=2 * x) for i, x in enumerate(ms)))
+        blocks = {'x': ([run('a', 99, 10), run('b', 99, 12, 20)], [run('c', 1, 9)])}
+        self.assertEqual(levers.table(blocks, 1)[2], '| x | 2 + 1 | 12.00 | 9.00 | -3.00 | 24.00 | 18.00 | -6.00 |')
+
+
+if __name__ == '__main__':
+    main()
