@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,21 +18,31 @@ class Memory {
 public:
     Memory() = default;
     explicit Memory(std::size_t bytes);  // throws a run-time Error that names the size if the allocation fails
-    ~Memory();
+    // Of another allocator, which `free` returns it to.
+    Memory(std::byte* data, std::size_t bytes, std::function<void()> free)
+        : data_(data),
+          bytes_(bytes),
+          free_(std::move(free)) {}
+    ~Memory() { free_ ? free_() : free(data_); }
     Memory(Memory&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),
-          bytes_(std::exchange(other.bytes_, 0)) {}
+          bytes_(std::exchange(other.bytes_, 0)),
+          free_(std::exchange(other.free_, nullptr)) {}
     Memory& operator=(Memory&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
+        std::swap(free_, other.free_);
         return *this;
     }
     std::byte* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
 
 private:
+    static void free(std::byte* data) noexcept;
+
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
+    std::function<void()> free_{};
 };
 
 // Bytes that a Memory of `bytes` occupies after rounding up, for memory plans.
@@ -106,6 +117,7 @@ class Array {
 public:
     Array() = default;
     explicit Array(std::size_t size) : memory_(size * sizeof(T)), size_(size) {}
+    explicit Array(Memory memory) : memory_(std::move(memory)), size_(memory_.bytes() / sizeof(T)) {}
     Array(std::span<const T> host, StreamRef stream) : Array(host.size()) { upload(host, stream); }
     std::span<T> span() const { return {reinterpret_cast<T*>(memory_.data()), size_}; }
     std::size_t size() const { return size_; }

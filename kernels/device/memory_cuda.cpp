@@ -17,7 +17,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     }
     data_ = static_cast<std::byte*>(data);
 }
-Memory::~Memory() { cudaFree(data_); }
+void Memory::free(std::byte* data) noexcept { cudaFree(data); }
 
 PinnedMemory::PinnedMemory(std::size_t bytes) {
     void* data = nullptr;

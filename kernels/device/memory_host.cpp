@@ -45,7 +45,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
         fail("an allocation of device memory", bytes, "room for that many bytes",
              "make --micro-batch or --seq-len smaller", Blame::runtime);
 }
-Memory::~Memory() { std::free(data_); }
+void Memory::free(std::byte* data) noexcept { std::free(data); }
 
 PinnedMemory::PinnedMemory(std::size_t bytes) {
     if (bytes == 0) return;

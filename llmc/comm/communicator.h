@@ -42,6 +42,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/device/memory.h"
 #include "llmc/base/element_range.h"
 #include "llmc/comm/comm_stream.h"
 
@@ -139,6 +140,14 @@ public:
         add<T>(first_, Collective::Kind::reduce, data, data, root);
     }
 
+    // Device memory for device collectives, of the same size on all ranks, which call it in the same order. NCCL
+    // accesses it without copies to buffers of its own. Free it before the communicator, after its last group.
+    template <class T> device::Array<T> array(std::size_t size) {
+        return device::Array<T>(allocate(size * sizeof(T)));
+    }
+    // What an array may take in addition, because its size is rounded up.
+    virtual std::size_t allocation_rounding() const { return 0; }
+
     // Work enqueued on `compute` from now on sees the results of the groups up to `event`. Blocks only on a CPU.
     virtual void wait(device::StreamRef compute, CommEvent event) = 0;
     // Blocks the host until the groups up to `event` are done. wait(), sync() and group_end() throw the Error of a
@@ -200,6 +209,7 @@ protected:
     virtual void begin_group(device::StreamRef compute) = 0;
     virtual void enqueue(std::span<const Collective> operations) = 0;
     virtual CommEvent end_group() = 0;
+    virtual device::Memory allocate(std::size_t bytes) { return device::Memory(bytes); }
 
 private:
     using Collectives = std::vector<Collective>;

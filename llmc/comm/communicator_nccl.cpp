@@ -10,6 +10,7 @@
 // polls it and ends the job.
 #include <nccl.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +19,7 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/device/checked.h"
+#include "kernels/device/checked_cuda.h"
 #include "llmc/base/number_text.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
@@ -27,6 +28,7 @@ namespace llmc {
 namespace {
 
 using namespace std::chrono_literals;
+using ::fault_of;
 
 std::string fault_of(ncclResult_t status) {
     return status == ncclSuccess ? "" : std::string(ncclGetErrorString(status)) + ", " + ncclGetLastError(nullptr);
@@ -37,6 +39,46 @@ ncclDataType_t type_of(ElementType element) {
            : element == ElementType::bf16 ? ncclBfloat16
                                           : ncclUint8;
 }
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+device::Memory nccl_memory(std::size_t bytes, std::function<void()> before_free = [] {}) {
+    void* data = nullptr;
+    CHECKED(ncclMemAlloc(&data, bytes));
+    return {static_cast<std::byte*>(data), bytes, [data, before_free = std::move(before_free)] {
+        cudaDeviceSynchronize();  // kernels may use the memory: cudaFree waits for them, ncclMemFree need not
+        before_free();
+        ncclMemFree(data);
+    }};
+}
+
+// How far it rounds up, which depends on version and GPU.
+std::size_t measured_rounding() {
+    std::size_t before = 0, after = 0, total = 0;
+    CHECKED(cudaMemGetInfo(&before, &total));
+    const device::Memory byte = nccl_memory(1);
+    CHECKED(cudaMemGetInfo(&after, &total));
+    return before - std::min(before, after);
+}
+
+// Symmetric windows, of NCCL 2.27, are made by all ranks together; without support by GPU and topology the result is
+// null. NCCL_WIN_ENABLE=0 with NCCL_LOCAL_REGISTER=0 disables registration; with NCCL_CUMEM_ENABLE=0 ncclMemAlloc is
+// cudaMalloc, too.
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+using Registration = ncclWindow_t;
+void register_memory(ncclComm_t nccl, void* data, std::size_t bytes, Registration* to) {
+    CHECKED(ncclCommWindowRegister(nccl, data, bytes, to, NCCL_WIN_COLL_SYMMETRIC));
+}
+void end_registration(ncclComm_t nccl, Registration of) { ncclCommWindowDeregister(nccl, of); }
+#else
+using Registration = void*;
+void register_memory(ncclComm_t nccl, void* data, std::size_t bytes, Registration* to) {
+    CHECKED(ncclCommRegister(nccl, data, bytes, to));
+}
+void end_registration(ncclComm_t nccl, Registration of) { ncclCommDeregister(nccl, of); }
+#endif
+#else
+std::size_t measured_rounding() { return 0; }
+#endif
 
 // Combines the NCCL calls made during its lifetime into one launch, which finish() starts. Without finish(), during an
 // exception, the destructor ends the group and ignores the result.
@@ -89,6 +131,7 @@ public:
                control_->describe();
     }
 
+    std::size_t allocation_rounding() const override { return rounding_; }
     void wait(device::StreamRef compute, CommEvent event) override { stream_->wait(compute, event.number); }
     void sync(CommEvent event) override { stream_->sync(event.number); }
     // With a new NCCL identifier: not every supported NCCL version has ncclCommSplit.
@@ -130,6 +173,17 @@ private:
         stream_->after(compute);
     }
     CommEvent end_group() override { return {stream_->point()}; }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+    device::Memory allocate(std::size_t bytes) override {
+        if (bytes == 0) return {};
+        const auto registration = std::make_shared<Registration>();
+        device::Memory memory = nccl_memory(bytes, [this, registration] {
+            if (nccl_ && *registration) end_registration(nccl_, *registration);
+        });
+        register_memory(nccl_, memory.data(), bytes, registration.get());
+        return memory;
+    }
+#endif
     void enqueue(std::span<const Collective> operations) override {
         stream_->enqueue([&](device::StreamRef stream) {
             NcclGroup group;
@@ -199,6 +253,7 @@ private:
 
     std::shared_ptr<Communicator> control_;
     const std::shared_ptr<CommStream> stream_;
+    const std::size_t rounding_ = measured_rounding();
     ncclComm_t nccl_ = nullptr;
 
     std::mutex mutex_;  // guards `stop_`

@@ -18,8 +18,10 @@ GradientExchange::GradientExchange(const ParameterTable& table, const Settings& 
       settings_(settings),
       buckets_(table, settings.sharding),
       in_world_(settings.world.has_value()),
-      written_(std::size_t(written_elements)),
-      rounded_(settings.reduce_in_bf16 ? written_.size() : 0) {
+      // The communicator's is what it reduces.
+      written_(settings.reduce_in_bf16 ? device::Array<float>(std::size_t(written_elements))
+                                       : context.worker->array<float>(std::size_t(written_elements))),
+      rounded_(context.worker->array<bf16>(settings.reduce_in_bf16 ? written_.size() : 0)) {
     require(!settings.world || (!settings.sharding.shards_gradients() && !settings.may_stay_local),
             "the ZeRO stage of a worker that leaves others", settings.sharding.stage,
             "0 or 1, with gradients that are summed");

@@ -37,6 +37,7 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
                   {"activations and logits", model.activations},
                   {"samples: cache, activations", uses.samples},
                   {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
+                  {"alignment of NCCL's arrays", 2 * context.worker->allocation_rounding()},  // parameters, gradients
                   {"matrix library", context.matmul.workspace_bytes()},
                   {"attention library", attention_plan(setup, context).workspace_bytes},
                   {"libraries, on first use", context.device.library_bytes},

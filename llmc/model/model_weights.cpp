@@ -21,8 +21,13 @@ ModelWeights::ModelWeights(const ParameterTable& table, DType dtype, const Shard
       table_(table),
       buckets_(table_, sharding),
       arriving_(std::size_t(buckets_.size())),
-      master_weights_(std::size_t(master_weight_elements(table_, dtype, sharding))),
-      rounded_(dtype == DType::bf16 ? std::size_t(table_.elements()) : 0) {}
+      master_weights_(parameter_memory<float>(std::size_t(master_weight_elements(table_, dtype, sharding)),
+                                              dtype != DType::bf16)),
+      rounded_(parameter_memory<bf16>(dtype == DType::bf16 ? std::size_t(table_.elements()) : 0, true)) {}
+
+template <class T> device::Array<T> ModelWeights::parameter_memory(std::size_t size, bool are_parameters) const {
+    return are_parameters && !buckets_.owns_all() ? context_.worker->array<T>(size) : device::Array<T>(size);
+}
 
 ModelWeights::~ModelWeights() {
     try {

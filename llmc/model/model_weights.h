@@ -66,6 +66,9 @@ protected:
     Context& context_;
 
 private:
+    // Of the communicator, if it gathers them.
+    template <class T> device::Array<T> parameter_memory(std::size_t size, bool are_parameters) const;
+
     kernels::DType dtype_;
     ParameterTable table_;
     GradientBuckets buckets_;

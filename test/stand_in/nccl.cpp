@@ -41,6 +41,10 @@ struct ncclComm {
     int rank, size;
     std::atomic<std::uint64_t> launches = 0;
 };
+struct ncclWindow_vidmem {
+    ncclComm_t comm;
+    const void* memory;
+};
 
 namespace {
 
@@ -188,10 +192,23 @@ std::string wait_for_ranks(const Shared& shared, int size, std::int64_t seconds)
     }
 }
 
+std::vector<ncclWindow_t> windows;  // that are registered: by one thread
+
+void end_window(ncclWindow_t window) {
+    stand_in::released(window, "ncclWindow_t");
+    std::erase(windows, window);
+    delete window;
+}
+
 // Common part of ncclCommDestroy and ncclCommAbort: frees the communicator.
 ncclResult_t leave(const char* function, ncclComm_t comm, State state) {
     const bool fails = stand_in::failure_injected(function);
     if (!comm) return fail(ncclInvalidArgument, "no communicator");
+    // NCCL ends a communicator's windows, too; here only ncclCommAbort does
+    for (const ncclWindow_t window : std::vector(windows))
+        if (window->comm != comm) continue;
+        else if (state == State::aborted) end_window(window);
+        else stop("ncclCommDestroy: memory is still registered as a window");
     stand_in::released(comm, "ncclComm_t");
     comm->shared->rank[comm->rank].state = state;
     delete comm;
@@ -301,6 +318,49 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
                                                (other.state == State::aborted ? " aborted" : "'s process has ended"));
     }
     return ncclSuccess;
+}
+
+// ncclMemAlloc: memory that can be registered. It may be larger than requested; here it is not.
+ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
+    return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : fail(ncclUnhandledCudaError, "out of memory");
+}
+
+// ncclMemFree: frees memory of ncclMemAlloc, which must not be registered any more.
+ncclResult_t ncclMemFree(void* memory) {
+    const bool fails = stand_in::failure_injected(__func__);
+    if (std::ranges::find(windows, memory, &ncclWindow_vidmem::memory) != windows.end())
+        stop("ncclMemFree: the memory is still registered as a window");
+    cudaFree(memory);
+    return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
+}
+
+// ncclCommWindowRegister: all ranks call it; sizes are equal, and with NCCL_WIN_COLL_SYMMETRIC the memory is of
+// ncclMemAlloc.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes, ncclWindow_t* window, int) {
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
+    if (!comm || !memory || !window) return fail(ncclInvalidArgument, "ncclCommWindowRegister: null pointer");
+    std::atomic<std::uint64_t>& mine = comm->shared->rank[comm->rank].registered;
+    mine += bytes;
+    const auto until = Clock::now() + std::chrono::seconds(stand_in::setting("STAND_IN_NCCL_SECONDS", 30));
+    for (const Rank& other : std::span(comm->shared->rank, comm->size))
+        while (other.registered < mine) {
+            if (Clock::now() > until) stop("ncclCommWindowRegister: a rank stays away, or has a smaller size");
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    *window = new ncclWindow_vidmem{comm, memory};
+    stand_in::made(*window, "ncclWindow_t");
+    windows.push_back(*window);
+    return ncclSuccess;
+}
+
+// ncclCommWindowDeregister: the communicator exists, and none of its operations uses the memory any more.
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+    const bool fails = stand_in::failure_injected(__func__);
+    if (!comm || !window || std::ranges::find(windows, window) == windows.end() || window->comm != comm)
+        stop("ncclCommWindowDeregister: no window of this communicator");
+    end_window(window);
+    return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
 }
 
 // ncclGroupStart: calls until ncclGroupEnd form one operation, which starts no earlier.
