@@ -94,11 +94,9 @@ public:
              with_gelu ? tensors_.dbias.span() : std::span<float>()},
             nullptr);
     }
-    void backward_weight(const Layer& layer, std::size_t weight_at, bool with_bias, bool accumulate) {
-        matmul_.backward_weight<T>(
-            {tensors_.dweight.span().subspan(weight_at), with_bias ? tensors_.dbias.span() : std::span<float>(),
-             tensors_.dout.span(), tensors_.in.span(), layer.rows, layer.in, layer.out, accumulate},
-            nullptr);
+    void backward_weight(const Layer& layer, std::size_t weight_at, bool accumulate) {
+        matmul_.backward_weight<T>({tensors_.dweight.span().subspan(weight_at), tensors_.dout.span(),
+                                    tensors_.in.span(), layer.rows, layer.in, layer.out, accumulate}, nullptr);
     }
 
 private:
@@ -110,24 +108,23 @@ struct NamedLayer {
     const char* name;
     Layer layer;
     bool bias, gelu;
-    bool sums_bias;  // with the product of the weight's gradient (kernels/matmul/matmul.h)
 };
 // The layers of a block, in order, and the head.
 std::vector<NamedLayer> layers_of(int rows) {
-    return {{"attention in", {rows, 768, 2304}, true, false, true},
-            {"attention out", {rows, 768, 768}, true, false, false},
-            {"MLP in", {rows, 768, 3072}, true, true, false},
-            {"MLP out", {rows, 3072, 768}, true, false, false},
-            {"head", {rows, 768, kVocabulary}, false, false, false}};
+    return {{"attention in", {rows, 768, 2304}, true, false},
+            {"attention out", {rows, 768, 768}, true, false},
+            {"MLP in", {rows, 768, 3072}, true, true},
+            {"MLP out", {rows, 3072, 768}, true, false},
+            {"head", {rows, 768, kVocabulary}, false, false}};
 }
 
 // Autotunes the same products as training (Model::choose_products).
 template <class T>
 void choose(Products<T>& products, const std::vector<NamedLayer>& layers) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
-        const auto& [name, layer, bias, gelu, sums_bias] = layers[i];
+        const auto& [name, layer, bias, gelu] = layers[i];
         products.forward(layer, 0, bias, gelu);
-        products.backward_weight(layer, 0, sums_bias, false);
+        products.backward_weight(layer, 0, false);
         products.backward_input(layer, 0, i > 0 && layers[i - 1].gelu);
     }
 }
@@ -145,20 +142,20 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
     const double seconds = bench::median_seconds([&] {
         for (int block = 0; block < kBlocks; ++block) {
             std::size_t at = block * kBlockWeights;
-            for (const auto& [name, layer, bias, gelu, sums_bias] : layers) {
+            for (const auto& [name, layer, bias, gelu] : layers) {
                 products.forward(layer, at, bias, gelu);
                 at += layer.weights();
             }
         }
         products.forward(head, kBlocks * kBlockWeights, false, false);
         products.backward_input(head, kBlocks * kBlockWeights, false);
-        products.backward_weight(head, kBlocks * kBlockWeights, false, false);
+        products.backward_weight(head, kBlocks * kBlockWeights, false);
         for (int block = kBlocks; block-- > 0;) {
             std::size_t at = (block + 1) * kBlockWeights;
             for (std::size_t i = layers.size(); i-- > 0;) {
                 const Layer& layer = layers[i].layer;
                 at -= layer.weights();
-                products.backward_weight(layer, at, layers[i].sums_bias, false);
+                products.backward_weight(layer, at, false);
                 products.backward_input(layer, at, i > 0 && layers[i - 1].gelu);
             }
         }
@@ -175,12 +172,12 @@ void time_each(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
     Products<T> products(matmul, tensors);
     const std::vector<NamedLayer> layers = layers_of(rows);
     for (std::size_t i = 0; i < layers.size(); ++i) {
-        const auto& [name, layer, bias, gelu, sums_bias] = layers[i];
+        const auto& [name, layer, bias, gelu] = layers[i];
         const bool gelu_before = i > 0 && layers[i - 1].gelu;
         const auto time = [&](auto&& product) { return bench::median_seconds(product, budget / 15, 3); };
         const double times[] = {time([&] { products.forward(layer, 0, bias, gelu); }),
                                 time([&] { products.backward_input(layer, 0, gelu_before); }),
-                                time([&] { products.backward_weight(layer, 0, sums_bias, false); })};
+                                time([&] { products.backward_weight(layer, 0, false); })};
         std::printf("%-14s %-14s %5d to %5d:", label, name, layer.in, layer.out);
         for (int pass = 0; pass < 3; ++pass)
             std::printf(" %s %.3f ms, %.0f GFLOP/s%s", (const char*[]){"forward", "input", "weight"}[pass],
@@ -201,7 +198,7 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
     std::printf("%-14s one tiny call: forward %.2f, backward input %.2f, backward weight %.2f us\n", label,
                 microseconds([&] { products.forward(tiny, 0, true, false); }),
                 microseconds([&] { products.backward_input(tiny, 0, false); }),
-                microseconds([&] { products.backward_weight(tiny, 0, false, false); }));
+                microseconds([&] { products.backward_weight(tiny, 0, false); }));
 }
 
 // The algorithm selected for each product on a GPU, with its time.

@@ -261,8 +261,6 @@ def bare(_problem):
 
 def fused(problem):
     """The form with the most fused operations of kernels/matmul/product.cpp for a bf16 product."""
-    if "backward_weight" in problem:
-        return "fused-bias" if ", bias" in problem else "bare"
     if ", gelu" in problem:
         return "fused-gelu-bias" if "backward_input" in problem and ", bias" in problem else "fused-gelu"
     return "fused-residual" if ", residual" in problem else "bare"

@@ -58,7 +58,6 @@ template <class T>
 void check(const LinearBackwardWeight<T>& op) {
     shape<T>(op.rows, op.in_channels, op.out_channels);
     room("dweight", op.dweight, op.out_channels, op.in_channels);
-    room_if_any("dbias", op.dbias, 1, op.out_channels);
     room("dout", op.dout, op.rows, op.out_channels);
     room("in", op.in, op.rows, op.in_channels);
 }

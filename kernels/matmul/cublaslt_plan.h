@@ -23,7 +23,7 @@ inline std::uint32_t reductions_of(const ProductShape& shape) {
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
-// Addresses of one call. A forward product reads `bias`, BGRADB and DGELU_BGRAD write it.
+// Addresses of one call. A forward product reads `bias`, DGELU_BGRAD writes it.
 struct Operands {
     const void *a, *b;
     void* d;
@@ -55,8 +55,7 @@ inline cublasLtEpilogue_t epilogue_of(const ProductShape& shape, const ProductFo
         case Product::backward_input:
             if (form.bias_gradient) return CUBLASLT_EPILOGUE_DGELU_BGRAD;
             return form.gelu ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
-        case Product::backward_weight:
-            return form.bias_gradient ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
+        case Product::backward_weight: break;
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }

@@ -5,11 +5,11 @@
 //                     with LayerNorm: residual = left + in weight^T + bias, normed = LayerNorm(residual)
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre)
 //                     dbias (+)= sum over rows of din
-//   backward, weight: dweight (+)= dout^T in,  dbias (+)= sum over rows of dout
+//   backward, weight: dweight (+)= dout^T in
 //
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
-//           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float, of
-//           backward_input (in_channels). All row-major.
+//           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (in_channels) float. All
+//           row-major.
 // Biases    of a block: backward_input of the MLP's projection sums the gradient of fc's; in the form fused-gelu-bias
 //           the sums of each call are rounded to T. The others: llmc/README.md.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
@@ -57,10 +57,9 @@ struct LinearBackwardInput {
 template <class T>
 struct LinearBackwardWeight {
     std::span<float> dweight;
-    std::span<float> dbias;   // empty: no bias, or summed elsewhere
     std::span<const T> dout, in;
     int rows, in_channels, out_channels;
-    bool accumulate;          // false: the gradients are overwritten, true: added to
+    bool accumulate;          // false: dweight is overwritten, true: added to
 };
 
 // out = alpha left right + beta addend, for `batch` products of the same shape, whose matrices follow each other.

@@ -4,17 +4,16 @@
 // (m, k) (k, n) column-major, is:
 //
 //                      m     n     k     A              B             D         fused epilogues (1, 2, 3)
-//   forward            out   rows  in    weight^T       in            out       BIAS, (4); in bf16 also GELU_AUX(_BIAS)
+//   forward            out   rows  in    weight^T       in            out       BIAS, (3); in bf16 also GELU_AUX(_BIAS)
 //   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU(_BGRAD)
-//   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB
+//   backward, weight   in    out   rows  in             dout^T        dweight
 //
-// (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. (3) BGRADB sums B along k, one sum per column of D.
-// DGELU_BGRAD also sums D's rows. Both store their sums in D's type (cublasLt.h, BIAS_POINTER): accumulated ones, and
-// those in bf16, are added separately. (4) beta = 1 adds the residual, C.
+// (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. DGELU_BGRAD also sums D's rows, and stores the sums in D's type
+// (cublasLt.h, BIAS_POINTER): they are added separately. (3) beta = 1 adds the residual, C.
 //
-// Which epilogues cuBLASLt supports depends on the shape and the GPU. A fused epilogue is not always faster: with
-// BGRADB, for example, split-k may be unavailable for a matmul with few tiles and many rows. So autotuning times
-// algorithms with and without fused epilogues (algorithm_choice.h), each with the additional kernels that it needs.
+// Which epilogues cuBLASLt supports depends on the shape and the GPU. A fused epilogue is not always faster: split-k,
+// for example, may be unavailable with it. So autotuning times algorithms with and without fused epilogues
+// (algorithm_choice.h), each with the additional kernels that it needs.
 // Without autotuning the most fused form that has an algorithm is used, with the library's first algorithm that sums in
 // a fixed order. If the library has no algorithm, as for matmuls of one row on some GPUs, plain_product.h is used. Each
 // shape is planned once.
@@ -171,8 +170,7 @@ struct Matmul::State {
                 op.pre.empty() ? nullptr : op.pre.data()};
     }
     template <class T> Operands operands_of(const LinearBackwardWeight<T>& op) const {
-        return {op.in.data(), op.dout.data(), op.dweight.data(),
-                op.dbias.empty() ? nullptr : op.accumulate ? sums() : op.dbias.data()};
+        return {op.in.data(), op.dout.data(), op.dweight.data()};
     }
     template <class T> Operands operands_of(const LinearLayerNormForward<T>& op) const {
         return {op.linear.weight.data(), op.linear.in.data(), op.linear.out.data(),
@@ -237,13 +235,6 @@ struct Matmul::State {
     template <class T>
     void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardWeight<T>& op, StreamRef stream) {
         multiply(plan, shape, operands_of(op), stream);
-        if (op.dbias.empty()) return;
-        const int channels = op.out_channels;
-        if (!plan.form.bias_gradient)
-            bias_gradient<T>({op.dbias, scratch(channels), op.dout, op.rows, channels, op.accumulate}, stream);
-        else if (op.accumulate)
-            bias_gradient<float>({op.dbias, scratch(channels), {sums(), std::size_t(channels)}, 1, channels, true},
-                                 stream);
     }
 
     const Plan& plan_for(const ScaledShape& shape) {
@@ -319,9 +310,8 @@ void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) 
 template <class T>
 void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    state_->make_room_for_sums(op.dbias, op.out_channels);
-    state_->plan_and_execute({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels,
-                              !op.dbias.empty(), false, op.accumulate, state_->tf32(dtype_of<T>)}, op, stream);
+    state_->plan_and_execute({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false,
+                              false, op.accumulate, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
 template <class T>

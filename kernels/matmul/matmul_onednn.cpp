@@ -232,11 +232,6 @@ struct Matmul::State {
                std::to_string(op.n);
     }
 
-    std::span<float> bias_scratch(int channels) {
-        const std::size_t floats = bias_gradient_scratch(channels);
-        return {reinterpret_cast<float*>(workspace.at_least(floats * sizeof(float))), floats};
-    }
-
     // The stored choice for this processor and library; otherwise times both if that is allowed.
     Bf16Choice choose_bf16() {
         if (settings.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as requested"};
@@ -330,17 +325,15 @@ void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) 
     if (!op.pre.empty())
         gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
     if (op.dbias.empty()) return;
-    bias_gradient<T>({op.dbias, state_->bias_scratch(op.in_channels), op.din, op.rows, op.in_channels, op.accumulate},
-                     stream);
+    const std::size_t floats = bias_gradient_scratch(op.in_channels);
+    auto* const scratch = reinterpret_cast<float*>(state_->workspace.at_least(floats * sizeof(float)));
+    bias_gradient<T>({op.dbias, {scratch, floats}, op.din, op.rows, op.in_channels, op.accumulate}, stream);
 }
 
 template <class T>
-void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream) {
+void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef) {
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
-    if (op.dbias.empty()) return;
-    bias_gradient<T>({op.dbias, state_->bias_scratch(op.out_channels), op.dout, op.rows, op.out_channels,
-                      op.accumulate}, stream);
 }
 
 template <class T>

@@ -28,10 +28,10 @@ std::string ProductShape::problem() const {
 }
 
 std::string name_of(const ProductForm& form) {
-    return form.gelu            ? form.bias_gradient ? "fused-gelu-bias" : "fused-gelu"
-           : form.bias_gradient ? "fused-bias"
-           : form.residual      ? "fused-residual"
-                                : "bare";
+    return form.bias_gradient ? "fused-gelu-bias"
+           : form.gelu        ? "fused-gelu"
+           : form.residual    ? "fused-residual"
+                              : "bare";
 }
 
 std::vector<ProductForm> forms_of(const ProductShape& shape) {
@@ -39,8 +39,7 @@ std::vector<ProductForm> forms_of(const ProductShape& shape) {
     const int channels = shape.product == Product::forward ? shape.out_channels : shape.in_channels;
     // GELU in fp32 always uses kernels/gelu.h: the accuracy of a library's tanh is not documented.
     const bool gelu = shape.with_gelu && shape.dtype == DType::bf16 && channels % kAuxiliaryMultiple == 0;
-    if (shape.product == Product::backward_weight && shape.biased) forms.push_back({.bias_gradient = true});
-    if (shape.product != Product::backward_weight && gelu) forms.push_back({.gelu = true});
+    if (gelu) forms.push_back({.gelu = true});
     if (shape.product == Product::backward_input && gelu && shape.biased)
         forms.push_back({.gelu = true, .bias_gradient = true});
     forms.push_back({});

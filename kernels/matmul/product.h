@@ -17,7 +17,7 @@ struct ProductShape {
     Product product;
     DType dtype;
     int rows, in_channels, out_channels;
-    bool biased;      // forward: a bias is added; backward: a bias gradient is summed
+    bool biased;      // forward: a bias is added; backward_input: a bias gradient is summed
     bool with_gelu;
     bool accumulate;  // backward_weight: gradients are added to, not overwritten
     bool tf32 = false;
@@ -30,7 +30,7 @@ struct ProductShape {
 };
 
 // The operations that the library fuses into the product; other kernels do the rest. Names, in tune files, too: bare,
-// fused-gelu, fused-bias (the bias gradient), fused-gelu-bias, fused-residual.
+// fused-gelu, fused-gelu-bias (the bias gradient), fused-residual.
 struct ProductForm {
     bool gelu = false, bias_gradient = false, residual = false;
     bool operator==(const ProductForm&) const = default;

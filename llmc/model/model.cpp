@@ -115,11 +115,6 @@ private:
         bool accumulate() const { return added; }
         void complete(int) const {}
     };
-    // The memory for the gradients of a linear layer. If bias is empty, another kernel that reads dout sums it.
-    struct LinearGradients {
-        std::span<float> weight, bias;
-        bool accumulate;
-    };
     // Rows [first, first + rows) of the micro-batch whose logits fit in the logits buffer.
     struct Chunk {
         std::size_t first;
@@ -188,25 +183,20 @@ private:
     // input through this block's end. Completes the bucket of the next block.
     void backward_block(int layer, auto& gradients) {
         const bool last = layer + 1 == layers();
-        const LinearGradients mlp_proj = add_layernorm_backward(
-            last ? Dresidual::overwrite : Dresidual::add, act_.layernorm_after(layer), act_.residual[layer + 1],
-            table().layernorm_after(layer), table().block(layer).mlp_proj, gradients);
-        if (!last) gradients.complete(buckets().of_layer(layer + 1));
-        recompute_block(layer);
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
-        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), mlp_proj,
-                        a.pre_gelu, gradients.gradient(p.fc.bias));                              // to (B, T, H)
-        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(),
-                        {gradients.gradient(p.fc.weight), {}, gradients.accumulate()});          // to (B, T, C)
-        const LinearGradients attn_proj =
-            add_layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, p.attn_proj, gradients);
-        linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(),
-                        attn_proj);                                                              // to (B, T, C)
+        layernorm_backward(last ? Dresidual::overwrite : Dresidual::add, act_.layernorm_after(layer),
+                           act_.residual[layer + 1], table().layernorm_after(layer), gradients, p.mlp_proj.bias);
+        if (!last) gradients.complete(buckets().of_layer(layer + 1));
+        recompute_block(layer);
+        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, rows(), gradients, false, a.pre_gelu,
+                        gradients.gradient(p.fc.bias));                                          // to (B, T, H)
+        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, rows(), gradients);        // to (B, T, C)
+        layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, gradients, p.attn_proj.bias);
+        linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, rows(), gradients);  // to (B, T, C)
         attention_backward(act_.dwide, act_.dnormed, a);                                         // to (B, T, 3C)
         qkv_bias_backward(p, gradients);
-        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(),
-                        {gradients.gradient(p.qkv.weight), {}, gradients.accumulate()});         // to (B, T, C)
+        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, rows(), gradients);       // to (B, T, C)
     }
 
     // Recomputes the activations that the recompute level does not store. Bit-identical, except GELU in bf16 on a GPU,
@@ -248,42 +238,34 @@ private:
             const Chunk chunk = chunk_at(first);
             classify(batch, chunk, Dlogits::in_place, token_weight);
             linear_backward(rows_of(act_.dnormed, chunk), act_.logits, rows_of(act_.final_ln.normed, chunk),
-                            table().head(), chunk.rows, {gradients.gradient(table().token_table()), {},
-                                                         gradients.accumulate() || first > 0});
+                            table().head(), chunk.rows, gradients, first > 0);
         }
     }
 
     // The operations of a block, over the rows of the micro-batch.
 
-    // The gradients of weight and bias, then din = dout weight, multiplied by gelu's derivative if in = gelu(pre_gelu),
-    // and its sum over rows, the gradient of the bias before that.
-    void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, int rows,
-                         const LinearGradients& gradients, Input pre_gelu = {}, std::span<float> bias_before = {}) {
-        context_.matmul.backward_weight<Element>({.dweight = gradients.weight, .dbias = gradients.bias, .dout = dout,
-                                                  .in = in, .rows = rows, .in_channels = layer.in_channels,
+    // The gradient of the weight, added to that of earlier rows of the micro-batch if `adds`; then din = dout weight,
+    // multiplied by gelu's derivative if in = gelu(pre_gelu), and its sum over rows, the gradient of the bias in that.
+    void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, int rows, auto& gradients,
+                         bool adds = false, Input pre_gelu = {}, std::span<float> dbias = {}) {
+        context_.matmul.backward_weight<Element>({.dweight = gradients.gradient(layer.weight), .dout = dout, .in = in,
+                                                  .rows = rows, .in_channels = layer.in_channels,
                                                   .out_channels = layer.out_channels,
-                                                  .accumulate = gradients.accumulate}, stream());
+                                                  .accumulate = gradients.accumulate() || adds}, stream());
         context_.matmul.backward_input<Element>({.din = din, .dout = dout, .weight = pass_.weight(layer.weight),
                                                  .pre = pre_gelu, .rows = rows, .in_channels = layer.in_channels,
-                                                 .out_channels = layer.out_channels, .dbias = bias_before,
-                                                 .accumulate = gradients.accumulate}, stream());
+                                                 .out_channels = layer.out_channels, .dbias = dbias,
+                                                 .accumulate = gradients.accumulate()}, stream());
     }
-    static LinearGradients gradients_of(const Linear& layer, auto& gradients) {
-        return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
-    }
-    // Through a LayerNorm of x and the addition of a branch before it, with the gradient of the bias of the branch's
-    // last layer. Returns the gradients that the product must compute.
-    LinearGradients add_layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x,
-                                           const LayerNorm& ln, const Linear& branch, auto& gradients) {
-        layernorm_backward(dresidual, out, x, ln, gradients, gradients.gradient(branch.bias));
-        return {gradients.gradient(branch.weight), {}, gradients.accumulate()};
-    }
-    // dresidual (+)= the gradient through a LayerNorm of x, from dnormed
+    // dresidual (+)= the gradient through a LayerNorm of x, from dnormed; its sum over rows is the gradient of the bias,
+    // if any, of the layer whose output was added to x.
     void layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x, const LayerNorm& ln,
-                            auto& gradients, std::span<float> dresidual_sum = {}) {
+                            auto& gradients, int bias = -1) {
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
                                               .dweight = gradients.gradient(ln.weight),
-                                              .dbias = gradients.gradient(ln.bias), .dresidual_sum = dresidual_sum,
+                                              .dbias = gradients.gradient(ln.bias),
+                                              .dresidual_sum = bias < 0 ? std::span<float>()
+                                                                        : gradients.gradient(bias),
                                               .scratch = act_.scratch, .dnormed = act_.dnormed,
                                               .residual = x, .weight = pass_.weight(ln.weight), .mean = out.mean,
                                               .rstd = out.rstd, .rows = rows(), .channels = channels(),

@@ -202,11 +202,10 @@ struct LinearBackwardInput : Operation {
 template <class T>
 struct LinearBackwardWeight : Operation {
     LinearSizes s{shape};
-    bool with_bias = shape[4], accumulate = shape[5];
+    bool accumulate = shape[4];
     Matmul matmul{{.bf16 = s.arithmetic}};
     Tensor<T> dout = input<T>("dout", s.out_size()), in = input<T>("in", s.in_size());
     Tensor<float> dweight = output_or_in_out<float>(accumulate, "dweight", s.weight_size());
-    Tensor<float> dbias = output_or_in_out<float>(accumulate, "dbias", with_bias ? s.out : 0);
 
     explicit LinearBackwardWeight(const Shape& shape) : Operation(shape) {
         flops = s.flops();
@@ -214,37 +213,30 @@ struct LinearBackwardWeight : Operation {
                 double(s.weight_size()) * sizeof(float) * (1 + accumulate);
         weights = {{dout.number, "out"}};
         gradients = {{dweight.number, "weight", accumulate}};
-        if (with_bias) gradients.push_back({dbias.number, "bias", accumulate});
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
     void run(device::StreamRef stream) override {
-        matmul.backward_weight<T>({dweight, dbias, dout, in, s.rows, s.in, s.out, accumulate}, stream);
+        matmul.backward_weight<T>({dweight, dout, in, s.rows, s.in, s.out, accumulate}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
-        v.each(s.out, [s = s, accumulate = accumulate, with_bias = with_bias, d = v[dout], x = v[in], dw = v[dweight],
-                       db = v[dbias]](std::size_t o) {
+        v.each(s.out, [s = s, accumulate = accumulate, d = v[dout], x = v[in], dw = v[dweight]](std::size_t o) {
             std::vector<Products<N>> sums(s.in);
-            Products<N> bias_sum;
             for (int row = 0; row < s.rows; ++row) {
                 const N slope = d[std::size_t(row) * s.out + o];
                 for (int c = 0; c < s.in; ++c) sums[c].add(slope, x[std::size_t(row) * s.in + c]);
-                bias_sum.add(slope, N(1));
             }
-            // The old value may be added first, so it takes part in every rounding.
-            const auto put = [&](auto& to, const Products<N>& products) {
-                Products<N> all = products;
-                if (accumulate) all.add(to, N(1));
-                to = all.result(s.rows);
-            };
-            for (int c = 0; c < s.in; ++c) put(dw[o * s.in + c], sums[c]);
-            if (with_bias) put(db[o], bias_sum);
+            for (int c = 0; c < s.in; ++c) {
+                // The old value may be added first, so it takes part in every rounding.
+                if (accumulate) sums[c].add(dw[o * s.in + c], N(1));
+                dw[o * s.in + c] = sums[c].result(s.rows);
+            }
         });
     }
 };
 
-std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) {
-    return make<LinearForward>(dtype, {s[0], s[1], s[2], s[3], s[4], 0});
+std::unique_ptr<Operation> without_bias_and_gelu(DType dtype, const Shape& s) {
+    return make<LinearForward>(dtype, {s[0], s[1], s[2], s[3], 0, 0});
 }
 
 // One row, odd rows and few channels, with and without each of `choices` options (bias, GELU, accumulation); then every
@@ -268,7 +260,7 @@ const std::vector<Shape> kSmall = layers(256), kLarge = joined(layers(65536), {{
 // arithmetic: 0 measured, 1 native, 2 widened
 const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"};
 const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu"};
-const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
+const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "add"};
 
 const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
                           .edges = edges(2), .small = with_each(kSmall, {1}, {0, 1}),
@@ -300,9 +292,9 @@ const Registered backward_input_bias({.name = "linear backward input, bias", .ta
                                       .large = with_each({{65536, 3072, 768, 0, 1, 1}}, {0, 1}),
                                       .make = make<LinearBackwardInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
-                                  .edges = edges(2), .small = with_each(kSmall, {1}, {1}),
-                                  .large = with_each(kLarge, {1}, {1}), .make = make<LinearBackwardWeight>,
-                                  .forward = without_gelu, .same_on_any_threads = false});
+                                  .edges = edges(1), .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}),
+                                  .make = make<LinearBackwardWeight>, .forward = without_bias_and_gelu,
+                                  .same_on_any_threads = false});
 
 }  // namespace
 }  // namespace operations::linear_operation

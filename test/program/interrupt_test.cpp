@@ -41,9 +41,9 @@ int multiply_under_fire() {
     auto weight = on_device(normal<float>(out_channels * in_channels, 3));
     auto din = poisoned<float>(rows * in_channels), dweight = poisoned<float>(out_channels * in_channels);
     for (int i = 0; i < 50000; ++i) {
-        matmul.backward_weight<float>({.dweight = dweight.span(), .dbias = {}, .dout = dout.span(), .in = in.span(),
-                                       .rows = rows, .in_channels = in_channels, .out_channels = out_channels,
-                                       .accumulate = false}, nullptr);
+        matmul.backward_weight<float>({.dweight = dweight.span(), .dout = dout.span(), .in = in.span(), .rows = rows,
+                                       .in_channels = in_channels, .out_channels = out_channels, .accumulate = false},
+                                      nullptr);
         matmul.backward_input<float>({.din = din.span(), .dout = dout.span(), .weight = weight.span(), .pre = {},
                                       .rows = rows, .in_channels = in_channels, .out_channels = out_channels}, nullptr);
         const std::vector<float> neighbour(std::size_t(100 + i % 1000), 1.0f);

@@ -11,10 +11,9 @@ using namespace kernels;
 
 namespace {
 
-constexpr ProductShape kWeight{.product = Product::backward_weight, .dtype = DType::bf16, .rows = 64,
-                               .in_channels = 16, .out_channels = 32, .biased = true, .with_gelu = false,
-                               .accumulate = true};
-const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
+constexpr ProductShape kShape{.product = Product::forward, .dtype = DType::bf16, .rows = 64, .in_channels = 16,
+                              .out_channels = 32, .biased = true, .with_gelu = true, .accumulate = false};
+const ProductForm kBare{}, kFused{.gelu = true};
 
 // Algorithms of one byte, their run time in ms; 0 cannot run. They sleep, because on a busy machine a
 // thread that computes may wait for a core for longer than any of them runs. There a sleep takes several ms more, too:
@@ -32,7 +31,7 @@ struct FakeLibrary final : ProductLibrary, Behaviour {
     std::string name() const override { return "lib 1"; }
     std::vector<AlgorithmBytes> algorithms(const ProductForm& form, int most) override {
         std::vector<AlgorithmBytes> all;
-        for (const unsigned char byte : form.bias_gradient ? fused : bare)
+        for (const unsigned char byte : form.gelu ? fused : bare)
             if (int(all.size()) < most) all.push_back({byte});
         requested = most;
         return all;
@@ -70,44 +69,42 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
     CHECK(forms(backward_input, bf16, true, true) == "fused-gelu, fused-gelu-bias, bare");
     CHECK(forms(backward_input, bf16, true, false) == "bare");
     CHECK(forms(backward_input, fp32, false, true) == "bare");
-    CHECK(forms(backward_weight, bf16, true, false) == "fused-bias, bare");
-    CHECK(forms(backward_weight, fp32, true, false) == "fused-bias, bare");
-    CHECK(forms(backward_weight, fp32, false, false) == "bare");
+    CHECK(forms(backward_weight, bf16, false, false) == "bare");
 }
 
 TEST_CASE("different products have different keys", "[matmul][tuning]") {
     std::set<std::string> problems;
-    std::vector<ProductShape> others(13, kWeight);
+    std::vector<ProductShape> others(13, kShape);
     others[1].product = Product::backward_input;
-    others[2].product = Product::forward;
+    others[2].product = Product::backward_weight;
     others[3].dtype = DType::fp32;
     others[4].dtype = DType::fp32, others[4].tf32 = true;
     others[5].rows = 65;
     others[6].in_channels = 32;
     others[7].out_channels = 16;
     others[8].biased = false;
-    others[9].with_gelu = true;
-    others[10].accumulate = false;
+    others[9].with_gelu = false;
+    others[10].accumulate = true;
     others[11].alignment = 16;
     others[12].residual = true;
     for (const ProductShape& shape : others) problems.insert(shape.problem());
     CHECK(problems.size() == others.size());
-    CHECK(kWeight.problem() == "matmul backward_weight bf16, rows 64, in_channels 16, out_channels 32, bias, added");
+    CHECK(kShape.problem() == "matmul forward bf16, rows 64, in_channels 16, out_channels 32, bias, gelu");
 }
 
 TEST_CASE("an algorithm is stored as text that parses only for shapes with its form", "[matmul][tuning]") {
-    const ChosenAlgorithm chosen{kFusedBias, {0x00, 0x9a, 0xff}};
-    CHECK(text_of(chosen) == "fused-bias 009aff");
-    CHECK(parse_algorithm("fused-bias 009aff", kWeight) == chosen);
-    CHECK(parse_algorithm("bare 009aff", kWeight) == ChosenAlgorithm{kBare, {0x00, 0x9a, 0xff}});
-    for (const char* text : {"", "fused-bias", "fused-gelu 00", "fused-bias 009af", "fused-bias 00 aff",
-                             "fused-bias 0g", "Bare 00", "bare 0x", "bare -1"}) {
+    const ChosenAlgorithm chosen{kFused, {0x00, 0x9a, 0xff}};
+    CHECK(text_of(chosen) == "fused-gelu 009aff");
+    CHECK(parse_algorithm("fused-gelu 009aff", kShape) == chosen);
+    CHECK(parse_algorithm("bare 009aff", kShape) == ChosenAlgorithm{kBare, {0x00, 0x9a, 0xff}});
+    for (const char* text : {"", "fused-gelu", "fused-residual 00", "fused-gelu 009af", "fused-gelu 00 aff",
+                             "fused-gelu 0g", "Bare 00", "bare 0x", "bare -1"}) {
         CAPTURE(text);
-        CHECK(!parse_algorithm(text, kWeight));
+        CHECK(!parse_algorithm(text, kShape));
     }
-    ProductShape unbiased = kWeight;
-    unbiased.biased = false;
-    CHECK(!parse_algorithm("fused-bias 009aff", unbiased));
+    ProductShape plain = kShape;
+    plain.with_gelu = false;
+    CHECK(!parse_algorithm("fused-gelu 009aff", plain));
 }
 
 TEST_CASE("without timing the library's first algorithm of its first form is used, and not stored",
@@ -115,15 +112,15 @@ TEST_CASE("without timing the library's first algorithm of its first form is use
     FakeLibrary fake({.fused = {9, 1}, .bare = {5, 2}});
     TunedAlgorithms tuned;
     for (TunedAlgorithms* given : {static_cast<TunedAlgorithms*>(nullptr), &tuned}) {
-        CHECK(choose_algorithm(kWeight, fake, given, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
+        CHECK(choose_algorithm(kShape, fake, given, nullptr) == ChosenAlgorithm{kFused, {9}});
         CHECK(fake.requested == 1);
     }
     fake.fused = {};
-    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {5}});
+    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {5}});
     fake.bare = {};
-    CHECK(!choose_algorithm(kWeight, fake, &tuned, nullptr));
+    CHECK(!choose_algorithm(kShape, fake, &tuned, nullptr));
     tuned.timing = true;
-    CHECK(!choose_algorithm(kWeight, fake, &tuned, nullptr));
+    CHECK(!choose_algorithm(kShape, fake, &tuned, nullptr));
     CHECK(count(tuned.known) == 0);
 }
 
@@ -132,55 +129,55 @@ TEST_CASE("the fastest of all forms is stored, and used again without timing", "
     TunedAlgorithms tuned;
     tuned.timing = true;
     const ChosenAlgorithm fastest{kBare, {5}};
-    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == fastest);
-    const TunedAlgorithm kept = tuned.timed().at("lib 1").at(kWeight.problem());
+    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == fastest);
+    const TunedAlgorithm kept = tuned.timed().at("lib 1").at(kShape.problem());
     CHECK(kept.taken == "bare 05");
     CHECK(kept.seconds >= 0.0005);
     CHECK_THAT(kept.why, test::Contains("; the library's first ") &&
                              test::EndsWith("; 7 candidates; 2 failed to run: no such kernel"));
     fake.bare = {1};
     tuned.timing = GENERATE(false, true);
-    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == fastest);
+    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == fastest);
     CHECK(fake.checks == 1);
 
     fake.accepts_all = false;  // such as one stored on another GPU
-    const auto instead = choose_algorithm(kWeight, fake, &tuned, nullptr);
-    CHECK(instead == (tuned.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {50}}));
+    const auto instead = choose_algorithm(kShape, fake, &tuned, nullptr);
+    CHECK(instead == (tuned.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFused, {50}}));
 }
 
 TEST_CASE("a stored form without an algorithm selects the library's first of that form", "[matmul][tuning]") {
     FakeLibrary fake({.fused = {9, 1}, .bare = {5, 2}});
     TunedAlgorithms tuned;
     const auto forced = [&](const char* form) {
-        tuned.known["lib 1"][kWeight.problem()] = {form, "", 0};
-        return choose_algorithm(kWeight, fake, &tuned, nullptr);
+        tuned.known["lib 1"][kShape.problem()] = {form, "", 0};
+        return choose_algorithm(kShape, fake, &tuned, nullptr);
     };
     CHECK(forced("bare") == ChosenAlgorithm{kBare, {5}});
-    CHECK(forced("fused-bias") == ChosenAlgorithm{kFusedBias, {9}});
-    CHECK(tuned.used().at("lib 1").at(kWeight.problem()).taken == "fused-bias");
+    CHECK(forced("fused-gelu") == ChosenAlgorithm{kFused, {9}});
+    CHECK(tuned.used().at("lib 1").at(kShape.problem()).taken == "fused-gelu");
     fake.bare = {};
-    CHECK(forced("bare") == ChosenAlgorithm{kFusedBias, {9}});  // which the library lacks
+    CHECK(forced("bare") == ChosenAlgorithm{kFused, {9}});  // which the library lacks
     CHECK(count(tuned.used()) == 0);
-    CHECK(forced("fused-gelu") == ChosenAlgorithm{kFusedBias, {9}});  // which the product has not
+    CHECK(forced("fused-residual") == ChosenAlgorithm{kFused, {9}});  // which the product has not
 }
 
 TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[matmul][tuning][host_time]") {
     FakeLibrary fake({.fused = {2, 4}, .bare = {90, 45}, .unsteady = {2, 4}});
     TunedAlgorithms tuned;
     tuned.timing = true;
-    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {45}});
+    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {45}});
     fake.unsteady = {2};
     TunedAlgorithms others;
     others.timing = true;
-    CHECK(choose_algorithm(kWeight, fake, &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
-    CHECK_THAT(others.timed().at("lib 1").at(kWeight.problem()).why,
+    CHECK(choose_algorithm(kShape, fake, &others, nullptr) == ChosenAlgorithm{kFused, {4}});
+    CHECK_THAT(others.timed().at("lib 1").at(kShape.problem()).why,
                test::EndsWith("; 1 faster, but not bit-identical when repeated"));
 
     fake.bare = {30};
     fake.unsteady = {2, 4, 30};
     TunedAlgorithms none;
     none.timing = true;
-    CHECK(choose_algorithm(kWeight, fake, &none, nullptr) == ChosenAlgorithm{kFusedBias, {2}});
+    CHECK(choose_algorithm(kShape, fake, &none, nullptr) == ChosenAlgorithm{kFused, {2}});
     CHECK(count(none.known) == 0);
     REQUIRE(none.notes().size() == 1);
     CHECK_THAT(none.notes()[0], test::EndsWith("; 3 faster, but not bit-identical when repeated"));
@@ -190,8 +187,8 @@ TEST_CASE("without memory for timing the library's first algorithm is used, and 
     FakeLibrary fake({.fused = {9, 1}, .bare = {5}, .has_room = false});
     TunedAlgorithms tuned;
     tuned.timing = true;
-    CHECK(choose_algorithm(kWeight, fake, &tuned, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
+    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == ChosenAlgorithm{kFused, {9}});
     CHECK(count(tuned.known) == 0);
-    CHECK(tuned.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 failed "
+    CHECK(tuned.notes() == std::vector<std::string>{kShape.problem() + ": the library's first algorithm; 3 failed "
                                                                           "to run: cannot allocate 9 bytes"});
 }
