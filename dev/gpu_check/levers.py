@@ -24,18 +24,19 @@ LEVERS = {
     'nondeterministic attention': ('', '--deterministic', ''),
     'residual in the epilogue': (', residual', 'bare', 'fused-residual'),
     'GELU in the epilogue': (', gelu', 'bare', 'fused-gelu'),
-    'bias gradient in the epilogue': ('_weight.*, bias', 'bare', 'fused-bias'),
+    'bias gradient in the epilogue': ('_input.*, bias', 'fused-gelu', 'fused-gelu-bias'),
 }
 if other := os.environ.get('OTHER_CUDNN'): LEVERS['other cuDNN'] = ('', '', f'LD_LIBRARY_PATH={other}')
 
 
 def changed(choices, pattern, beginning):
-    """CHOICES, whose `taken` begins so where the pattern matches, as JSON, and the number of matches."""
+    """CHOICES, whose `taken` begins with these words where the pattern matches, as JSON, and the number of matches."""
     choices = json.loads(choices)
     entries = [entry for libraries in choices['devices'].values() for library, problems in libraries.items()
                for problem, entry in problems.items() if pattern and re.search(pattern, f'{library}: {problem}')]
     for entry in entries:
-        if not entry['taken'].startswith(beginning): entry['taken'] = re.sub('^[^,]*', beginning, entry['taken'])
+        if beginning and not re.match(re.escape(beginning) + '([ ,]|$)', entry['taken']):
+            entry['taken'] = re.sub('^[^,]*', beginning, entry['taken'])
     return json.dumps(choices), len(entries)
 
 
