@@ -11,7 +11,8 @@ class Levers(WithFolder):
     def test_the_algorithms_of_a_lever_are_forced(self):
         def entries(*taken):
             a, b, c = ({'taken': each} for each in taken)
-            return {'devices': {'H200': {'cuBLASLt': {', residual': a, '_input, bias': b}, 'attention with cuDNN': {'': c}}}}
+            return {'devices': {'H200': {'cuBLASLt': {', residual': a, '_input, bias': b},
+                                         'attention with cuDNN': {'': c}}}}
         autotuned = 'fused-residual 0a', 'fused-gelu-bias 0b', 'cudnn 2+1, deterministic'
         for lever, side, want in (('residual in the epilogue', 0, ('bare', *autotuned[1:])),
                                   ('residual in the epilogue', 1, autotuned),
