@@ -20,6 +20,7 @@
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/option.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
@@ -280,15 +281,13 @@ std::vector<Fact> build_facts(const nlohmann::ordered_json& version) {
 }
 
 std::vector<Fact> command_line_facts(const CommandLine& line) {
-    constexpr std::array kOfTheHost{"device", "hellaswag", "merges", "threads", "train-data", "tune-file", "val-data"};
     const nlohmann::json flags = to_json(line.options);
     std::vector<Fact> facts = build_facts(version_json());
     for (const auto& [name, request] : {std::pair("--help", Request::help), {"--version", Request::version},
                                         {"--print-config", Request::print_config}})
         facts.push_back({name, line.request == request ? "true" : "false"});
-    for (const auto& [name, value] : flags.items())
-        if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
-            facts.push_back({"--" + name, text_of(value)});
+    for (const std::string& name : names_of_options([](const Option& o) { return o.ranks == OnRanks::all_equal; }))
+        facts.push_back({"--" + name, text_of(flags[name])});
     return facts;
 }
 

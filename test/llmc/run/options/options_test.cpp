@@ -311,6 +311,22 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK_THAT(refusal({"--config", folder.path().string()}), test::Contains("a folder; expected a file; pass a file"));
 }
 
+TEST_CASE("flags that need another one's value have their defaults if a later source changes that", "[options]") {
+    const test::ScratchFolder folder;
+    const std::string file = folder / "a.json";
+    const auto [text, flag, given, name, standard] = GENERATE(table<const char*, const char*, const char*, std::string,
+                                                                    nlohmann::json>({
+        {R"("lr-schedule": "wsd", "cooldown-fraction": 0.3)", "--lr-schedule=cosine", "--cooldown-fraction=0.4",
+         "cooldown-fraction", 0.2},
+        {R"("optimizer": "muon", "muon-momentum": 0.5)", "--optimizer=adamw", "--muon-momentum=0.4", "muon-momentum",
+         0.95},
+        {R"("outer-steps": 4, "outer-bits": 4)", "--outer-steps=0", "--outer-bits=4", "outer-bits", 32}}));
+    test::write_bytes(file, std::string("{\"train-data\": \"x\", ") + text + "}");
+    CHECK(to_json(parsed({"--config", file}))[name] != standard);
+    CHECK(to_json(parsed({"--config", file, flag}))[name] == standard);
+    CHECK_THAT(refusal({"--config", file, flag, given}), test::StartsWith("--" + name + " is set with "));
+}
+
 TEST_CASE("all options as a file give the same options", "[options]") {
     const test::ScratchFolder folder;
     const std::string file = folder / "a.json";
