@@ -227,7 +227,7 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
              {"--muon", "--optimizer muon"}, {"--adamw", "--optimizer adamw; the default"},
              {"--val-split", "--val-data; dev/tokenize --hold-out K"}, {"--no-shuffle", "--shuffle=off"},
              {"--decay-steps", "--cooldown-fraction; with --lr-sch"}, {"--minimum-lr", "--final-lr-fraction"},
-             {"--push-to-hub", "hf upload; after the run, without"},
+             {"--push-to-hub", "hf upload; after the run, without"}, {"--batch-ramp", "--batch-schedule; FROM:TOKENS"},
              {"--data_weights", "--train-data; with a weight after"}})
         for (const std::string& word : {theirs, theirs + "=8"})
             CHECK_THAT(refusal({word}), test::StartsWith("the flag \"" + theirs + "\" is unknown; expected " + ours));
@@ -236,8 +236,7 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
              {"-pn", "mpirun or srun sets it"}, {"--dropout", "models are trained without"},
              {"--compile", "the kernels are compiled"}, {"--fp16", "fp16 would need loss scaling"},
              {"--use_ema", "the decay of the learning rate"}, {"--swa", "the decay of the learning rate"},
-             {"--rope", "positions are learned"}, {"--lora", "all weights are trained"},
-             {"--batch-ramp", "all steps have"}})
+             {"--rope", "positions are learned"}, {"--lora", "all weights are trained"}})
         CHECK_THAT(refusal({theirs}),
                    test::StartsWith("the flag \"" + theirs + "\" is unknown; there is none, because " + reason));
     CHECK_THAT(refusal({"-h", "1"}), test::StartsWith("the flag \"-h 1\" is unknown; expected --hellaswag; it takes a "
