@@ -65,8 +65,13 @@ train=("${plain[@]}" -t "$length" --dtype bf16)
 ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[attention_choice]"
 ours+="~[tuning]~[ptx]~[races]"
 
-# cases NAME WHY-NOT FILTER [COMMAND...]: starts the tests that the filter selects, as arguments of COMMAND
-cases() { start "$1" "$2" dev/gpu_check/cases.sh "$3" "${@:4}" "$bin/tests"; }
+# cases NAME WHY-NOT FILTER [COMMAND...]: starts the tests that the filter selects, as arguments of COMMAND. Programs
+# share the cores: waiting threads that spin would delay the others.
+cases() {
+    filter=$3
+    start "$1" "$2" env OMP_WAIT_POLICY=passive "${@:4}" "$bin/tests" "$3" -w NoTests --durations yes
+    filter=''
+}
 
 # shellcheck disable=SC2016
 all_steps() {

@@ -4,7 +4,7 @@
 # If the machine is killed, only the running step is lost: its name is in the summary before it starts, and after every
 # step summary.md and results.tar.gz, with the logs of steps and the files in $work/results, are complete. $memory has
 # the output folders of runs, whose logs are kept and checkpoints deleted.
-deadline=0 group=0 total=0 failed=0 steps_run=0 last_status=0 overview=() not_run=()
+deadline=0 group=0 total=0 failed=0 steps_run=0 last_status=0 filter='' not_run=()
 declare -A limits=() name_of=() began_of=()  # seconds of the chosen steps; of running ones, by process
 
 say() {
@@ -23,7 +23,7 @@ start() {
         total=$((total + group + limit - deadline)) deadline=$((group + limit))
     fi
     if $list; then
-        echo "$name $limit$([ "$1" != dev/gpu_check/cases.sh ] || echo " $2")"
+        echo "$name $limit${filter:+ $filter}"
         return
     fi
     if [ -n "$why_not" ]; then
@@ -68,30 +68,18 @@ finish() {
     [ "$status" -eq 0 ] || failed=$((failed + 1))
     line=$(note "$name" "$work/logs/$name.log")
     say "- **$name** $verdict, $took s${line:+: $line}"
-    overview+=("| $name | $verdict | $took s | $line |")
     { echo; details "$name" "$work/logs/$name.log" | cut -c 1-240 | sed 's/^/      /'; echo; } >>"$folder/summary.md"
     archive
 }
 
 # The result of a step in one line. A run's median step is without the first three, which autotune and warm up caches.
 note() {
-    grep '^error: no test case' "$2" && return
-    case $1 in
-        numbers | same_losses) grep -E '^(PASS|FAIL)' "$2" | head -n 1 ;;
-        kernel_times) grep '^a whole step' "$2" ;;
-        batch) echo "$(cat "$work/batch" 2>/dev/null || echo no) x $length tokens fit" ;;
-        *check*) grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$2" | tail -n 1 ;;
-        tests_*) grep -E '^(All tests passed|test cases:)' "$2" | tail -n 1 ;;
-        llmc) tail -n 1 "$2" ;;
-        bench | levers | machine | data) ;;
-        *)
-            grep '^median ' "$2" | cut -c 1-300
-            awk '/^step .* MFU / { mfu = 1 }
-                /^step [0-9]/ && $5 ~ /e[-+]/ && ++n > 3 { print $7 " ms, " $8 " tok/s, MFU " (mfu ? $9 : "n/a") }' \
-                "$2" | sort -n |
-                awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
-            ;;
-    esac
+    local key
+    grep -E '^(error: |PASS|FAIL|median |a whole step|total average|All tests|test cases:)|(ERROR|RACECHECK) SUMMARY' \
+        "$2" | tail -n 1 | cut -c 1-300
+    [[ $1 = levers ]] || awk '/^step .* MFU / { mfu = 1 }
+        /^step [0-9]/ && $5 ~ /e[-+]/ && ++n > 3 { print $7 " ms, " $8 " tok/s, MFU " (mfu ? $9 : "n/a") }' "$2" |
+        sort -n | awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
     [ "$1" != training ] || for key in step_j mean_power_w sm_mhz; do
         sed -nE "s/.*\"$key\":([0-9.e+-]+).*/\1/p" "$memory/training/log.jsonl" 2>/dev/null | tail -n +21 | sort -g |
             awk -v key=$key '{ x[NR] = $0 } END { if (NR) printf ", %s %.1f", key, x[int((NR + 1) / 2)] }'
@@ -100,11 +88,13 @@ note() {
 # What the summary has of a step's log.
 details() {
     case $1 in
-        data | batch | machine | unpack | build) tail -n 3 "$2" ;;
-        tests_*) grep -E 'FAILED:|^[0-9.]+ s: |^skipped: ' "$2" | sort -rn | uniq | head -n 30; tail -n 4 "$2" ;;
-        *check*) grep -A 4 -E '^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$2" | head -n 60; tail -n 4 "$2" ;;
-        numbers | peer | llmc | bench) tail -n +2 "$2" | tail -n 150 ;;
-        *) grep -vE '^(step|\$) ' "$2" | head -n 100; grep -E '^step ' "$2" | tail -n 3 ;;
+        *check* | tests_*)
+            grep -A 4 -E 'FAILED:|^[0-9.]{4,} s: |^skipped: |^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$2" |
+                head -n 80
+            tail -n 4 "$2"
+            ;;
+        machine | batch | levers) grep '^|' "$2" ;;
+        *) grep -vE '^(step|\$) ' "$2" | tail -n 150; grep -E '^step ' "$2" | tail -n 1 ;;
     esac
 }
 
@@ -146,10 +136,7 @@ begin() {
     say
 }
 
-# The table of all steps, and the exit code.
 conclude() {
-    { printf '\n| step | result | time | |\n|---|---|---|---|\n'; printf '%s\n' "${overview[@]}" ''; } |
-        tee -a "$folder/summary.md"
     say "    $folder/results.tar.gz: $(du -k "$folder/results.tar.gz" | cut -f 1) KiB"
     say "not run: $(printf '%s, ' "${not_run[@]}" | sed 's/, $//')"
     say "$folder/summary.md: $steps_run steps, $failed failed, $SECONDS s; limits without a build: $total s"
