@@ -1,25 +1,20 @@
-// kernel_times.cpp - a library that CUDA loads into train_gpt2: records the GPU activities of a step with CUPTI
+// kernel_times.cpp - a library that CUDA loads into train_gpt2: the GPU activities of an average step, from CUPTI
 //
-//   CUDA_INJECTION64_PATH=./kernel_times.so KERNEL_TIMES=FILE [KERNEL_TRACE=FILE] [KERNEL_STEPS_LEFT_OUT=N]
-//       train_gpt2 ...
+//   CUDA_INJECTION64_PATH=./kernel_times.so KERNEL_TIMES=FILE [KERNEL_STEPS_LEFT_OUT=N] train_gpt2 ...
 //
-// KERNEL_TIMES gets one line for each kernel and launch shape, memory copy and memory fill of an average step,
-// separated by tabs: nanoseconds, launches, grid, block, name. The last two lines are "step", the time from the end of
-// one step to the end of the next, and "idle", the part of it in which nothing ran. The first N steps are excluded, by
-// default 2; with N = 100 the card is as hot, and its clock as low, as in a long run.
-// KERNEL_TRACE gets every activity of the last step as a row of the table that its first line names: nanoseconds since
-// the end of the step before, stream, grid, block, shared memory, registers, bytes copied or filled, name. One kernel
-// of a library serves several shapes under one name; grid and stream tell them apart.
-//
-// A step ends with the last of its AdamW kernels. Kernels run as they do without this library, concurrently where they
-// can. ncu reports more about each kernel, but runs one at a time.
+// FILE gets a table with a row for each kernel and launch grid, and for memory copies and fills; a kernel of a library
+// serves several shapes under one name, which the grid tells apart. Below it: the time from the end of one step to the
+// end of the next, and how much of it nothing ran. The first N steps are left out, by default 2; with N = 100 the card
+// is as hot, and its clock as low, as in a long run. A step ends with the last of its AdamW kernels. Kernels run as
+// they do without this library, concurrently where they can.
 #include <cupti.h>
+#include <cxxabi.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -29,30 +24,14 @@ namespace {
 
 struct Activity {
     std::uint64_t start, end;
-    std::string name;
-    std::uint32_t stream;
-    std::array<int, 3> grid{}, block{};
-    int shared_bytes = 0, registers = 0;
-    std::uint64_t bytes = 0;
-    bool is_kernel() const { return block[0] > 0; }
-    bool ends_step() const { return name.find("adamw") != std::string::npos; }
-    std::string shape() const {
-        const auto extent = [](const std::array<int, 3>& e) {
-            return std::to_string(e[0]) + ',' + std::to_string(e[1]) + ',' + std::to_string(e[2]);
-        };
-        return is_kernel() ? extent(grid) + '\t' + extent(block) : "-\t-";
-    }
+    std::string name;  // with the grid; of a transfer without
+    bool is_kernel, ends_step;
 };
 // CUPTI calls back from its own threads and passes no context object.
 std::mutex guard;
 std::vector<Activity> activities;
 
 constexpr std::size_t kBufferBytes = 8 << 20;
-// A function because CUDA loads this library before main().
-int steps_left_out() {
-    const char* const given = std::getenv("KERNEL_STEPS_LEFT_OUT");
-    return given ? std::max(std::atoi(given), 1) : 2;
-}
 
 void request_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
     *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(4096, kBufferBytes));
@@ -60,27 +39,24 @@ void request_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most
     *most_records = 0;
 }
 
-void add_kernel(const CUpti_ActivityKernel9& r) {
-    activities.push_back({r.start, r.end, r.name, r.streamId, {r.gridX, r.gridY, r.gridZ},
-                          {r.blockX, r.blockY, r.blockZ}, r.staticSharedMemory + r.dynamicSharedMemory,
-                          r.registersPerThread});
-}
-template <class Record> void add_transfer(const Record& r, const char* name) {
-    Activity activity{r.start, r.end, name, r.streamId};
-    activity.bytes = r.bytes;
-    activities.push_back(activity);
-}
-
 void buffer_completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
     const std::lock_guard lock(guard);
     CUpti_Activity* record = nullptr;
     while (cuptiActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) {
-        if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
-            add_kernel(*reinterpret_cast<CUpti_ActivityKernel9*>(record));
-        if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY)
-            add_transfer(*reinterpret_cast<CUpti_ActivityMemcpy5*>(record), "memory copy");
-        if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET)
-            add_transfer(*reinterpret_cast<CUpti_ActivityMemset3*>(record), "memory fill");
+        if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+            const auto& kernel = *reinterpret_cast<CUpti_ActivityKernel9*>(record);
+            const std::string name = kernel.name, grid = std::to_string(kernel.gridX) + ',' +
+                                                         std::to_string(kernel.gridY) + ',' +
+                                                         std::to_string(kernel.gridZ);
+            activities.push_back({kernel.start, kernel.end, name + '\t' + grid, true,
+                                  name.find("adamw") != std::string::npos});
+        } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+            const auto& copy = *reinterpret_cast<CUpti_ActivityMemcpy5*>(record);
+            activities.push_back({copy.start, copy.end, "memory copy", false, false});
+        } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+            const auto& fill = *reinterpret_cast<CUpti_ActivityMemset3*>(record);
+            activities.push_back({fill.start, fill.end, "memory fill", false, false});
+        }
     }
     std::free(buffer);
 }
@@ -90,63 +66,72 @@ std::vector<std::size_t> ends_of_steps() {
     std::vector<std::size_t> ends;
     bool ending = false;
     for (std::size_t i = 0; i < activities.size(); ++i) {
-        const bool another = activities[i].ends_step() && !ending;
-        if (activities[i].is_kernel()) ending = activities[i].ends_step();
+        const bool another = activities[i].ends_step && !ending;
+        if (activities[i].is_kernel) ending = activities[i].ends_step;
         if (another) ends.push_back(i + 1);
-        else if (activities[i].ends_step()) ends.back() = i + 1;
+        else if (activities[i].ends_step) ends.back() = i + 1;
     }
     return ends;
 }
 
-void write_times(std::FILE* file, const std::vector<std::size_t>& ends) {
-    const int left_out = steps_left_out(), steps = int(ends.size()) - left_out;
-    struct Total {
-        std::uint64_t ns = 0, launches = 0;
-    };
-    std::map<std::string, Total> totals;
-    const std::size_t first = ends[std::size_t(left_out) - 1];
-    const std::uint64_t begin = activities[first - 1].end, end = activities[ends.back() - 1].end;
-    std::uint64_t busy_until = begin, idle = 0;
-    for (std::size_t i = first; i < ends.back(); ++i) {
-        const Activity& activity = activities[i];
-        Total& total = totals[activity.shape() + '\t' + activity.name];
-        total.ns += activity.end - activity.start;
-        ++total.launches;
-        if (activity.start > busy_until) idle += activity.start - busy_until;
-        busy_until = std::max(busy_until, activity.end);
-    }
-    for (const auto& [key, total] : totals)
-        std::fprintf(file, "%.0f\t%.2f\t%s\n", double(total.ns) / steps, double(total.launches) / steps, key.c_str());
-    std::fprintf(file, "%.0f\t1\t-\t-\tstep\n%.0f\t1\t-\t-\tidle\n", double(end - begin) / steps, double(idle) / steps);
+// "`gelu_kernel<float>` | 8,1,1", without this project's namespaces, return type and parameters.
+std::string cells(const std::string& name) {
+    const std::size_t tab = std::min(name.find('\t'), name.size());
+    int status = 0;
+    char* const demangled = abi::__cxa_demangle(name.substr(0, tab).c_str(), nullptr, nullptr, &status);
+    std::string text = demangled ? demangled : name.substr(0, tab);
+    std::free(demangled);
+    if (text.starts_with("void ")) text.erase(0, 5);
+    for (const std::string gone : {"kernels::", "(anonymous namespace)::"})
+        for (std::size_t at; (at = text.find(gone)) != std::string::npos;) text.erase(at, gone.size());
+    const std::size_t end = text.find(">(");
+    text.resize(end != std::string::npos ? end + 1 : std::min(text.find('('), text.size()));
+    return '`' + text.substr(0, 90) + "` | " + (tab < name.size() ? name.substr(tab + 1) : "-");
 }
 
-void write_trace(std::FILE* file, const std::vector<std::size_t>& ends) {
-    const std::size_t first = ends[ends.size() - 2];
+void write_table(std::FILE* file, int left_out) {
+    std::ranges::sort(activities, {}, &Activity::start);
+    const std::vector<std::size_t> ends = ends_of_steps();
+    const int steps = int(ends.size()) - left_out;
+    if (steps < 1) return;
+    struct Row {
+        double ns = 0, launches = 0;
+        std::string name{};
+    };
+    std::map<std::string, Row> of_names;
+    const std::size_t first = ends[std::size_t(left_out) - 1];
     const std::uint64_t begin = activities[first - 1].end;
-    std::fputs("start_ns\tend_ns\tstream\tgrid\tblock\tshared_bytes\tregisters\tbytes\tname\n", file);
+    std::uint64_t busy_until = begin;
+    double idle = 0, busy = 0;
     for (std::size_t i = first; i < ends.back(); ++i) {
-        const Activity& a = activities[i];
-        // Copies of this step's tokens may have started before the step before ended.
-        std::fprintf(file, "%lld\t%lld\t%u\t%s\t%d\t%d\t%llu\t%s\n", static_cast<long long>(a.start - begin),
-                     static_cast<long long>(a.end - begin), a.stream, a.shape().c_str(), a.shared_bytes, a.registers,
-                     static_cast<unsigned long long>(a.bytes), a.name.c_str());
+        const Activity& activity = activities[i];
+        Row& row = of_names[activity.name];
+        row.ns += double(activity.end - activity.start);
+        busy += double(activity.end - activity.start);
+        ++row.launches;
+        if (activity.start > busy_until) idle += double(activity.start - busy_until);
+        busy_until = std::max(busy_until, activity.end);
     }
+    std::vector<Row> rows;
+    for (const auto& [name, row] : of_names) rows.push_back({row.ns, row.launches, name});
+    std::ranges::sort(rows, std::greater(), &Row::ns);
+    std::fputs("| kernel | grid | launches | us each | ms | share |\n|---|---|---|---|---|---|\n", file);
+    for (const Row& row : rows)
+        std::fprintf(file, "| %s | %.3g | %.1f | %.3f | %.1f %% |\n", cells(row.name).c_str(), row.launches / steps,
+                     row.ns / row.launches / 1e3, row.ns / steps / 1e6, 100 * row.ns / busy);
+    const double whole = double(activities[ends.back() - 1].end - begin);
+    std::fprintf(file, "\na whole step: %.3f ms, of which nothing ran for %.3f ms (%.1f %%)\n", whole / steps / 1e6,
+                 idle / steps / 1e6, 100 * idle / whole);
 }
 
 void finish() {
     cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     const std::lock_guard lock(guard);
-    std::ranges::sort(activities, {}, &Activity::start);
-    const std::vector<std::size_t> ends = ends_of_steps();
-    const auto write = [&](const char* variable, void (*table)(std::FILE*, const std::vector<std::size_t>&)) {
-        const char* const path = std::getenv(variable);
-        std::FILE* const file = path ? std::fopen(path, "w") : nullptr;
-        if (!file) return;
-        if (int(ends.size()) > steps_left_out()) table(file, ends);
-        std::fclose(file);
-    };
-    write("KERNEL_TIMES", write_times);
-    write("KERNEL_TRACE", write_trace);
+    const char *const path = std::getenv("KERNEL_TIMES"), *const given = std::getenv("KERNEL_STEPS_LEFT_OUT");
+    std::FILE* const file = path ? std::fopen(path, "w") : nullptr;
+    if (!file) return;
+    write_table(file, given ? std::max(std::atoi(given), 1) : 2);
+    std::fclose(file);
 }
 
 }  // namespace

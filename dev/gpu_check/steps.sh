@@ -1,23 +1,16 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # steps.sh - for gpu_check.sh: runs steps, each with a time limit, and writes their results after each. Sourced, not run
 #
-# The script that sources it defines: `folder`, for summary.md, logs.tar.gz and results.tar.gz; `work`, for logs/,
-# results/ (the files to keep) and files that steps pass to each other; `memory`, for output folders of runs, whose logs
-# are kept and checkpoints deleted; `choices`, one more file to keep; `limits`: the chosen steps and their seconds;
-# `mode`: run, list (print the chosen steps) or names (print all steps); `note NAME`, which prints the result of a step
-# in one line, and `details NAME`, which prints further lines for the summary.
-#
 # If the machine is killed, only the running step is lost: its name is in the summary before it starts, and after every
-# step the summary and both archives are complete.
-readonly largest_file=$((16 << 20))  # bytes; the limit of files fetched from a lent machine
-deadline=0 group=0 total=0 failed=0 steps_run=0 last_status=0 overview=() not_run=()
-declare -A limits=() name_of=() began_of=()  # the last two by process, of the running steps
+# step summary.md and results.tar.gz, with the logs of steps and the files in $work/results, are complete. $memory has
+# the output folders of runs, whose logs are kept and checkpoints deleted.
+deadline=0 group=0 total=0 failed=0 steps_run=0 last_status=0 filter='' not_run=()
+declare -A limits=() name_of=() began_of=()  # seconds of the chosen steps; of running ones, by process
 
 say() {
     echo "$*"
     echo "$*" >>"$folder/summary.md"
 }
-in_order() { overview+=("| $1 | $2 | $3 | $4 |"); }
 
 # start NAME WHY-NOT COMMAND...: starts a step if it was chosen, unless WHY-NOT says why it cannot run here. It may take
 # its limit plus the unused time of earlier steps. Steps that are started before the next join run concurrently, and
@@ -25,18 +18,16 @@ in_order() { overview+=("| $1 | $2 | $3 | $4 |"); }
 start() {
     local name=$1 why_not=$2 limit=${limits[$1]-} left
     shift 2
-    [ "$mode" != names ] || { echo "$name"; return; }
     [ -n "$limit" ] || { not_run+=("$name"); return; }
     if [ $((group + limit)) -gt $deadline ]; then
         total=$((total + group + limit - deadline)) deadline=$((group + limit))
     fi
-    if [ "$mode" = list ]; then
-        echo "$name $limit$([ "$1" != dev/gpu_check/cases.sh ] || echo " $2")"
+    if $list; then
+        echo "$name $limit${filter:+ $filter}"
         return
     fi
     if [ -n "$why_not" ]; then
         say "- **$name** skipped: $why_not"
-        in_order "$name" skipped - "$why_not"
         not_run+=("$name ($why_not)")
         return
     fi
@@ -75,14 +66,39 @@ finish() {
         *) verdict="**fail** ($status)" ;;
     esac
     [ "$status" -eq 0 ] || failed=$((failed + 1))
-    line=$(note "$name")
+    line=$(note "$name" "$work/logs/$name.log")
     say "- **$name** $verdict, $took s${line:+: $line}"
-    in_order "$name" "$verdict" "$took s" "$line"
-    { echo; details "$name" | cut -c 1-240 | sed 's/^/      /'; echo; } >>"$folder/summary.md"
+    { echo; details "$name" "$work/logs/$name.log" | cut -c 1-240 | sed 's/^/      /'; echo; } >>"$folder/summary.md"
     archive
 }
 
-# Keeps both ends of logs that are too long, takes logs and choices from memory, then writes both archives.
+# The result of a step in one line. A run's median step is without the first three, which autotune and warm up caches.
+note() {
+    local key
+    grep -E '^(error: |PASS|FAIL|median |a whole step|total average|All tests|test cases:)|(ERROR|RACECHECK) SUMMARY' \
+        "$2" | tail -n 1 | cut -c 1-300
+    [[ $1 = levers ]] || awk '/^step .* MFU / { mfu = 1 }
+        /^step [0-9]/ && $5 ~ /e[-+]/ && ++n > 3 { print $7 " ms, " $8 " tok/s, MFU " (mfu ? $9 : "n/a") }' "$2" |
+        sort -n | awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
+    [ "$1" != training ] || for key in step_j mean_power_w sm_mhz; do
+        sed -nE "s/.*\"$key\":([0-9.e+-]+).*/\1/p" "$memory/training/log.jsonl" 2>/dev/null | tail -n +21 | sort -g |
+            awk -v key=$key '{ x[NR] = $0 } END { if (NR) printf ", %s %.1f", key, x[int((NR + 1) / 2)] }'
+    done
+}
+# What the summary has of a step's log.
+details() {
+    case $1 in
+        *check* | tests_*)
+            grep -A 4 -E 'FAILED:|^[0-9.]{4,} s: |^skipped: |^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$2" |
+                head -n 80
+            tail -n 4 "$2"
+            ;;
+        machine | batch | levers) grep '^|' "$2" ;;
+        *) grep -vE '^(step|\$) ' "$2" | tail -n 150; grep -E '^step ' "$2" | tail -n 1 ;;
+    esac
+}
+
+# Keeps both ends of logs that are too long, and logs of runs, then replaces the archive.
 archive() {
     local log
     find "$memory" -name 'step_*' -prune -exec rm -rf {} +
@@ -93,11 +109,8 @@ archive() {
         { head -c 900000 "$log"; printf '\n...\n'; tail -c 900000 "$log"; } >"$work/shortened"
         mv "$work/shortened" "$log"
     done
-    pack logs logs
-    pack results results
+    tar -C "$work" -czf "$work/results.tar.gz" logs results && mv "$work/results.tar.gz" "$folder"
 }
-# pack NAME PATHS...: FOLDER/NAME.tar.gz, replaced atomically
-pack() { tar -C "$work" -czf "$work/$1.tar.gz" "${@:2}" && mv "$work/$1.tar.gz" "$folder/$1.tar.gz"; }
 
 # stop SIGNAL-NUMBER: the signal handler.
 stop() {
@@ -114,7 +127,7 @@ stop() {
 
 # begin TITLE: empties the folders and writes the heading of the summary.
 begin() {
-    rm -rf "$folder"/{summary.md,logs.tar.gz,results.tar.gz} "$work"
+    rm -rf "$folder"/{summary.md,results.tar.gz} "$work"
     mkdir -p "$folder" "$work"/{logs,results} "$memory" || exit 1
     trap 'stop 2' INT
     trap 'stop 15' TERM
@@ -123,24 +136,8 @@ begin() {
     say
 }
 
-# The table of all steps, the files to keep, and the exit code.
 conclude() {
-    local file bytes
-    {
-        printf '\n| step | result | time | |\n|---|---|---|---|\n'
-        printf '%s\n' "${overview[@]}"
-        echo
-    } | tee -a "$folder/summary.md"
-    archive
-    for file in "$folder"/{summary.md,logs.tar.gz,results.tar.gz}; do
-        bytes=$(wc -c <"$file")
-        say "    $file: $(((bytes + 1023) / 1024)) KiB"
-        [ "$bytes" -le "$largest_file" ] && continue
-        say "    **too large**: more than $((largest_file >> 20)) MiB"
-        failed=$((failed + 1))
-    done
-    tar -tzvf "$folder/results.tar.gz" | awk '$1 ~ /^-/ { print "        " $NF ": " int(($3 + 1023) / 1024) " KiB" }' |
-        tee -a "$folder/summary.md"
+    say "    $folder/results.tar.gz: $(du -k "$folder/results.tar.gz" | cut -f 1) KiB"
     say "not run: $(printf '%s, ' "${not_run[@]}" | sed 's/, $//')"
     say "$folder/summary.md: $steps_run steps, $failed failed, $SECONDS s; limits without a build: $total s"
     [ "$failed" -eq 0 ]
