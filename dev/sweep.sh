@@ -3,12 +3,14 @@
 # values and every seed, several at once, and prints their last validation losses as a table
 #
 #   dev/sweep.sh -o runs/lr --vary '--lr 3e-3 6e-3' --vary '--weight-decay 0.1 0.3' -- ./train_gpt2 -i ... -x 500
+#   dev/sweep.sh -o runs/d --from runs/mine/step_00001000 --vary '-d 256 512 1024 2048' -- ./train_gpt2
 #
 #   -o FOLDER            every run has a folder in it, with its log and output; and table.md, plot.png
 #   --vary 'FLAG V...'   values of a flag; several --vary: all combinations
 #   --seeds '1 2 3'      seeds of each combination (default)
 #   --jobs N             runs at once; default: one per core. Each gets --threads cores / N, unless that flag is given
 #   --plotted N          combinations in the plot, the best ones (6): validation losses of the first seed
+#   --from CHECKPOINT    every run is a branch of this checkpoint, with the options and the seed of its run
 #
 # Before any training, each combination is tried with --dry-run, so that a wrong flag or value ends the sweep at once.
 # An interrupted program writes a checkpoint. So the same command finishes a sweep that was stopped: finished runs are
@@ -17,19 +19,36 @@
 # worst; its output is in FOLDER/RUN.txt. `spread` is the largest less the smallest loss over seeds, the scatter of
 # seeds. Below the table, if there are several seeds: combinations whose loss is above the best by no more than the
 # scatter of either, and the next value to try for a flag whose best value is its least or largest, and better than all
-# others by more than that. Exit status 1: a run failed; 2: wrong arguments, or another sweep is training in the folder;
+# others by more than that.
+#
+# With --from, all branches train for the same tokens: a fifth of those before the checkpoint, rounded up to a multiple
+# of all values of -d, unless --max-tokens (of the whole run) is given. The learning rate begins as that of the
+# checkpoint's step, times f^0.5 where -d is f times its size (--batch-lr-exponent), and falls linearly to 0 in the last
+# half of a branch, as it does at the end of runs: at a constant rate a larger step looks better than it is, because it
+# averages the noise that a decay removes. There is no warm-up, and one validation, at the end; samples, HellaSwag,
+# --max-minutes, --stop-after and --keep-best are off. Flags after -- and of --vary replace all these. Choose a
+# checkpoint after the warm-up and before a cool-down, and 50 steps or more of the largest -d. Below the table is the
+# critical batch: the largest -d whose loss is at most 0.005 above the best. Start it where the run was started: its
+# paths may be relative. A run of 1-bit Adam, --pad-last or --overfit-batch has steps of one size; one with outer steps
+# needs as many ranks.
+#
+# Exit status 1: a run failed; 2: wrong arguments, or another sweep is training in the folder;
 # 130: interrupted.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 see="see $(basename "$0") --help"
 several=--vary each_once "$@"
-out='' seeds='1 2 3' jobs=$(nproc) plotted=6 varied=()
+out='' from='' seeds=usual jobs=$(nproc) plotted=6 varied=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    case $1 in -o | --vary | --seeds | --jobs | --plotted) ;; *) refuse "unexpected argument \"$1\"; $see" ;; esac
+    case $1 in
+        -o | --from | --vary | --seeds | --jobs | --plotted) ;;
+        *) refuse "unexpected argument \"$1\"; $see" ;;
+    esac
     [ $# -ge 2 ] && [ "$2" != -- ] || refuse "$1 has no value; $see"
     case $1 in
         -o) out=$2 ;;
+        --from) from=$2 ;;
         --vary)
             read -ra words <<<"$2"
             [ ${#words[@]} -ge 2 ] && [[ ${words[0]} = -* ]] ||
@@ -46,11 +65,65 @@ done
 [ -n "$out" ] || refuse "-o is not given; expected the folder of the sweep; $see"
 [ ${#varied[@]} -gt 0 ] || refuse "--vary is not given; expected a flag and its values; $see"
 [ $# -ge 2 ] || refuse "expected -- and the program with its flags, after the options; $see"
+[ -z "$from" ] || [ "$seeds" = usual ] || refuse "--seeds is \"$seeds\"; expected none with --from: branches have the" \
+    "run's seed; $see"
+[ "$seeds" != usual ] || seeds='1 2 3'
 [ -n "${seeds// /}" ] || refuse "--seeds is \"$seeds\"; expected numbers; $see"
 # shellcheck disable=SC2086
 whole_numbers "$jobs" "$plotted" $seeds
 shift
 command -v "$1" >/dev/null || refuse "\"$1\" is not a program; $see"
+if [ -n "$from" ]; then
+    # The run's seed, and the flags of every branch.
+    said=$(python3 - "$(dirname "$(realpath "$0")")" "$from" "${varied[@]}" -- "$@" 2>&1 <<'PYTHON'
+import math, json, sys
+from pathlib import Path
+end = sys.argv.index("--")
+dev, folder, *varied = sys.argv[1:end]
+given = {word.partition("=")[0] for word in sys.argv[end + 1:] + [flag.split()[0] for flag in varied]}
+sys.path.insert(0, dev)
+from run_log import Run
+from tool_main import ToolError, fail, in_quotes, whole_number
+try:
+    try:
+        state = json.loads(Path(folder, "trainer_state.json").read_text())
+        step, options, first_size = state["step"], state["run"]["options"], state["batches"][0]["tokens"]
+        size = [batch["tokens"] for batch in state["batches"] if batch["step"] < max(step, 1)][-1]
+        peak, exponent, seed = float(options["lr"]), float(options["batch-lr-exponent"]), int(options["seed"])
+    except (OSError, LookupError, TypeError, ValueError):
+        fail("--from", in_quotes(folder), "a checkpoint of this version, such as runs/mine/step_00001000")
+    log = Run(Path(folder).resolve().parent)
+    log.read()
+    last = ([event for event in log.of("step") if event["step"] == step] or [None])[-1]
+    if not (last and last.get("lr") and last["tokens"] == size):
+        fail(f"step {step} in {in_quotes(log.log)}", "missing or of another run", "that of the checkpoint")
+    sizes = [whole_number("-d", word, 1) for flag, *words in map(str.split, varied)
+             if flag in ("-d", "--total-batch-tokens") for word in words] or [size]
+    before, unit = last["tokens_so_far"], math.lcm(*sizes)
+    total = before + unit * -(-before // (5 * unit))
+    for flag, value in zip(sys.argv[end + 1:], sys.argv[end + 2:] + [""]):
+        if flag.partition("=")[0] == "--max-tokens":
+            total = whole_number("--max-tokens", flag.partition("=")[2] or value, before + 1, 2 ** 53)
+    if last["lr"] < 0.01 * peak and not given & {"-l", "--lr"}:
+        fail(f"the learning rate of step {step}", f"{last['lr']:g}", f"1 % or more of the run's --lr {peak:g}",
+             "use an earlier checkpoint, or give --lr after --")
+    share = 0.5 * (total - before) / total  # of the whole run
+    schedule = f"--lr-schedule/-k=wsd --cooldown-fraction={share!r} --cooldown-shape=linear --final-lr-fraction/-q=0"
+    flags = f"--max-tokens={total} --lr/-l={last['lr'] / (size / first_size) ** exponent!r} " + (
+        "" if given & {"-k", "--lr-schedule"} else schedule) + " --warmup-steps/-u=0 --warmup-tokens=0 " \
+        "--val-every/-v=1000000000 --sample-every/-s=0 --hellaswag= --max-minutes=0 --stop-after=0 --keep-best=off " \
+        "--keep-checkpoints=1 --noise-scale=off"
+    print(seed)
+    for flag in flags.split():
+        names, _, value = flag.partition("=")
+        if not given & set(names.split("/")): print(f"{names.partition('/')[0]}={value}")
+except ToolError as error: sys.exit(str(error))
+PYTHON
+    ) || refuse "$said"
+    mapfile -t branch <<<"$said"
+    from=$(realpath "$from") seeds=${branch[0]}
+    set -- "$@" "${branch[@]:1}"
+fi
 threads=()
 [[ " $* " = *" --threads"[\ =]* ]] || threads=(--threads $(($(nproc) > jobs ? $(nproc) / jobs : 1)))
 
@@ -71,6 +144,8 @@ twice=$(printf '%s\n' $seeds "${combinations[@]}" | sort | uniq -d)
 # name_of FLAGS: "lr=3e-3,weight-decay=0.1"
 name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
 ended='^(all steps completed|out of time|no lower validation loss)'  # reasons of a finished run
+# What a run resumes: its own checkpoint, or that of --from.
+origin() { if [ -z "$from" ] || compgen -G "$out/$1/step_*" >/dev/null; then echo auto; else echo "$from"; fi; }
 finished() { [ -e "$1/log.jsonl" ] && [[ $(jq -rs 'last | .reason // ""' "$1/log.jsonl") =~ $ended ]]; }
 
 [ -e "$out" ] || trap 'rmdir "$out" 2>/dev/null || true' EXIT  # if nothing starts
@@ -79,7 +154,7 @@ make_folder -o "$out"
 exec {lock}<"$out"
 flock -n "$lock" || [ $? != 1 ] ||
     refuse "-o is \"$out\", in which another sweep is training; expected another folder, or wait until it ends"
-command=$(printf ' %q' "$@")
+command=$(printf ' %q' ${from:+--from "$from"} "$@")
 command=${command:1} before=$(cat "$out/command" 2>/dev/null || true)
 [ -z "$before" ] || [ "$before" = "$command" ] ||
     refuse "-o is \"$out\", which has runs of other flags: $before; expected another folder"
@@ -88,7 +163,8 @@ for flags in "${combinations[@]}"; do
     run=$(name_of "$flags"),seed=$first
     ! finished "$out/$run" || continue
     # shellcheck disable=SC2086
-    said=$("$@" "${threads[@]}" $flags --seed "$first" -o "$out/$run" -y auto --dry-run 2>&1 </dev/null) ||
+    said=$("$@" "${threads[@]}" $flags --seed "$first" -o "$out/$run" -y "$(origin "$run")" --dry-run 2>&1 \
+        </dev/null) ||
         refuse "the dry run of $run fails: ${said##*error: }"
     [[ $said == *"validation data: "* ]] || refuse "no validation data; expected -j among the program's flags"
     [[ ! "$said " =~ --val-every=0[[:space:]] ]] ||
@@ -109,8 +185,11 @@ for seed in $seeds; do
         ! finished "$out/$run" || continue
         while [ $stopped = 0 ] && [ "$(running)" -ge "$jobs" ]; do wait -n || true; done
         [ $stopped = 0 ] || break 2
+        resumed=$(origin "$run")
+        [ "$resumed" = auto ] || rm -rf "${out:?}/$run"  # a branch that has saved nothing starts again
         # shellcheck disable=SC2086
-        setsid "$@" "${threads[@]}" $flags --seed "$seed" -o "$out/$run" -y auto >"$out/$run.txt" 2>&1 </dev/null &
+        setsid "$@" "${threads[@]}" $flags --seed "$seed" -o "$out/$run" -y "$resumed" >"$out/$run.txt" 2>&1 \
+            </dev/null &
         pids+=($!)
         echo "started: $run"
     done
@@ -118,10 +197,11 @@ done
 while [ "$(running)" -gt 0 ]; do wait -n || true; done
 [ $stopped = 0 ] || exit $stopped
 
-python3 - "$(dirname "$(realpath "$0")")/plot" "$out" "$ended" "$seeds" "$plotted" "${combinations[@]}" <<'PYTHON'
+python3 - "$(dirname "$(realpath "$0")")/plot" "$out" "$ended" "$from" "$seeds" "$plotted" \
+    "${combinations[@]}" <<'PYTHON'
 import json, math, re, subprocess, sys
 from pathlib import Path
-plot, out, ended, seeds, plotted, *combinations = sys.argv[1:]
+plot, out, ended, branches, seeds, plotted, *combinations = sys.argv[1:]
 def events_of(log):
     try:
         return [json.loads(line) for line in log.open()] or [{}]
@@ -138,7 +218,7 @@ def beyond(best, values):
     if best < 1 <= after: after = 1 - (1 - best) ** 2 / (1 - near)  # such as Adam's betas
     after = round(after) if whole else float(f"{after:.3g}")
     return after if after not in (0, best) else None
-rows = []
+rows, best_of = [], {}  # best_of: losses by tokens per step
 for flags in combinations:
     name = re.sub(r"(^| )-+", ",", flags)[1:].replace(" ", "=").replace("/", "_")
     losses, seconds = [], 0
@@ -147,6 +227,8 @@ for flags in combinations:
         finished = re.match(ended, str(events[-1].get("reason")))
         last = [event["loss"] for event in events if event.get("event") == "val"][-1:] if finished else []
         losses.append(math.inf if last in ([], [None]) else last[0])
+        size = [event["tokens"] for event in events if event.get("event") == "step" and branches][-1:]
+        for tokens in size: best_of[tokens] = min(best_of.get(tokens, math.inf), losses[-1])
         seconds += sum(event["seconds"] for event in events if finished and event["event"] == "end")
     spread = max(losses) - min(losses) if len(losses) > 1 else math.nan
     rows.append((sum(losses) / len(losses), spread, seconds / 60 / len(losses), losses, name, flags.split()))
@@ -158,7 +240,12 @@ for mean, spread, minutes, losses, name, _ in rows:
         f"{', '.join(map(shown, losses))} |\n"
 least, scatter, *_, best = rows[0]
 if len(seeds.split()) == 1:
-    table += "\nOne seed: the scatter of seeds is not known, and may explain the differences. Add --seeds.\n"
+    table += "\nOne seed: the scatter of seeds is not known, and may explain the differences. " + (
+        "Branch runs of other seeds, too.\n" if branches else "Add --seeds.\n")
+    if len(best_of) > 1 and least < math.inf:
+        critical = max(tokens for tokens, loss in best_of.items() if loss <= least + 0.005)
+        edge = {max(best_of): "at least ", min(best_of): "at most "}.get(critical, "")
+        table += f"\nCritical batch: {edge}{critical} tokens per step, the largest within 0.005 of the best loss.\n"
 elif least < math.inf:
     near = [row for row in rows[1:] if row[0] - least <= max(scatter, row[1]) < math.inf]
     if near: table += f"\nWithin the scatter of seeds of the best: {', '.join(f'`{row[-2]}`' for row in near)}.\n"

@@ -315,9 +315,7 @@ for most in $caps; do
     all_of host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
 all_of run && one cpu "configs: plans, 20 steps of each, finetuning" test/program/configs.sh
-all_of run && one cpu "dev/branch_batch: branches, a stopped one, the critical batch and kappa" \
-    python3 test/dev/branch_batch_test.py build/cpu
-all_of run && one cpu "sweeps: combinations, interrupted and failed runs" test/program/sweep.sh
+all_of run && one cpu "sweeps: combinations, branches, interrupted and failed runs" test/program/sweep.sh
 
 # Without matrix products: they call a library, which is the same in these builds. One thread runs the blocks, because
 # several of these programs run at a time.

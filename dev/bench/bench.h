@@ -14,30 +14,6 @@ inline double seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Shortest sample in seconds. The host waits for a GPU once per sample, which takes some microseconds; in a sample of
-// 1 ms that is below 1 %. A CPU has nothing to wait for.
-inline double shortest_sample() { return device::is_gpu() ? 1e-3 : 0; }
-
-// Median seconds of one call on the null stream: two warm-up calls, then samples for about `budget` seconds, at least
-// `least` of them.
-template <class Work>
-double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
-    const auto time_calls = [&](int calls) {
-        const double before = seconds();
-        for (int i = 0; i < calls; ++i) work();
-        device::sync(nullptr);
-        return seconds() - before;
-    };
-    time_calls(1);
-    const double once = time_calls(1);
-    const int calls = once < shortest_sample() ? int(shortest_sample() / once) + 1 : 1;
-    std::vector<double> times;
-    for (const double start = seconds(); int(times.size()) < least || seconds() - start < budget;)
-        times.push_back(time_calls(calls) / calls);
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    return times[times.size() / 2];
-}
-
 // Half of the samples lie within median * (1 +- spread). Times in seconds.
 struct Timing {
     double median = 0, spread = 0, fastest = 0;

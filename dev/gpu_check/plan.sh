@@ -7,7 +7,7 @@ declare -A parts=(
     [1]="machine=10 numbers=105 data=5 batch=10 training=60 tuned_3=9 untuned_3=9 same_algorithms=2
         kernel_times_build=10 kernel_times=15 peer=75"
     [2]="data=5 tests_kernels=115 ranks_nccl=20 memcheck=100 memcheck_layer=100 memcheck_layer_fp32=100 racecheck=100"
-    [3]="data=5 batch=10 tuned_3=40 accumulation=25 same_times=2 bench_matmul=20 bench=30 kernel_counters=40
+    [3]="data=5 batch=10 tuned_3=40 accumulation=25 same_times=2 bench=30 kernel_counters=40
         first_algorithms=15 batch_16=12 batch_4=10 batch_1=10 larger=45 muon=20 llmc=25
         planted_build=10 planted_faults=20 synccheck=60 initcheck=60 ranks_mpi=15 ranks_nccl_2=20 same_losses=2
         tests_ranks=100 tests_host=100 tests_runs=100"
@@ -24,7 +24,7 @@ needs() {
         same_times) echo accumulation ;;
         planted_faults) echo planted_build ;;
         kernel_times) echo batch kernel_times_build tuned_3 ;;  # no autotuning under a profiler
-        kernel_counters | bench_matmul | levers) echo batch tuned_3 ;;
+        kernel_counters | levers) echo batch tuned_3 ;;
         *) echo batch ;;
     esac
 }
@@ -61,13 +61,13 @@ choose() {
 
 bin=build/cuda model=d12 length=1024 batches="64 32 16 8 4 2 1" accumulated=8 steps=200 hot=110 peer_steps=23
 layer=custom:l=2,h=12,c=768,t=1024 larger=d24 largest=d48 block=60
-bench=(--seconds 0.1 --dtype bf16) matmul_seconds=0.3
+bench=(--seconds 0.1 --dtype bf16)
 kernels="[kernels]" others="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[layout]~[bf16_training]"
 runs="[run]~[ranks]~[mpi]" ranks="[ranks],[mpi],[local]"
 if $rehearse; then
     bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=8 batches="16 8 4 2 1" accumulated=2 steps=8 hot=12 peer_steps=5
     layer=$model larger=custom:l=3,h=2,c=64,t=64 largest=$layer block=6
-    bench=(--seconds 0.001 gelu) matmul_seconds=0.001
+    bench=(--seconds 0.001 gelu)
     kernels="[gelu]" others="[schedule],[shard],[model_config]" runs="[data_order][run]" ranks="[local]"
     export OMP_WAIT_POLICY=passive  # other programs use the same cores
 fi
@@ -151,8 +151,6 @@ all_steps() {
     step accumulation "$no_batch" "${train[@]}" -e "$model" -b "$batch" -d $((accumulated * tokens)) -x 10
     # A step is timed at its end on the device, although the host enqueues far ahead.
     step same_times "$(first "$no_gpu" "$no_batch")" dev/gpu_check/same_steps.py --times "$work/logs/accumulation.log"
-    step bench_matmul "$no_batch" "$bin/bench_matmul" --rows "$tokens" --dtype bf16 --seconds $matmul_seconds \
-        --tune-file "$choices"
     step bench "" "$bin/bench" "${bench[@]}"
     # Only this project's kernels, selected by the suffix of their names: filters on nested NVTX ranges are not
     # documented. Two layers have the shapes of twelve. Clocks and caches are not controlled. ncu runs one kernel at a

@@ -36,12 +36,31 @@ struct Choice {
     std::function<void(const std::string& flag, const std::string& name)> set;  // throws Error for an unknown name
 };
 
+// What a resumed run may do with a flag: give another value; none; it never takes it from its checkpoint.
+enum class OnResume { may_change, same, of_one_start };
+// Whether all ranks must have the same value.
+enum class OnRanks { all_equal, of_the_host };
+// Flags of the same quantity in different units: a source that sets one replaces the others of earlier sources.
+struct Quantity {
+    std::string name{};
+};
+// The flag has an effect only if the one with this long name has this value; "above 0": a number above 0. A source
+// that gives that one another value sets this one to its default, unless it gives it, too.
+struct Needs {
+    std::string name{}, value{};
+};
+
 // One flag. The values of a number are limited by Bounds.
 struct Option {
     std::string group, flag, help;
-    std::variant<std::string*, std::vector<std::string>*, std::int64_t*, double*, bool*, Choice> field;
+    std::variant<std::string*, std::vector<std::string>*, std::int64_t*, double*, bool*, Choice> field{};
     std::variant<std::monostate, Whole, Real> limits{};
+    OnResume resume{};
+    OnRanks ranks{};
+    Quantity quantity{};
+    Needs needs{};
 
+    bool is_text() const { return std::holds_alternative<std::string*>(field); }
     bool is_switch() const { return std::holds_alternative<bool*>(field); }
     bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(field); }
 };
@@ -50,16 +69,25 @@ struct Option {
 struct OptionList {
     std::vector<Option> options{};
     std::string group{};  // of --help, for the next flags
+    Needs needs{};        // of the next flags
 
-    // With Bounds for a number, or the table of names for a choice. It comes last in its group.
-    template <class Field, class... Limits>
-    void entry(const char* flag, Field& field, const std::string& help, const Limits&... limits) {
+    // Columns: Bounds for a number, the table of names for a choice, and what differs from the first value of an enum
+    // above. It comes last in its group.
+    template <class Field, class... Columns>
+    void entry(const char* flag, Field& field, const std::string& help, const Columns&... columns) {
         const auto last = std::ranges::find(options.rbegin(), options.rend(), group, &Option::group);
         const auto at = last == options.rend() ? options.end() : last.base();
-        if constexpr ((std::is_array_v<Limits> || ...))
-            options.insert(at, {group, flag, help, Choice(field, limits...)});
-        else
-            options.insert(at, {group, flag, help, &field, limits...});
+        Option option{.group = group, .flag = flag, .help = help, .needs = needs};
+        if constexpr (!(std::is_array_v<Columns> || ...)) option.field = &field;
+        [[maybe_unused]] const auto set = [&]<class Column>(const Column& column) {
+            if constexpr (std::is_array_v<Column>) option.field = Choice(field, column);
+            else if constexpr (std::is_same_v<Column, OnResume>) option.resume = column;
+            else if constexpr (std::is_same_v<Column, OnRanks>) option.ranks = column;
+            else if constexpr (std::is_same_v<Column, Quantity>) option.quantity = column;
+            else option.limits = column;
+        };
+        (set(columns), ...);
+        options.insert(at, std::move(option));
     }
 };
 

@@ -257,8 +257,8 @@ private:
                                                  .out_channels = layer.out_channels, .dbias = dbias,
                                                  .accumulate = gradients.accumulate()}, stream());
     }
-    // dresidual (+)= the gradient through a LayerNorm of x, from dnormed; its sum over rows is the gradient of the bias,
-    // if any, of the layer whose output was added to x.
+    // dresidual (+)= the gradient through a LayerNorm of x, from dnormed; its sum over rows is the gradient of `bias`,
+    // if there is one, of the layer whose output is a summand of x.
     void layernorm_backward(Dresidual dresidual, const LayerNormActivations<Element>& out, Input x, const LayerNorm& ln,
                             auto& gradients, int bias = -1) {
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,

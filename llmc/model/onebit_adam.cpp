@@ -173,6 +173,10 @@ public:
     }
 
     const char* phase() const override { return phase_; }
+    const char* phase_begins() const override {
+        return mean_ ? "the second moment is frozen; from now on ranks exchange momentum with 1 bit per element"
+                     : "the second moment is frozen; from now on gradients stay uncompressed";
+    }
 
 private:
     void make_mean(const OnebitRanks& ranks) {

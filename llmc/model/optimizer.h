@@ -91,6 +91,8 @@ public:
     virtual void restored() {}
     // The phase of the last step, `stage` in the log, such as "warm-up"; empty: the optimizer has no phases.
     virtual const char* phase() const { return ""; }
+    // What begins with this phase, for the terminal.
+    virtual const char* phase_begins() const { return ""; }
 
     // ---- for local steps (outer_steps.h)
     // Every rank has moments, and within a round weights, of its own.

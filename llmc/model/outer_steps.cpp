@@ -139,6 +139,7 @@ public:
     void enqueued(const OptimizerStep& step) override { inner_->enqueued(step); }
     void restored() override { inner_->restored(); }
     const char* phase() const override { return phase_; }
+    const char* phase_begins() const override { return is_local() ? "" : inner_->phase_begins(); }
     bool is_local() const override { return counts_.local_after >= 0; }
     std::span<const float> weights_to_save() const override {
         return is_local() && steps_ != counts_.round_began ? anchor_.span() : std::span<const float>();

@@ -15,15 +15,6 @@ trap 'rm -f "$out"' EXIT
 says "an operation that is not supported here" "$(cat "$out")" "  ms, +-  " "  GB/s  " "  GFLOP/s  " "  x plain  " \
     "  roofline  " "not supported here"
 ends 2 'error: --seconds is "0x1"; expected' "$bench" gelu --seconds 0x1
-ends 2 'error: --tune-file is "README.md"; expected' "${bench}_matmul" --rows 32 --tune-file README.md
-ends 2 'error: the number of ranks is 1; expected 2 or more' "${bench}_onebit" --elements 100000
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-if mpirun --version >/dev/null 2>&1; then
-    mpirun -np 2 --bind-to none --oversubscribe "${bench}_onebit" --elements 3000000 --rounds 2 --threads 1 \
-        --json >"$out"
-    says "bytes of 1-bit messages and of sums" \
-        "$(jq -c '[."1-bit", .bf16, .fp32 | .bytes_sent / 1e5 | round]' "$out")" "[4,60,120]"
-fi
 
 # Operations that read, copy, and do both, on 3 to 37 MB. No fraction of the roofline exceeds 1, whatever else runs. The
 # ceiling's loops take at most a fifth more than the fastest call of the operation; this is checked without

@@ -50,7 +50,7 @@ for source in dev/{,bench/,peers/}*.cpp; do
     refuses "$root/$build/$tool" --help -h
     fills "$tool" "$root/$build/$tool" --help
 done
-for tool in plot branch_batch export_runs.py data/prepare data/parquet_lines.py; do
+for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     answers "dev/$tool" python3 "$root/dev/$tool" --help
     refuses python3 "$root/dev/$tool" --word
 done

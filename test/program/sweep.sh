@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# sweep.sh - dev/sweep.sh trains all combinations, skips finished runs, resumes interrupted ones, and counts failed ones
+# sweep.sh - dev/sweep.sh trains all combinations, skips finished runs, resumes interrupted ones, counts failed ones and
+# branches a checkpoint
 #
 #   test/program/sweep.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -uo pipefail
@@ -48,26 +49,39 @@ check "fewer values" test $? = 0
 dev/sweep.sh -o "$work/blind" --vary '--lr 1e-3' -- "${train[@]:0:3}" "${train[@]:5}" -x 20 >"$work/out" 2>&1
 says "no -j" "$(cat "$work/out")" "no validation data; expected -j among the program's flags"
 
-# Interrupted, then finished by the same command, with the losses of whole runs.
-long=(--vary '--lr 1e-3' -- "${train[@]}" -x 4000 -d 64 --threads 1)
-dev/sweep.sh -o "$work/whole" --seeds 1 --jobs 1 "${long[@]}" >/dev/null 2>&1
-setsid dev/sweep.sh -o "$work/cut" --seeds 1 --jobs 1 "${long[@]}" >"$work/out" 2>&1 &
-pid=$!
-until [ "$(grep -c '"event":"step"' "$work/cut/lr=1e-3,seed=1/log.jsonl" 2>/dev/null)" -gt 0 ] 2>/dev/null; do
-    sleep 0.05
-    kill -0 $pid 2>/dev/null || break
-done
-one_line "error: -o is \"$work/cut\", in which another sweep is training; expected another folder" \
-    dev/sweep.sh -o "$work/cut" --seeds 1 --jobs 1 "${long[@]}"
-check "its output is kept" test -s "$work/cut/lr=1e-3,seed=1.txt"
-kill -TERM $pid
-wait $pid
-check "interrupted" test $? = 130
-check "a checkpoint" compgen -G "$work/cut/lr=1e-3,seed=1/step_*" >/dev/null
-check "no table" test ! -e "$work/cut/table.md"
-dev/sweep.sh -o "$work/cut" --seeds 1 --jobs 1 "${long[@]}" >/dev/null 2>&1
-check "resumed" grep -q '"event":"resume"' "$work/cut/lr=1e-3,seed=1/log.jsonl"
-check "the same loss" test "$(loss "$work/cut/lr=1e-3,seed=1")" = "$(loss "$work/whole/lr=1e-3,seed=1")"
+# A run whose step doubled to 128 tokens at its fifth, for branches.
+branched=("$build/train_gpt2" -i "$work/t_train_*.bin" -j "$work/t_val_*.bin" -e custom:l=1,h=2,c=32,t=32 -b 1 -t 32
+    --val-tokens 256 --tune=off --threads 1 --batch-schedule 0:64,256:128 -x 20 -n 10 --lr 1e-2 --seed 7)
+"${branched[@]}" -o "$work/run" >/dev/null
+checkpoint=$work/run/step_00000010
+
+# interrupted RUN ARGUMENTS...: interrupted, then finished by the same command, with the loss of a whole run
+interrupted() {
+    local run=$1 pid
+    shift
+    rm -rf "$work"/{whole,cut}
+    dev/sweep.sh -o "$work/whole" --jobs 1 "$@" >/dev/null 2>&1
+    setsid dev/sweep.sh -o "$work/cut" --jobs 1 "$@" >"$work/out" 2>&1 &
+    pid=$!
+    until [ "$(grep -c '"event":"step"' "$work/cut/$run/log.jsonl" 2>/dev/null)" -gt 0 ] 2>/dev/null; do
+        sleep 0.05
+        kill -0 $pid 2>/dev/null || break
+    done
+    one_line "error: -o is \"$work/cut\", in which another sweep is training; expected another folder" \
+        dev/sweep.sh -o "$work/cut" --jobs 1 "$@"
+    check "its output is kept" test -s "$work/cut/$run.txt"
+    kill -TERM $pid
+    wait $pid
+    check "interrupted" test $? = 130
+    check "a checkpoint" compgen -G "$work/cut/$run/step_*" >/dev/null
+    check "no table" test ! -e "$work/cut/table.md"
+    dev/sweep.sh -o "$work/cut" --jobs 1 "$@" >/dev/null 2>&1
+    check "resumed" test "$(grep '"event":"resume"' "$work/cut/$run/log.jsonl" | tail -n 1 | jq -r .folder |
+        xargs dirname)" = "$work/cut/$run"
+    check "the same loss" test "$(loss "$work/cut/$run")" = "$(loss "$work/whole/$run")"
+}
+interrupted lr=1e-3,seed=1 --seeds 1 --vary '--lr 1e-3' -- "${train[@]}" -x 4000 -d 64 --threads 1
+interrupted d=64,seed=7 --from "$checkpoint" --vary '-d 64' -- "$build/train_gpt2" --max-tokens 256k
 
 # A run that fails.
 dev/sweep.sh -o "$work/bad" --seeds 1 --vary '--lr 1e-3 1000' -- "${train[@]}" -x 20 --weight-decay 1000 \
@@ -133,6 +147,47 @@ notes 1 '1 2' 'One seed: the scatter of seeds is not known, and may explain the 
 check "the spread of one seed" grep -q '^| `lr=2,beta2=0.9,dtype=bf16` | 4.9650 | - | 1.00 | 4.9650 |$' "$work/out"
 reason=interrupted notes '1 2' '1 2' ''
 check "an interrupted run" grep -q '^| `lr=2,beta2=0.9,dtype=bf16` | failed |' "$work/out"
+
+# Branches of a checkpoint, until 2048 tokens of the run.
+branch() {  # FOLDER SIZES FLAGS...
+    dev/sweep.sh -o "$work/$1" --from "$checkpoint" --vary "-d $2" -- "$build/train_gpt2" "${@:3}" >"$work/out" 2>&1
+}
+# logged FILTER: of the logs of the three branches, in one line
+logged() { for size in 64 128 1024; do jq -cs "$1" "$work/d/d=$size,seed=7/log.jsonl"; done | xargs; }
+branch d '64 128 1024'
+check "branches" test $? = 0
+check "their steps and tokens" test "$(logged 'map(select(.event == "step")) | [length, last.tokens_so_far]')" = \
+    "[16,2048] [8,2048] [1,2048]"
+rate=$(jq 'select(.event == "step" and .step == 10).lr' "$work/run/log.jsonl")
+check "f^0.5 times the rate, which falls to 0 in the last half" test "$(logged 'map(select(.event == "step").lr /
+    '"$rate"' * 1e4 | round) | [first, last]')" = "[7071,884] [10000,2500] [28284,28284]"
+check "one validation, at the end" test "$(logged 'map(select(.event == "val").step)')" = "[26] [18] [11]"
+critical=$(logged 'map(select(.event == "val").loss)' | tr -d '[]' | awk '{ least = $1
+    for (i = 2; i <= 3; ++i) if ($i < least) least = $i
+    for (i = 1; i <= 3; ++i) if ($i <= least + 0.005) found = i
+    print (found == 1 ? "at most 64" : found == 3 ? "at least 1024" : "128") }')
+check "the critical batch" grep -q "^Critical batch: $critical tokens per step" "$work/d/table.md"
+"$build/train_gpt2" -y "$checkpoint" -o "$work/hand" -d 128 --max-tokens 2048 -k wsd --cooldown-fraction 0.25 -q 0 \
+    -u 0 --lr "$(python3 -c "print($rate / 2 ** 0.5)")" >/dev/null
+check "-d 128 is the run continued by hand" cmp "$work/hand/step_00000018/model.safetensors" \
+    "$work/d/d=128,seed=7/step_00000018/model.safetensors"
+branch d '64 128 1024'
+check "nothing to do again" test "$?, $(grep -c ^started: "$work/out")" = "0, 0"
+branch e '128 256' --lr 1e-3 -k constant
+check "flags that replace the usual ones" grep -q "gpt2 --lr 1e-3 -k constant --max-tokens=1280 --warmup-steps=0" \
+    "$work/e/command"
+no_branch() { one_line "error: $1" dev/sweep.sh -o "$work/x" --from "$checkpoint" --vary "$2" -- "${@:3}"; }
+no_branch '-d is "x"; expected a whole number from 1' '-d 128 x' true x
+one_line 'error: --seeds is "1 2"; expected none with --from' dev/sweep.sh -o "$work/x" --from "$checkpoint" \
+    --vary '-d 128' --seeds '1 2' -- true x
+no_branch 'the dry run of d=100,seed=7 fails: ' '-d 100 200' "$build/train_gpt2"
+checkpoint=$work/run
+no_branch "--from is \"$work/run\"; expected a checkpoint of this version" '-d 128' true x
+checkpoint=$work/run/step_00000020
+sed -i '/"step":20,/s/"lr":[^,]*/"lr":1e-6/' "$work/run/log.jsonl"
+no_branch "the learning rate of step 20 is 1e-06; expected 1 % or more of the run's --lr 0.01; use an" '-d 128' true x
+sed -i '/"step":20,/d' "$work/run/log.jsonl"
+no_branch "step 20 in \"$work/run/log.jsonl\" is missing or of another run" '-d 128' true x
 
 # A dry run of every combination comes before any training.
 one_line 'error: the dry run of lr=x,seed=1 fails: --lr is "x"; expected ' \

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "llmc/base/number_text.h"
+#include "llmc/base/option.h"
 #include "llmc/base/file_status.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
@@ -322,10 +323,11 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                 "use the same, or start a new run from its model with --init");
     };
     const nlohmann::json &then = *before.options, &today = *now.options;
-    constexpr std::array kSame{"init", "seq-len", "seed", "shuffle", "pad-last", "mask-document-start",
-                               "overfit-batch"};
-    for (const char* const name : kSame)
-        if (then.contains(name)) require_same(std::string("--") + name, text_of(then[name]), text_of(today[name]));
+    const auto names = [](OnResume rule) {
+        return names_of_options([rule](const Option& option) { return option.resume == rule; });
+    };
+    for (const std::string& name : names(OnResume::same))
+        if (then.contains(name)) require_same("--" + name, text_of(then[name]), text_of(today[name]));
     // Otherwise the first new checkpoint would silently delete the checkpoints that --major-every has kept.
     const auto number = [](const nlohmann::json& of, const char* name) { return of.value(name, std::int64_t(0)); };
     require(number(today, "keep-checkpoints") == 0 || number(then, "major-every") == 0 ||
@@ -365,9 +367,8 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };
     compare("ranks", std::to_string(before.ranks), std::to_string(now.ranks));
-    for (const auto& [name, value] : today.items())
-        if (then.contains(name) && !is_of_one_start(name))
-            compare("--" + name, text_of(then[name]), text_of(value));
+    for (const std::string& name : names(OnResume::may_change))
+        if (then.contains(name)) compare("--" + name, text_of(then[name]), text_of(today[name]));
     return changes;
 }
 

@@ -92,7 +92,7 @@ void StepLog::follow_phase(const Report::Step& step) {
     const bool begins = phase_ != std::string_view(step.phase), from_another = begins && *phase_;
     phase_ = step.phase;
     if (from_another) {
-        loop_.report.phase_begins(step.step, step.phase);
+        loop_.report.phase_begins(step.step, step.phase, loop_.optimizer.optimizer().phase_begins());
         slow_ = {};  // steps of another phase may take longer
         ms_before_ = std::move(phase_ms_);
     }

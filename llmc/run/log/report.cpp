@@ -280,21 +280,18 @@ void Report::stopped(std::int64_t step, double seconds) {
                                " (Ctrl-Z, SIGSTOP), which --max-minutes does not count"});
 }
 
-void Report::phase_begins(std::int64_t step, const std::string& phase) {
-    print(at(step) + " | the second moment is frozen; from now on " +
-        (phase == "compressed" ? "ranks exchange momentum with 1 bit per element" : "gradients stay uncompressed"));
+void Report::phase_begins(std::int64_t step, const std::string& phase, const char* what_begins) {
+    if (*what_begins) print(at(step) + " | " + what_begins);
     write({{"event", "stage"}, {"step", step}, {"stage", phase}});
 }
 
 void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps) {
     const double change = std::round(100 * (ms / ms_before - 1));  // percent
-    print(format("%s | a %s step takes %.4g ms; before the freeze it took %.4g ms (medians of up to 20 steps)",
-                 at(step).c_str(), phase.c_str(), ms, ms_before));
-    const char* const than = change < 0 ? "faster than" : "slower than";
-    print((change == 0 ? "as fast as" : format("%.0f %% %s", std::fabs(change), than)) + " before the freeze: " +
-          (phase != "compressed" ? "nothing is compressed" : change < 0 ? "compression pays here"
-                                                                        : "compression does not pay here") +
-          (steps < 20 ? " (measured over " + counted(std::int64_t(steps), "step") + " only)" : ""));
+    print(format("%s | a %s step takes %.4g ms, one of the phase before %.4g ms: %s (medians of up to %d steps)",
+                 at(step).c_str(), phase.c_str(), ms, ms_before,
+                 change == 0 ? "equally fast"
+                             : format("%.0f %% %s", std::fabs(change), change < 0 ? "faster" : "slower").c_str(),
+                 int(steps)));
     write({{"event", "stage_speed"}, {"step", step}, {"stage", phase}, {"ms_before", ms_before}, {"ms", ms}});
 }
 

@@ -117,7 +117,7 @@ public:
     };
     void step(const Step& step);
     // Before the first step of an optimizer phase (Optimizer::phase()), after `step` steps.
-    void phase_begins(std::int64_t step, const std::string& phase);
+    void phase_begins(std::int64_t step, const std::string& phase, const char* what_begins);
     // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
     void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
     void outer(const OuterRound& round);

@@ -16,37 +16,32 @@
 namespace llmc {
 namespace {
 
-// What a source sets (its long names), other than to 0, replaces the same quantity in another unit, which an earlier
-// source has set. Throws Error if this source sets it in two units.
+// Resets flags of earlier sources that what this one sets (its long names) replaces (Quantity) or leaves without effect
+// (Needs). Throws Error if it sets a quantity in two units.
 template <class Set>
-void replace_other_units(Options& o, const Set& set) {
-    using Units = std::map<std::string, std::int64_t*>;
-    for (const Units& units : {Units{{"epochs", &o.epochs}, {"max-steps", &o.max_steps}, {"max-tokens", &o.max_tokens}},
-                               Units{{"warmup-steps", &o.warmup_steps}, {"warmup-tokens", &o.warmup_tokens}}})
-        for (const auto& [name, value] : units) {
-            if (*value == 0 || !set.contains(name)) continue;
-            for (const auto& [other, replaced] : units) {
-                if (other == name) continue;
-                require(*replaced == 0 || !set.contains(other), "--" + other, *replaced,
-                        "none with --" + name + ' ' + std::to_string(*value), "remove one of them");
-                *replaced = 0;
+void replace_others(Options& o, const Set& set) {
+    Options defaults;
+    const std::vector<Option> options = option_table(o), of_defaults = option_table(defaults);
+    const auto is_default = [&](std::size_t i) { return values_of(options[i]) == values_of(of_defaults[i]); };
+    const auto reset = [&](std::size_t i) { set_values(options[i], "the default", values_of(of_defaults[i])); };
+    const auto sets = [&](std::size_t i) { return set.contains(long_name(options[i].flag).substr(2)); };
+    std::map<std::string, std::map<std::string, std::size_t>> units;  // by quantity and flag
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        const Option& option = options[i];
+        if (!option.quantity.name.empty()) units[option.quantity.name].emplace(long_name(option.flag), i);
+        if (!sets(i) && set.contains(option.needs.name) && !is_met(option.needs, options)) reset(i);
+    }
+    for (const auto& [quantity, flags] : units)
+        for (const auto& [flag, i] : flags) {
+            if (is_default(i) || !sets(i)) continue;
+            const std::string value = options[i].is_text() ? "" : ' ' + values_of(options[i]).front();
+            for (const auto& [other, at] : flags) {
+                if (at == i || is_default(at)) continue;
+                require(!sets(at), other, values_of(options[at]).front(), "none with " + flag + value,
+                        "remove one of them");
+                reset(at);
             }
         }
-    if (o.outer_steps == 0) {  // a run that ends them
-        Options defaults;
-        const std::vector<Option> options = option_table(o), of_defaults = option_table(defaults);
-        for (std::size_t i = 0; i < options.size(); ++i)
-            if (const std::string name = long_name(options[i].flag).substr(2);
-                name.starts_with("outer-") && !set.contains(name))
-                set_values(options[i], "the default", values_of(of_defaults[i]));
-    }
-    if (!o.batch_schedule.empty() && set.contains("batch-schedule")) {
-        require(o.total_batch_tokens == 0 || !set.contains("total-batch-tokens"), "--total-batch-tokens",
-                o.total_batch_tokens, "none with --batch-schedule", "remove one of them");
-        o.total_batch_tokens = 0;
-    } else if (o.total_batch_tokens > 0 && set.contains("total-batch-tokens") && !set.contains("batch-schedule")) {
-        o.batch_schedule.clear();
-    }
 }
 
 // Sets the options of one source, which override those of earlier ones.
@@ -59,7 +54,7 @@ void set_all(CommandLine& line, const Settings& settings) {
         set_values(option, value.what, value.values);
         line.given.insert(key);
     }
-    replace_other_units(line.options, settings);
+    replace_others(line.options, settings);
 }
 
 // The start of --help.
@@ -99,10 +94,9 @@ Parser parser() {
         const std::string otherwise = values_of(option).front();
         auto value = cxxopts::value<std::string>();
         if (!otherwise.empty()) value = value->default_value(otherwise);
-        const bool is_text = std::holds_alternative<std::string*>(option.field);
-        line.options.add_options(option.group)(
+                line.options.add_options(option.group)(
             option.flag, (choice ? list_names(choice->names) + ": " : "") + option.help, value,
-            choice ? "NAME" : is_text ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
+            choice ? "NAME" : option.is_text() ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
     }
     line.options.add_options(line.groups.back())(
         "config", "file of options: a JSON object of long names and values, with // comments; flags override it",
@@ -148,12 +142,12 @@ CommandLine continued(const CommandLine& now, const nlohmann::json& before, cons
     const std::vector<Option> table = option_table(line.options), table_of_given = option_table(given);
     for (std::size_t i = 0; i < table.size(); ++i) {
         const std::string key = long_name(table[i].flag).substr(2);
-        if (now.given.contains(key) || is_of_one_start(key))
+        if (now.given.contains(key) || table[i].resume == OnResume::of_one_start)
             set_values(table[i], "--" + key, values_of(table_of_given[i]));
         else if (before.contains(key))
             set_values(table[i], file + ": " + key, values_of_setting(file + ": " + key, before[key]));
     }
-    replace_other_units(line.options, now.given);
+    replace_others(line.options, now.given);
     return line;
 }
 

@@ -14,34 +14,21 @@
 namespace llmc {
 namespace {
 
-// Throws if an option differs from its default though it has no effect with the flag `chosen`, but only with `needed`.
-void require_defaults(const Options& o, std::string_view prefix, const std::string& chosen, const std::string& needed) {
+// Throws if an option differs from its default though it has no effect.
+void check_needs(const Options& o) {
     Options given = o, defaults;
     const std::vector<Option> is = option_table(given), of = option_table(defaults);
     for (std::size_t i = 0; i < is.size(); ++i) {
-        const std::string flag = long_name(is[i].flag);
-        if (flag.starts_with(prefix) && values_of(is[i]) != values_of(of[i]))
-            fail(flag, "set with " + chosen, needed, "set that, or " + flag + '=' + values_of(of[i]).front());
+        const auto& [name, value] = is[i].needs;
+        if (values_of(is[i]) == values_of(of[i]) || is_met(is[i].needs, is)) continue;
+        const std::string flag = long_name(is[i].flag), needed = "--" + name + ' ';
+        fail(flag, "set with " + needed + value_of(name, is), needed + value,
+             "set that, or " + flag + '=' + values_of(of[i]).front());
     }
-}
-// `name`: of the flag whose value is `chosen`, such as --lr-schedule.
-template <class Value, std::size_t N>
-void require_defaults(const Options& o, std::string_view prefix, const std::string& name, Value chosen, Value needed,
-                      const Named<Value> (&table)[N]) {
-    if (chosen != needed)
-        require_defaults(o, prefix, name + ' ' + name_of(chosen, table), name + ' ' + name_of(needed, table));
-}
-
-// An optimizer's own flags begin with the first word of its name.
-void check_optimizer(const Options& o) {
-    optimizer_settings(o, std::max(o.warmup_steps, o.warmup_tokens), {});
-    for (const auto& [name, kind] : kOptimizers)
-        require_defaults(o, "--" + std::string(name.substr(0, name.find('-'))) + '-', "--optimizer", o.optimizer, kind,
-                         kOptimizers);
 }
 
 void check_outer_steps(const Options& o) {
-    if (o.outer_steps == 0) return require_defaults(o, "--outer-", "--outer-steps 0", "--outer-steps above 0");
+    if (o.outer_steps == 0) return;
     require(o.outer_bits == 32 || o.outer_bits == 4 || o.outer_bits == 1, "--outer-bits", o.outer_bits, "32, 4 or 1");
     require(!o.optimizer->local_gradients, "--outer-steps",
             "set with --optimizer " + name_of(o.optimizer, kOptimizers), "adamw or muon");
@@ -70,11 +57,11 @@ void check_resume(const CommandLine& line) {
 
 void check_together(const CommandLine& line) {
     const Options& o = line.options;
-    check_optimizer(o);
+    optimizer_settings(o, std::max(o.warmup_steps, o.warmup_tokens), {});
+    check_needs(o);
     require(o.dry_run || (o.ranks == 0 && o.memory.empty()), o.ranks > 0 ? "--ranks" : "--memory",
             "set without --dry-run", "--dry-run, which plans for other machines", "add it, or start ranks with mpirun");
     memory_bytes(o);
-    require_defaults(o, "--cooldown-", "--lr-schedule", o.lr_schedule, LrSchedule::wsd, kLrSchedules);
     require(!o.stochastic_rounding || o.dtype == kernels::DType::bf16, "--stochastic-rounding",
             "set with --dtype " + name_of(o.dtype, kDTypes), "--dtype bf16",
             "add it, or --stochastic-rounding=off: fp32 parameters are not rounded");

@@ -37,53 +37,61 @@ nlohmann::json json_of_value(const Option& option) {
 
 }  // namespace
 
-// `entry(flag, field, help)`, with Bounds for a number or the table of names for a choice, in the group of --help that
-// the last `group(name)` names.
+// `entry(flag, field, help, columns)` in the group of --help that the last `group(name)` names.
 std::vector<Option> option_table(Options& o) {
+    using enum OnResume;
+    using enum OnRanks;
+    const Quantity length{"length"}, warmup{"warm-up"}, step{"step"};
     OptionList list;
-    const auto group = [&](const char* name) { list.group = name; };
-    const auto entry = [&](const char* flag, auto& field, const std::string& help, const auto&... limits) {
-        list.entry(flag, field, help, limits...);
+    const auto group = [&](const char* name) { list.group = name, list.needs = {}; };
+    const auto entry = [&](const char* flag, auto& field, const std::string& help, const auto&... columns) {
+        list.entry(flag, field, help, columns...);
     };
     group("Data and model");
     entry(
         "i,train-data", o.train_data,
         "training shards: glob patterns; may be repeated, the shards are read in this order, or in the proportions of "
-        "weights: 'web_*.bin:0.7' 'books_*.bin:0.3'");
+        "weights: 'web_*.bin:0.7' 'books_*.bin:0.3'",
+        of_the_host);
     entry("j,val-data", o.val_data,
-          "validation shards: like --train-data; each pattern has a loss of its own, and its weight in their mean");
+          "validation shards: like --train-data; each pattern has a loss of its own, and its weight in their mean",
+          of_the_host);
     entry("e,init", o.init,
           "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
           "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
-          "llm.c's .bin file; or the folder of a run, for its newest checkpoint");
-    entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written");
+          "llm.c's .bin file; or the folder of a run, for its newest checkpoint",
+          same);
+    entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written",
+          of_one_start);
     group("Batch and length");
     entry("b,micro-batch", o.micro_batch,
           "micro-batch size: sequences in one forward and backward pass of a rank; auto: the largest that divides a "
           "step's sequences per rank (see -d) and fits the memory plan",
           Whole{0, 1 << 20, true});
     entry("t,seq-len", o.seq_len, "sequence length, in tokens; auto: the model's positions, at most 1024",
-          Whole{0, 1 << 20, true});
+          Whole{0, 1 << 20, true}, same);
     entry("d,total-batch-tokens", o.total_batch_tokens,
           "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
           "accumulated over the micro-batches; 0: one micro-batch per rank",
-          Whole{0, kMany});
+          Whole{0, kMany}, step);
     entry("batch-schedule", o.batch_schedule,
           "tokens in one step, instead of -d, as FROM:TOKENS,...; 0:65536,200M:131072: 131072 in steps that begin "
-          "after 200M tokens or more; empty: -d for all steps");
+          "after 200M tokens or more; empty: -d for all steps",
+          step);
     entry("batch-lr-exponent", o.batch_lr_exponent,
           "scale the learning rate by (tokens of the step / tokens of the first step)^X; 0: do not scale it",
           Real{0, 1});
     entry("batch-beta-scaling", o.batch_beta_scaling,
           "decay second moments by beta2^(tokens of the step / tokens of the first step): the same decay per token");
     entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs or --max-minutes needs",
-          Whole{0, kMany});
+          Whole{0, kMany}, length);
     entry("max-tokens", o.max_tokens,
-          "instead of --max-steps: tokens of the run, rounded up to whole steps (see -d); 0: not set", Whole{0, kMany});
+          "instead of --max-steps: tokens of the run, rounded up to whole steps (see -d); 0: not set", Whole{0, kMany},
+          length);
     entry("epochs", o.epochs,
           "number of passes over the training data, without --max-steps and --max-tokens; auto: 1, or with "
           "--max-minutes as many as fit",
-          Whole{0, 1000000, true});
+          Whole{0, 1000000, true}, length);
     entry("max-minutes", o.max_minutes,
           "without --max-steps, --max-tokens and --epochs: length of the whole run, with the time before a resume, "
           "validations, samples and checkpoints; the learning rate then follows the time. With one of them: time from "
@@ -92,32 +100,37 @@ std::vector<Option> option_table(Options& o) {
           Real{0, 1e7});
     entry("shuffle", o.shuffle,
           "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "
-          "shards, which fits documents that are in random order already, such as FineWeb's");
+          "shards, which fits documents that are in random order already, such as FineWeb's",
+          same);
     entry("mask-document-start", o.mask_document_start,
-          "ignore the loss on the first token of every document, which has no context, in training and validation");
+          "ignore the loss on the first token of every document, which has no context, in training and validation",
+          same);
     entry("pad-last", o.pad_last,
           "pad the last sequence of a shard and the last step of an epoch with ignored targets, so that every token is "
-          "used");
+          "used",
+          same);
     entry("a,overfit-batch", o.overfit_batch,
-          "repeat the first step's batch in every step, to check that the loss goes to 0");
+          "repeat the first step's batch in every step, to check that the loss goes to 0", same);
     group("Optimizer");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
     entry("u,warmup-steps", o.warmup_steps, "steps of linear learning-rate warm-up; 0 in a run whose length is "
-          "--max-minutes: 5 % of the time", Whole{0, kMany});
+          "--max-minutes: 5 % of the time", Whole{0, kMany}, warmup);
     entry("warmup-tokens", o.warmup_tokens,
           "instead of --warmup-steps: tokens of the warm-up, rounded up to whole steps (see -d); 0: not set",
-          Whole{0, kMany});
+          Whole{0, kMany}, warmup);
     entry("q,final-lr-fraction", o.final_lr_fraction,
           "final learning rate as a fraction of the peak; in a run of steps that of the step after the last one, as in "
           "llm.c", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
           "learning-rate schedule after the warm-up; wsd: constant, then a cool-down at the end of the run",
           kLrSchedules);
+    list.needs = {"lr-schedule", name_of(LrSchedule::wsd, kLrSchedules)};
     entry("cooldown-fraction", o.cooldown_fraction,
           "share of the run's steps, or of its time, in the cool-down of wsd; at most one step is none", Real{0, 1});
     entry("cooldown-shape", o.cooldown_shape,
           "decay in the cool-down of wsd; 1-sqrt: final + (peak - final) * (1 - sqrt(x)), where x goes from 0 to 1",
           kCooldownShapes);
+    list.needs = {};
     entry("c,weight-decay", o.weight_decay, "weight decay, of matrices and embeddings only",
           Real{0, 1e3});
     entry("beta1", o.beta1, "AdamW decay rate of the first moment", Real{0, 0.9999999});
@@ -137,6 +150,7 @@ std::vector<Option> option_table(Options& o) {
     for (std::size_t i = 0; i < std::size(kOptimizers); ++i) {
         std::any& own = o.of_optimizers[i];
         if (!own.has_value()) own = kOptimizers[i].second->own();
+        list.needs = {"optimizer", std::string(kOptimizers[i].first)};
         kOptimizers[i].second->flags(list, own);
     }
     group("Evaluation and sampling");
@@ -162,7 +176,8 @@ std::vector<Option> option_table(Options& o) {
     entry("temperature", o.temperature, "softmax temperature for sampling; 0: greedy", Real{0, 100});
     entry("hellaswag", o.hellaswag,
           "HellaSwag examples to score the model on: a file made by dev/data/prepare hellaswag, or llm.c's "
-          "hellaswag_val.bin");
+          "hellaswag_val.bin",
+          of_the_host);
     entry("hellaswag-every", o.hellaswag_every,
           "steps between HellaSwag scores; also after the last step, unless --max-minutes ended the run",
           Whole{1, kMany});
@@ -183,14 +198,17 @@ std::vector<Option> option_table(Options& o) {
           "one before unless --keep-checkpoints or --major-every keeps it; needs -o, -j and --keep-checkpoints N");
     entry("y,resume", o.resume,
           "resume training from a checkpoint; auto: the newest complete one in --output-dir, or start a new run if "
-          "there is none; or the folder of a checkpoint; or never");
+          "there is none; or the folder of a checkpoint; or never",
+          of_one_start);
     entry("allow-new-data", o.allow_new_data,
-          "with --resume: allow training shards that differ from the checkpoint's; they are read from their start");
+          "with --resume: allow training shards that differ from the checkpoint's; they are read from their start",
+          of_one_start);
     group("Tokenizer");
     entry("merges", o.merges,
           "file with GPT-2's BPE merges, for text in prompts and samples and for the tokenizer in checkpoints: "
           "vocab.bpe, merges.txt or tokenizer.json; empty: from the folder of --init, else "
-          "data/gpt2/vocab.bpe (written by scripts/get_gpt2_tokenizer.sh)");
+          "data/gpt2/vocab.bpe (written by scripts/get_gpt2_tokenizer.sh)",
+          of_the_host);
     entry("allow-larger-vocabulary", o.allow_larger_vocabulary,
           "allow a model whose vocabulary is larger than the shards'; the extra ids never occur, and checkpoints "
           "keep the tokenizer files and eos_token_id of a model that adds tokens to GPT-2's");
@@ -205,6 +223,7 @@ std::vector<Option> option_table(Options& o) {
           "each worker makes this many local steps, then an outer step synchronizes their weights (DiLoCo); 0: all "
           "ranks sum their gradients in every step",
           Whole{0, kMany});
+    list.needs = {"outer-steps", "above 0"};
     entry("outer-workers", o.outer_workers,
           "number of workers, such as that of the nodes; each has as many consecutive ranks, which sum their "
           "gradients and need -z 1 or 2; auto: every rank is a worker",
@@ -248,18 +267,19 @@ std::vector<Option> option_table(Options& o) {
           "and add what is missing there; again: time everything again; with mpirun write --tune=again",
           kTunes);
     entry("tune-file", o.tune_file,
-          "file for autotuning results; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or in ~/.cache");
+          "file for autotuning results; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or in ~/.cache",
+          of_the_host);
     entry("deterministic", o.deterministic, "on a GPU: use only deterministic kernels, even if others are faster");
     entry("threads", o.threads,
           "CPU threads per rank; 0: one per hardware thread of the rank's cores, within its control group's CPU quota",
-          Whole{0, 1024});
+          Whole{0, 1024}, of_the_host);
     entry("device", o.device, "index of the first GPU; the ranks of a host use this one and the following ones",
-          Whole{0, 1023});
+          Whole{0, 1023}, of_the_host);
     entry("log-gpu", o.log_gpu,
           "log NVML readings of rank 0's GPU with every step: energy, power, clocks, temperature, memory in use, "
           "utilization and throttle reasons");
     entry("seed", o.seed, "random seed for initial weights, shuffling, samples and stochastic rounding",
-          Whole{0, std::numeric_limits<std::int64_t>::max()});
+          Whole{0, std::numeric_limits<std::int64_t>::max()}, same);
     entry("f,tf32", o.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");
     entry("ignore-memory-plan", o.ignore_memory_plan,
           "start even if the memory plan exceeds the available memory");
@@ -269,18 +289,23 @@ std::vector<Option> option_table(Options& o) {
           "every step",
           Whole{1, kMany});
     entry("verbose", o.verbose, "print versions, options, data and memory plan before the first step in detail");
-    entry("dry-run", o.dry_run, "print all options, the data, the memory plan and suggestions, then exit");
+    entry("dry-run", o.dry_run, "print all options, the data, the memory plan and suggestions, then exit",
+          of_one_start);
     entry("ranks", o.ranks,
           "with --dry-run: plan for this number of ranks, also without data; 0: for those that were started",
-          Whole{0, 1 << 20});
+          Whole{0, 1 << 20}, of_one_start);
     entry("memory", o.memory,
-          "with --dry-run: plan for ranks with this memory each, such as 80G (GiB); empty: that of this machine");
+          "with --dry-run: plan for ranks with this memory each, such as 80G (GiB); empty: that of this machine",
+          of_one_start);
     return list.options;
 }
 
-bool is_of_one_start(std::string_view name) {
-    return name == "output-dir" || name == "resume" || name == "allow-new-data" || name == "dry-run" ||
-           name == "ranks" || name == "memory";
+std::set<std::string> names_of_options(const std::function<bool(const Option&)>& which) {
+    Options any;
+    std::set<std::string> names;
+    for (const Option& option : option_table(any))
+        if (which(option)) names.insert(long_name(option.flag).substr(2));
+    return names;
 }
 
 std::string long_name(std::string_view flag) {
@@ -300,6 +325,16 @@ std::vector<std::string> values_of(const Option& option) {
             else return {text_of_number(*field)};
         },
         option.field);
+}
+
+std::string value_of(const std::string& name, const std::vector<Option>& table) {
+    const auto name_of_flag = [](const Option& option) { return long_name(option.flag); };
+    return values_of(*std::ranges::find(table, "--" + name, name_of_flag)).front();
+}
+bool is_met(const Needs& needs, const std::vector<Option>& table) {
+    if (needs.name.empty()) return true;
+    const std::string value = value_of(needs.name, table);
+    return needs.value == "above 0" ? value != "0" : value == needs.value;
 }
 
 void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values) {

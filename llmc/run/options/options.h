@@ -20,6 +20,7 @@
 namespace llmc {
 
 struct Option;
+struct Needs;
 
 inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp32}, {"bf16", kernels::DType::bf16}};
 inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {{"measure", kernels::Bf16Arithmetic::measure},
@@ -145,8 +146,6 @@ struct CommandLine {
 // Throws Error that names the flag, the value, what was expected and how to fix it. With --resume, whether the options
 // can be combined is not checked: continued() adds those of the checkpoint first.
 CommandLine parse(int argc, char** argv);
-// Whether a resumed run never takes this option (its long name without dashes) from its checkpoint.
-bool is_of_one_start(std::string_view name);
 // The command line of a run that continues another: what is not given now is as in `before`, by long name as in
 // to_json(). Names that this version does not know are left out. Throws Error that names `file`, where `before` is.
 CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file);
@@ -155,10 +154,15 @@ std::string help_text();
 // The flags for these options (base/option.h), in the order of --help: parsing, --help, messages, files of options and
 // the log are made from this table.
 std::vector<Option> option_table(Options& options);
+// Their long names, without dashes.
+std::set<std::string> names_of_options(const std::function<bool(const Option&)>& which);
 // "--lr", from "l,lr".
 std::string long_name(std::string_view flag);
 // As they are parsed, at least one; a switch as "on" or "off".
 std::vector<std::string> values_of(const Option& option);
+// The first value of the flag with this long name, which must exist; whether a need is met.
+std::string value_of(const std::string& name, const std::vector<Option>& table);
+bool is_met(const Needs& needs, const std::vector<Option>& table);
 // Sets the field. Throws Error that starts with `name` if a value is outside its limits, or there are several for a
 // flag that takes one. Empty ones of a list are left out.
 void set_values(const Option& option, const std::string& name, const std::vector<std::string>& values);

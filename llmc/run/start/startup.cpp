@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <exception>
-#include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -15,24 +13,21 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/device/control_groups.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/option.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
-#include "llmc/base/terminal.h"
-#include "llmc/base/value_text.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/advice.h"
+#include "llmc/run/start/startup_notes.h"
 #include "llmc/run/start/version.h"
-#include "llmc/text/bpe_merges.h"
-#include "llmc/weights/model_path.h"
 
 namespace llmc {
 namespace {
@@ -62,121 +57,6 @@ std::string memory_by_rank(const RunPlan& plan, const Context& context) {
     return text + (device::is_gpu() ? "" : "  as this build, for CPUs, would take it: on a GPU without copies for a "
                                            "checkpoint, and with about 1 GiB\n  for NVIDIA's libraries\n") +
            "  tokens a second are not estimated: measure them on one such machine\n";
-}
-
-// "" if the disk of --output-dir has room for the checkpoints that are on it at once, or its room is not known.
-std::string note_on_disk(const RunPlan& plan) {
-    const Options& o = plan.options;
-    if (!plan.between_steps.checkpoints.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
-    std::filesystem::path folder = std::filesystem::absolute(o.output_dir);
-    std::error_code fault;
-    while (!std::filesystem::exists(folder, fault) && folder.has_relative_path()) folder = folder.parent_path();
-    const auto room = std::filesystem::space(folder, fault);
-    if (fault) return "";
-    double bytes = 0;  // of one checkpoint
-    for (Sharding sharding = plan.setup.sharding; sharding.rank < sharding.ranks; ++sharding.rank)
-        bytes += double(CheckpointWriter::copy_bytes(plan.table, sharding, plan.optimizer));
-    if (plan.world) {  // other workers have all but the model and u
-        const OuterSettings& outer = plan.optimizer.outer;
-        bytes += (outer.workers - 1) * (bytes - (outer.momentum > 0 ? 8.0 : 4.0) * double(plan.table.elements()));
-    }
-    const std::int64_t every = o.checkpoint_every, steps = plan.steps.total.value_or(0) - plan.first_step,
-                       saved = every > 0 && steps > 0 ? (steps - 1) / every + 1 : 1,
-                       kept = o.keep_checkpoints > 0 ? std::min(saved, o.keep_checkpoints + 1) : saved;
-    if (bytes * double(kept) <= double(room.available)) return "";
-    return "the disk of --output-dir has " + mebibytes(room.available) + ", and a checkpoint takes " +
-           mebibytes(std::size_t(bytes)) +
-           (bytes > double(room.available)
-                ? ": the model cannot be saved; choose another --output-dir"
-                : "; " + std::to_string(kept) + " of them are there at once: " +
-                      (o.keep_checkpoints > 0 ? "decrease" : "set") + " --keep-checkpoints, or use another disk");
-}
-
-// "" if no validation shard is a training shard, too.
-std::string note_on_seen_shards(const RunFiles& data) {
-    if (!data.train || !data.val) return "";
-    const auto shards = std::span(data.val_facts).subspan(1, std::size_t(data.val->size()));
-    const auto seen = std::ranges::count_if(shards, [&](const Fact& shard) {
-        return std::ranges::find(data.train_facts, shard.value, &Fact::value) != data.train_facts.end();
-    });
-    if (seen == 0) return "";
-    return "validation shards that are training shards, too: " + std::to_string(seen) + " of " +
-           std::to_string(data.val->size()) + ", so their loss is that of data seen in training";
-}
-
-// "" unless the cool-down of wsd has no step.
-std::string note_on_cooldown(const RunPlan& plan) {
-    const Schedule& schedule = plan.schedule;
-    const std::int64_t total = plan.steps.total.value_or(0);
-    if (!plan.setup.training || total == 0 || schedule.kind != LrSchedule::wsd || schedule.cooldown == 0) return "";
-    const double last = plan.steps.at(total - 1).begins, all = *schedule.total_steps;
-    if (last > std::max(all - schedule.cooldown * all, schedule.warmup_steps)) return "";
-    return "there is no cool-down: --cooldown-fraction " + text_of_number(schedule.cooldown) + " of " +
-           counted(total, "step") + ", after the warm-up, is at most one step, and the final learning rate is that of "
-           "the step after the last one";
-}
-
-// Whether a run with this optimizer has saved the model.
-bool is_of(const std::filesystem::path& model, const std::string& optimizer) {
-    try {
-        return read_trainer_state(model).run.options->value("optimizer", "") == optimizer;
-    } catch (const std::exception&) {  // a model alone
-        return false;
-    }
-}
-
-std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
-                                       Context& context) {
-    const Options& options = plan.options;
-    std::vector<std::string> notes;
-    const std::string& why_not_cudnn = attention_plan(plan.setup, context).why_not_cudnn;
-    if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
-    notes.insert(notes.end(), start.notes.begin(), start.notes.end());
-    if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
-    for (const auto& [shards, patterns] :
-         {std::pair(data.files.train.get(), options.train_data), {data.files.val.get(), options.val_data}})
-        if (!shards && !patterns.empty())
-            notes.push_back("no shard matches " + in_quotes(ShardSet::unmatched(patterns)) +
-                            ": the plan is for a vocabulary of " + std::to_string(plan.setup.config.vocabulary));
-    if (options.train_data.empty() && plan.setup.training)
-        notes.push_back("no --train-data: the plan is for a vocabulary of " +
-                        std::to_string(plan.setup.config.vocabulary));
-    if (const std::string& why = data.batches.too_small; !why.empty())
-        notes.push_back("the plan leaves out --train-data, which is too small for it: " + why);
-    for (const std::string& note : {note_on_default_model(plan, data), note_on_passes(plan, data), note_on_disk(plan)})
-        if (!note.empty()) notes.push_back(note);
-    const int threads = context.device.threads * plan.ranks_here, quota = device::cpu_quota().threads(),
-              cores = plan.ranks_here == 1 ? device::usable_threads()  // several are bound to parts of all cores
-                                           : std::min(int(sysconf(_SC_NPROCESSORS_ONLN)), quota);
-    if (threads > cores && !options.plans_elsewhere())
-        notes.push_back(counted(threads, "thread") + " on " + counted(cores, "core") + ": more are slower");
-    if (plan.setup.dtype == kernels::DType::bf16 && device::memory_is_host_memory() &&
-        context.matmul.describe(plan.setup.dtype).find("widened to fp32") != std::string::npos)
-        notes.push_back("this processor computes products of bf16 as fp32: --dtype fp32 is faster here");
-    if (const std::string seen = note_on_seen_shards(data.files); !seen.empty()) notes.push_back(seen);
-    if (plan.setup.training && plan.schedule.peak == 0)
-        notes.push_back("--lr is 0: no step changes the weights");
-    if (options.max_minutes > 0 && options.epochs > 0 && !options.has_steps())
-        notes.push_back("the learning rate follows --epochs " + std::to_string(options.epochs) + ": if --max-minutes " +
-                        text_of_number(options.max_minutes) + " ends the run earlier, it does not decay to its end; "
-                        "--epochs auto makes the time the length of the run");
-    const OptimizerKind& optimizer = *plan.optimizer.kind;
-    if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
-        !is_of(start.path, name_of(&optimizer, kOptimizers)))
-        notes.push_back(optimizer.on_other_model);
-    if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);
-    const bool out_of_time =
-        plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60;
-    if (out_of_time || plan.is_complete()) {
-        std::vector<std::string> ways = ways_to_train_further(plan.between_steps.further, plan.steps, plan.first_step,
-                                                              plan.seconds_before, plan.tasks_before);
-        ways[0] = "the checkpoint has " +
-                  (out_of_time ? "used all of --max-minutes " + text_of_number(options.max_minutes)
-                               : "completed all " + counted(plan.first_step, "step")) + "; " + ways[0];
-        notes.insert(notes.end(), ways.begin(), ways.end());
-    }
-    if (const std::string note = optimizer.report(plan.optimizer_run()).note; !note.empty()) notes.push_back(note);
-    return notes;
 }
 
 // Throws SharedError if a rank that writes parts of checkpoints does not see rank 0's --output-dir, because no
@@ -280,15 +160,13 @@ std::vector<Fact> build_facts(const nlohmann::ordered_json& version) {
 }
 
 std::vector<Fact> command_line_facts(const CommandLine& line) {
-    constexpr std::array kOfTheHost{"device", "hellaswag", "merges", "threads", "train-data", "tune-file", "val-data"};
     const nlohmann::json flags = to_json(line.options);
     std::vector<Fact> facts = build_facts(version_json());
     for (const auto& [name, request] : {std::pair("--help", Request::help), {"--version", Request::version},
                                         {"--print-config", Request::print_config}})
         facts.push_back({name, line.request == request ? "true" : "false"});
-    for (const auto& [name, value] : flags.items())
-        if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
-            facts.push_back({"--" + name, text_of(value)});
+    for (const std::string& name : names_of_options([](const Option& o) { return o.ranks == OnRanks::all_equal; }))
+        facts.push_back({"--" + name, text_of(flags[name])});
     return facts;
 }
 

@@ -227,7 +227,7 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
              {"--muon", "--optimizer muon"}, {"--adamw", "--optimizer adamw; the default"},
              {"--val-split", "--val-data; dev/tokenize --hold-out K"}, {"--no-shuffle", "--shuffle=off"},
              {"--decay-steps", "--cooldown-fraction; with --lr-sch"}, {"--minimum-lr", "--final-lr-fraction"},
-             {"--push-to-hub", "hf upload; after the run, without"},
+             {"--push-to-hub", "hf upload; after the run, without"}, {"--batch-ramp", "--batch-schedule; FROM:TOKENS"},
              {"--data_weights", "--train-data; with a weight after"}})
         for (const std::string& word : {theirs, theirs + "=8"})
             CHECK_THAT(refusal({word}), test::StartsWith("the flag \"" + theirs + "\" is unknown; expected " + ours));
@@ -236,8 +236,7 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
              {"-pn", "mpirun or srun sets it"}, {"--dropout", "models are trained without"},
              {"--compile", "the kernels are compiled"}, {"--fp16", "fp16 would need loss scaling"},
              {"--use_ema", "the decay of the learning rate"}, {"--swa", "the decay of the learning rate"},
-             {"--rope", "positions are learned"}, {"--lora", "all weights are trained"},
-             {"--batch-ramp", "all steps have"}})
+             {"--rope", "positions are learned"}, {"--lora", "all weights are trained"}})
         CHECK_THAT(refusal({theirs}),
                    test::StartsWith("the flag \"" + theirs + "\" is unknown; there is none, because " + reason));
     CHECK_THAT(refusal({"-h", "1"}), test::StartsWith("the flag \"-h 1\" is unknown; expected --hellaswag; it takes a "
@@ -309,6 +308,22 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK_THAT(refusal({"--config", (folder / "none").string()}), test::Contains("is missing; expected a file"));
     CHECK_THAT(refusal({"--config", ""}), test::StartsWith("the file of --config \"\" is missing; expected a file"));
     CHECK_THAT(refusal({"--config", folder.path().string()}), test::Contains("a folder; expected a file; pass a file"));
+}
+
+TEST_CASE("flags that need another one's value have their defaults if a later source changes that", "[options]") {
+    const test::ScratchFolder folder;
+    const std::string file = folder / "a.json";
+    const auto [text, flag, given, name, standard] = GENERATE(table<const char*, const char*, const char*, std::string,
+                                                                    nlohmann::json>({
+        {R"("lr-schedule": "wsd", "cooldown-fraction": 0.3)", "--lr-schedule=cosine", "--cooldown-fraction=0.4",
+         "cooldown-fraction", 0.2},
+        {R"("optimizer": "muon", "muon-momentum": 0.5)", "--optimizer=adamw", "--muon-momentum=0.4", "muon-momentum",
+         0.95},
+        {R"("outer-steps": 4, "outer-bits": 4)", "--outer-steps=0", "--outer-bits=4", "outer-bits", 32}}));
+    test::write_bytes(file, std::string("{\"train-data\": \"x\", ") + text + "}");
+    CHECK(to_json(parsed({"--config", file}))[name] != standard);
+    CHECK(to_json(parsed({"--config", file, flag}))[name] == standard);
+    CHECK_THAT(refusal({"--config", file, flag, given}), test::StartsWith("--" + name + " is set with "));
 }
 
 TEST_CASE("all options as a file give the same options", "[options]") {
