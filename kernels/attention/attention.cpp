@@ -216,7 +216,8 @@ struct Attention::State {
         std::string refused;
         std::erase_if(supported, [&](AttentionPlan& candidate) {
             const std::string why = refusal(candidate, shape);
-            if (!why.empty()) refused += "; not " + candidate.name() + ": " + why;
+            const std::string line = "; not " + name_of(candidate.method) + ": " + why;  // once for all its plans
+            if (!why.empty() && refused.find(line) == refused.npos) refused += line;
             return !why.empty();
         });
         if (supported.size() < 2) return;
