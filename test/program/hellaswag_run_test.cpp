@@ -72,14 +72,6 @@ TEST_CASE("a resumed run warns if a HellaSwag file or validation shard has the s
     ShardBytes(std::vector<std::uint16_t>(500, 97), 257, 256).write(folder.path("val_0.bin"));
     CHECK_THAT(run("4"),
                Contains("  changed: validation data: different shards\n") && !Contains("different examples"));
-    // A checkpoint of a version that did not store fingerprints.
-    const fs::path state = folder.path("out/step_00000004/trainer_state.json");
-    auto json = llmc::parse_json(read_bytes(state));
-    for (const char* const key : {"hellaswag", "validation_data"}) CHECK(json["run"].erase(key) == 1);
-    write_bytes(state, json.dump());
-    make_checksums_right(state.parent_path());
-    HellaSwagBytes(examples_of_letters(5), 257, 256).write(folder.path("examples.bin"));
-    CHECK_THAT(run("5"), !Contains("different examples"));
 }
 
 TEST_CASE("--max-minutes ends a HellaSwag score that has started, and the resumed run starts with it", "[run]") {
