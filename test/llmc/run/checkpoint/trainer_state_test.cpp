@@ -138,6 +138,9 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
         CAPTURE(name, value);
         CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(name));
     }
+    auto uncounted = json;
+    uncounted["optimizer"]["skipped_steps"] = 0;
+    CHECK_THAT(faults(text_of(uncounted)), Contains("skipped_steps is 0; expected 3; restore the file"));
     for (const auto& [losses, says] : {std::pair(1, "the number of norms is 2; expected 1"),
                                        std::pair(129, "the number of losses is 129; expected at most 128")}) {
         auto other = json;
