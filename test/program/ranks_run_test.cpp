@@ -1,6 +1,7 @@
 // ranks_run_test.cpp - the program under mpirun: any number of ranks and any ZeRO stage train the same model on the
 // same tokens
 #include <cmath>
+#include <cstring>
 #include <sstream>
 
 #include "kernels/grad_norm.h"
