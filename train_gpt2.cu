@@ -63,12 +63,13 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     Communicator& ranks = *context.world;
     const MicroBatchShape shape = plan.setup.shape;
     optimizer.round_parameters(*model);
-    ModuleNoise noise(gradients.sums().module_names(), options.noise_scale_beta);
+    StepNoise noise(options.noise_scale_beta);
     // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
     if (resumption) health.restore(resumption->state, /*counts_failed=*/startup.changes.options.empty());
     if (resumption && !resumption->state.noise.empty())
-        noise.restore(resumption->state.noise, plan.steps.at(std::max<std::int64_t>(plan.first_step - 1, 0)).relative);
-    StepLog step_log(Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), std::move(noise),
+        noise.restore(resumption->state.noise[0],
+                      plan.steps.at(std::max<std::int64_t>(plan.first_step - 1, 0)).relative);
+    StepLog step_log(Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), noise,
                      plan.measures_noise(),
                      {.steps = plan.steps, .optimizer = optimizer, .ranks = ranks, .interrupt = interrupt,
                       .health = health, .report = *report});

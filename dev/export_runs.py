@@ -45,7 +45,7 @@ def command_line():
 
 
 def numbers_of(value, name):
-    """(name, number) of each number in a value of the log: "noise_scale_tokens_of" has a number per module."""
+    """(name, number) of each number in a value of the log: for "gpu" one for each reading."""
     if isinstance(value, dict):
         for key, inner in value.items(): yield from numbers_of(inner, f'{name}/{key}')
     elif number(value) is not None: yield name, value

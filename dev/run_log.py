@@ -15,7 +15,7 @@ OTHER_TARGETS = ('validation data:', 'validations: of other targets')  # beginni
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53
 MOST_LEVELS = 100  # of nested JSON, as in llmc/base/json_text.h
-# Fields of a step that plots use. They exclude the noise scale of each module, which is most of a log.
+# Fields of a step that plots use.
 STEP_KEYS = ('event', 'step', 'loss', 'lr', 'grad_norm', 'ms', 'tokens', 'tokens_so_far', 'tokens_per_s', 'mfu',
              'progress', 'noise_scale_tokens', 'noise_state', 'noise_relative_deviation', 'noise_at_least_tokens')
 

@@ -69,33 +69,29 @@ __global__ void __launch_bounds__(kNormThreads) squared_norms_kernel(SquaredNorm
     if (threadIdx.x == 0) op.partial[blockIdx.x] = total;
 }
 
-// Block m processes module m.
-__global__ void __launch_bounds__(kNormThreads) module_sums_kernel(ModuleSums op) {
+// Block i processes range i.
+__global__ void __launch_bounds__(kNormThreads) range_sums_kernel(RangeSums op) {
     double sum = 0;
-    for (int i = op.module_start[blockIdx.x] + int(threadIdx.x); i < op.module_start[blockIdx.x + 1]; i += kNormThreads)
+    for (int i = op.range_start[blockIdx.x] + int(threadIdx.x); i < op.range_start[blockIdx.x + 1]; i += kNormThreads)
         sum += op.partial[i];
     sum = block_sum<kNormThreads>(sum);
     if (threadIdx.x == 0) op.sums[blockIdx.x] = (op.accumulate ? op.sums[blockIdx.x] : 0.0) + op.factor * sum;
 }
 
-__global__ void __launch_bounds__(1) put_counts_kernel(RankSumsHeader* header, RankCounts counts) {
-    header->valid_targets = double(counts.valid_targets);
-    header->small_tokens = double(counts.small_tokens);
-    header->small_batches = double(counts.small_batches);
-    header->sketched = double(counts.sketched);
+__global__ void __launch_bounds__(1) put_counts_kernel(RankSums* row, RankCounts counts) {
+    row->valid_targets = double(counts.valid_targets);
+    row->small_tokens = double(counts.small_tokens);
+    row->small_batches = double(counts.small_batches);
 }
 
 // In double throughout; values for the optimizer are rounded to float once.
-__device__ void decide(const StepScalarsInput& op, const RankSums& totals, const WindowSpread& losses,
-                       const WindowSpread& norms) {
+__device__ void decide(const StepScalarsInput& op, const WindowSpread& losses, const WindowSpread& norms) {
     StepScalars& step = op.scalars[0];
-    const double loss_sum = totals.header->loss_sum;
-    const auto valid_targets = std::int64_t(totals.header->valid_targets);
-    double squared_norm = 0;
-    for (const double of_module : totals.norms) squared_norm += of_module;
+    const double loss_sum = op.totals[0].loss_sum;
+    const auto valid_targets = std::int64_t(op.totals[0].valid_targets);
     // Exactly 1 when every position is a valid target, so that such a step equals one without ignored targets.
     const double kappa = valid_targets > 0 ? double(op.positions) / double(valid_targets) : NAN;
-    const double norm = kappa * sqrt(squared_norm);
+    const double norm = kappa * sqrt(op.totals[0].norm);
     const double clip = op.max_norm > 0 ? fmin(1.0, op.max_norm / (norm + 1e-6)) : 1.0;
 
     step.learning_rate = op.learning_rate;
@@ -125,27 +121,19 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals, const
         float(1.0 / (1.0 - pow(double(op.beta2), double(step.adam_step) + step.second_surplus)));
 }
 
-__global__ void __launch_bounds__(kNormThreads) step_scalars_kernel(StepScalarsInput op, RankSums totals) {
+__global__ void __launch_bounds__(kNormThreads) step_scalars_kernel(StepScalarsInput op) {
     // All threads read the window before the barrier; one thread adds to it after the barrier.
     const OutlierWindow& window = op.window[0];
     const WindowSpread losses = window_spread<kNormThreads>(window, window.losses),
                        norms = window_spread<kNormThreads>(window, window.norms);
-    const std::size_t row_size = op.totals.size();
-    for (std::size_t i = threadIdx.x; i < row_size; i += kNormThreads) {
+    constexpr int kDoubles = sizeof(RankSums) / sizeof(double);
+    for (int i = int(threadIdx.x); i < kDoubles; i += kNormThreads) {
         double sum = 0;
-        for (std::size_t at = i; at < op.rank_sums.size(); at += row_size) sum += op.rank_sums[at];
-        op.totals[i] = sum;
+        for (const RankSums& row : op.rank_sums) sum += reinterpret_cast<const double*>(&row)[i];
+        reinterpret_cast<double*>(op.totals.data())[i] = sum;
     }
     __syncthreads();
-    if (threadIdx.x == 0) decide(op, totals, losses, norms);
-}
-
-template <class Header, class Double>
-RankSumsView<Header, Double> view(std::span<Double> row, std::size_t modules) {
-    require(row.size() == rank_sums_size(modules), "size of rank_sums", row.size(), "rank_sums_size(modules)");
-    const std::size_t first = sizeof(Header) / sizeof(double);
-    return {.header = reinterpret_cast<Header*>(row.data()), .norms = row.subspan(first, modules),
-            .small_norms = row.subspan(first + modules, modules)};
+    if (threadIdx.x == 0) decide(op, losses, norms);
 }
 
 }  // namespace
@@ -165,32 +153,24 @@ void squared_norms(const SquaredNorms& op, StreamRef stream) {
     else simt::launch<squared_norms_kernel<true>>(config, op);
 }
 
-void module_sums(const ModuleSums& op, StreamRef stream) {
-    require(op.module_start.size() == op.sums.size() + 1, "size of module_start", op.module_start.size(),
-            "the number of modules + 1");
+void range_sums(const RangeSums& op, StreamRef stream) {
+    require(op.range_start.size() == op.sums.size() + 1, "size of range_start", op.range_start.size(),
+            "the number of sums + 1");
     if (op.sums.empty()) return;
-    simt::launch<module_sums_kernel>({.grid = unsigned(op.sums.size()), .block = kNormThreads, .stream = stream}, op);
+    simt::launch<range_sums_kernel>({.grid = unsigned(op.sums.size()), .block = kNormThreads, .stream = stream}, op);
 }
 
-RankSums rank_sums(std::span<double> row, std::size_t modules) { return view<RankSumsHeader>(row, modules); }
-ConstRankSums rank_sums(std::span<const double> row, std::size_t modules) {
-    return view<const RankSumsHeader>(row, modules);
-}
-
-void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream) {
-    simt::launch<put_counts_kernel>({.grid = 1, .block = 1, .stream = stream}, row.header, counts);
+void put_counts(RankSums* row, const RankCounts& counts, StreamRef stream) {
+    simt::launch<put_counts_kernel>({.grid = 1, .block = 1, .stream = stream}, row, counts);
 }
 
 void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require_size("scalars", op.scalars, 1);
     require_size("window", op.window, 1);
-    require(op.totals.size() == rank_sums_size(op.modules), "size of totals", op.totals.size(),
-            "rank_sums_size(modules)");
-    require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",
-            op.rank_sums.size(), "one row per rank");
+    require_size("totals", op.totals, 1);
+    require(!op.rank_sums.empty(), "size of rank_sums", op.rank_sums.size(), "one row per rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
-    simt::launch<step_scalars_kernel>({.grid = 1, .block = kNormThreads, .stream = stream}, op,
-                                      rank_sums(op.totals, op.modules));
+    simt::launch<step_scalars_kernel>({.grid = 1, .block = kNormThreads, .stream = stream}, op);
 }
 
 }  // namespace kernels

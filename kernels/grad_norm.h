@@ -1,16 +1,16 @@
-// grad_norm.h - squared norms of a gradient by module, the sums that ranks exchange in a step, and the scale factors of
-// the optimizer
+// grad_norm.h - squared norms of a gradient, the sums that ranks exchange in a step, and the scale factors of the
+// optimizer
 //
 //   squared_norms: partial[i] = sum of squares of tile i of `values`, and rounded = values in bf16 if requested
-//   module_sums: sums[m] (+)= factor * sum of the partials of module m
-//   step_scalars: norm = kappa * sqrt(sum over ranks and modules), kappa = positions / valid targets;
+//   range_sums: sums[i] (+)= factor * sum of the partials of range i
+//   step_scalars: norm = kappa * sqrt(sum over ranks), kappa = positions / valid targets;
 //                 clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
 //
 // All decisions of a step (skip, clip, bias correction) are made on the device from sums over all ranks, and from those
 // of earlier steps: the host never waits, and all ranks decide identically, because they add the same numbers in the
 // same order.
 //
-// Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (modules)
+// Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (ranges)
 //           doubles.
 // Numerics  squares in float over short runs, sums of runs in double, in an order that depends only on the tiles;
 //           rounding to bf16 is to nearest.
@@ -43,52 +43,36 @@ struct SquaredNorms {
 // `values`.
 void squared_norms(const SquaredNorms& op, StreamRef stream);
 
-struct ModuleSums {
+struct RangeSums {
     std::span<double> sums;
     std::span<const double> partial;
-    std::span<const std::int32_t> module_start;  // (modules + 1): partials of module m are [start[m], start[m + 1])
+    std::span<const std::int32_t> range_start;  // (ranges + 1): partials of range i are [start[i], start[i + 1])
     double factor = 1;
     bool accumulate = false;
 };
-// Enqueues on `stream`. Throws Error unless module_start has one entry more than sums.
-void module_sums(const ModuleSums& op, StreamRef stream);
+// Enqueues on `stream`. Throws Error unless range_start has one entry more than sums.
+void range_sums(const RangeSums& op, StreamRef stream);
 
-// One rank's contribution to a step: a row of doubles, which all ranks exchange. The row starts with this header; the
-// norms follow. Small batches, which the noise scale compares with the whole one: batch i has T_i tokens and gradient
-// A_i.
-struct RankSumsHeader {
+// One rank's contribution to a step, a row that all ranks exchange, or the sum of all rows. Small batches, which the
+// noise scale compares with the whole one: batch i has T_i tokens and gradient A_i.
+struct RankSums {
     double loss_sum;
     // Counts are exact: they stay far below 2^53.
     double valid_targets;
     double small_tokens;   // sum of T_i
     double small_batches;  // their number
-    double sketched;       // 1: norms[0] is an estimate for all modules together, the others are 0
+    double norm;           // |.|^2 of this rank's shards of the reduced gradient
+    double small_norms;    // sum of |A_i|^2 / T_i
+    double unused[26];     // 256 bytes, so that rows are equal shards of their all-gather
 };
-// A view of a row, or of the sum of all ranks' rows, in device or host memory.
-template <class Header, class Double>
-struct RankSumsView {
-    Header* header;
-    std::span<Double> norms;        // (modules): |.|^2 of this rank's shards of the reduced gradient
-    std::span<Double> small_norms;  // (modules): sum of |A_i|^2 / T_i
-};
-using RankSums = RankSumsView<RankSumsHeader, double>;
-using ConstRankSums = RankSumsView<const RankSumsHeader, const double>;
-
-// Doubles per row: a multiple of 256 bytes, so that rows are equal shards of their all-gather.
-constexpr std::size_t rank_sums_size(std::size_t modules) {
-    return round_up(sizeof(RankSumsHeader) / sizeof(double) + 2 * modules, 32);
-}
-// Views of a row. Throw Error unless it has rank_sums_size(modules) doubles.
-RankSums rank_sums(std::span<double> row, std::size_t modules);
-ConstRankSums rank_sums(std::span<const double> row, std::size_t modules);
+static_assert(sizeof(RankSums) == 256);
 
 struct RankCounts {
     std::int64_t valid_targets = 0;                    // of this rank
     std::int64_t small_tokens = 0, small_batches = 0;  // of this rank's small batches
-    bool sketched = false;
 };
-// Writes the counts into a row's header; the rest does not change.
-void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream);
+// Writes the counts into a row; the rest does not change.
+void put_counts(RankSums* row, const RankCounts& counts, StreamRef stream);
 
 // Stays on the device from step to step; copied to the host for the log, one step late.
 struct StepScalars {
@@ -116,9 +100,8 @@ constexpr bool is_norm_outlier(const StepScalars& x) { return x.max_norm_z > 0 &
 struct StepScalarsInput {
     std::span<StepScalars> scalars;          // (1), in and out
     std::span<OutlierWindow> window;         // (1), in and out
-    std::span<double> totals;                // (rank_sums_size(modules)): the sum of all rows, for the host
-    std::span<const double> rank_sums;       // one row per rank, in rank order
-    std::size_t modules;
+    std::span<RankSums> totals;              // (1): the sum of all rows, for the host
+    std::span<const RankSums> rank_sums;     // one row per rank, in rank order
     std::int64_t positions;                  // K: gradients were accumulated with weight 1 / K
     float learning_rate, max_norm, beta1, beta2;  // max_norm <= 0: no clipping
     double second_power = 1;                 // the second moment decays by beta2 to this power

@@ -38,7 +38,7 @@ template <class T>
 struct MuonMomentum {
     std::span<float> momentum;
     std::span<T> direction;             // out: U, not normalized
-    std::span<double> partial;          // (tiles), out: the sum of squares of each tile of U; module_sums() adds them
+    std::span<double> partial;          // (tiles), out: the sum of squares of each tile of U; range_sums() adds them
     std::span<const float> grad;
     std::span<const MuonTile> tiles;    // on the device
     std::span<const StepScalars> scalars;  // (1)

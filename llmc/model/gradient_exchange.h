@@ -129,7 +129,7 @@ private:
             : workers(of_workers),
               ranks(of_ranks),
               buckets(table, sharding),
-              sums(table, buckets, small_batches, of_ranks, context) {}
+              sums(buckets, small_batches, of_ranks, context) {}
         int workers;
         Communicator& ranks;
         GradientBuckets buckets;  // as they are divided among these ranks

@@ -153,7 +153,7 @@ private:
                                    .grad = packed_grad ? packed(gradients_.reduced()) : gradients_.reduced(),
                                    .tiles = tiles, .scalars = scalars, .mu = float(muon_.momentum),
                                    .packed_grad = packed_grad}, stream);
-        kernels::module_sums({.sums = norms, .partial = partial_.span(), .module_start = batch.tile_start.span()},
+        kernels::range_sums({.sums = norms, .partial = partial_.span(), .range_start = batch.tile_start.span()},
                              stream);
         kernels::muon_normalize<T>({.direction = direction, .squared_norm = norms, .tiles = tiles}, stream);
         const std::span<T> orthogonal = work_.orthogonalize(batch, kernels::kMuonSteps, context_);

@@ -52,9 +52,9 @@ OptimizerStep::OptimizerStep(const Model& model, GradientExchange& gradients, co
       settings_(settings),
       optimizer_(make_optimizer(model, gradients, settings, context)),
       scalars_(1),
-      totals_(kernels::rank_sums_size(gradients.sums().modules())),
+      totals_(1),
       window_(1),
-      host_(2 * (sizeof(StepScalars) + totals_.size() * sizeof(double))) {
+      host_(2 * kSlotBytes) {
     require(!settings.rounding_seed || model.dtype() == kernels::DType::bf16,
             "the type of stochastically rounded parameters", "fp32", "bf16");
     scalars_.zero(context.stream);
@@ -65,11 +65,10 @@ void OptimizerStep::run(Model& model, const Input& input) {
     const device::StreamRef stream = context_.stream;
     gradients_.finish();
     const device::Range range("optimizer");
-    const StepSums& sums = gradients_.sums();
     if (input.new_size) window_.zero(stream);  // losses and norms of larger batches vary less
     const double power = settings_.scales_beta2 ? input.relative : 1;
     kernels::step_scalars({.scalars = scalars_.span(), .window = window_.span(), .totals = totals_.span(),
-                           .rank_sums = sums.rank_sums(), .modules = sums.modules(), .positions = input.positions,
+                           .rank_sums = gradients_.sums().rank_sums(), .positions = input.positions,
                            .learning_rate = input.learning_rate, .max_norm = settings_.max_grad_norm,
                            .beta1 = settings_.beta1, .beta2 = settings_.beta2, .second_power = power,
                            .max_loss_z = settings_.max_loss_z, .max_norm_z = settings_.max_norm_z}, stream);
@@ -78,7 +77,7 @@ void OptimizerStep::run(Model& model, const Input& input) {
                         .beta2 = power == 1 ? settings_.beta2 : float(std::pow(double(settings_.beta2), power))});
     slot_ ^= 1;
     device::copy_to_host(host_slot(slot_), scalars_.span().data(), sizeof(StepScalars), stream);
-    device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), totals_.size() * sizeof(double),
+    device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), sizeof(kernels::RankSums),
                          stream);
     copied_[slot_].record(stream);
     device::wait(clock_, copied_[slot_]);
@@ -149,10 +148,8 @@ double OptimizerStep::ended(int steps_back) const {
     return ended_[std::size_t(slot)];
 }
 
-kernels::ConstRankSums OptimizerStep::totals(int steps_back) const {
-    const StepScalars& before = scalars(steps_back);  // waits
-    return kernels::rank_sums(std::span(reinterpret_cast<const double*>(&before + 1), totals_.size()),
-                              gradients_.sums().modules());
+const kernels::RankSums& OptimizerStep::totals(int steps_back) const {
+    return *reinterpret_cast<const kernels::RankSums*>(&scalars(steps_back) + 1);  // waits
 }
 
 }  // namespace llmc

@@ -246,23 +246,22 @@ public:
     // stored.
     const kernels::StepScalars& scalars(int steps_back = 0) const;
     // The sums over all ranks from which these scalars were computed; overwritten two steps later.
-    kernels::ConstRankSums totals(int steps_back = 0) const;
+    const kernels::RankSums& totals(int steps_back = 0) const;
     bool scalars_ready() const { return copied_[slot_].is_done(); }
     // When that step ended on the device, of seconds_now(); waits for it. Independent of how far the host has enqueued.
     double ended(int steps_back = 0) const;
 
 private:
     int slot_of(int steps_back) const;
-    std::byte* host_slot(int slot) const {
-        return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double));
-    }
+    static constexpr std::size_t kSlotBytes = sizeof(kernels::StepScalars) + sizeof(kernels::RankSums);
+    std::byte* host_slot(int slot) const { return host_.data() + std::size_t(slot) * kSlotBytes; }
 
     Context& context_;
     GradientExchange& gradients_;
     OptimizerSettings settings_;
     std::unique_ptr<Optimizer> optimizer_;
     device::Array<kernels::StepScalars> scalars_;
-    device::Array<double> totals_;
+    device::Array<kernels::RankSums> totals_;
     device::Array<kernels::OutlierWindow> window_;
     device::PinnedMemory host_;  // two slots, written alternately, each with scalars and totals
     device::Event copied_[2];

@@ -37,7 +37,7 @@ struct PartialSums {
     }
     std::span<double> of(const ElementRange& tiles) const { return tiles.of(partial.span()); }
     void add_up(std::span<double> to, device::StreamRef stream) const {
-        kernels::module_sums({.sums = to, .partial = partial.span(), .module_start = start.span()}, stream);
+        kernels::range_sums({.sums = to, .partial = partial.span(), .range_start = start.span()}, stream);
     }
     device::Array<double> partial{};
     device::Array<std::int32_t> start{};

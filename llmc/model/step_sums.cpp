@@ -1,4 +1,4 @@
-// step_sums.cpp - computes the norms of buckets and shards by module, and gathers the rows of all ranks
+// step_sums.cpp - computes the norms of buckets and shards, and gathers the rows of all ranks
 #include "llmc/model/step_sums.h"
 
 #include <algorithm>
@@ -14,23 +14,29 @@ constexpr std::int64_t kSketchSize = round_up(kernels::kSketchColumns, kShardMul
 
 }  // namespace
 
-StepSums::StepSums(const ParameterTable& table, const GradientBuckets& buckets, SmallBatches small_batches,
-                   Communicator& ranks, Context& context)
+NormTiles::NormTiles(const GradientBuckets& buckets, TilesOf of) {
+    for (const GradientBucket& bucket : buckets.all()) {
+        bucket_start.push_back(tiles.size());
+        if (of == TilesOf::buckets) kernels::append_tiles(tiles, 0, bucket.flat.size);
+        else
+            for (const BucketPart& part : bucket.parts)
+                kernels::append_tiles(tiles, buckets.sharding().shards_gradients()
+                                                 ? part.offset
+                                                 : bucket.flat.first + part.shard.first, part.shard.size);
+    }
+    bucket_start.push_back(tiles.size());
+}
+
+StepSums::StepSums(const GradientBuckets& buckets, SmallBatches small_batches, Communicator& ranks, Context& context)
     : context_(context),
       ranks_(ranks),
       small_batches_(small_batches),
       embeddings_(buckets.embeddings()),
-      modules_(table, buckets),
-      bucket_tiles_(NormTiles(modules_, buckets, TilesOf::buckets), context.stream),
-      shard_tiles_(NormTiles(modules_, buckets, TilesOf::shards), context.stream),
+      bucket_tiles_(NormTiles(buckets, TilesOf::buckets), context.stream),
+      shard_tiles_(NormTiles(buckets, TilesOf::shards), context.stream),
       partial_(std::max(bucket_tiles_.tiles.size(), shard_tiles_.tiles.size())),
-      rank_sums_(kernels::rank_sums_size(modules()) * std::size_t(ranks.size())) {
+      rank_sums_(std::size_t(ranks.size())) {
     rank_sums_.zero(context.stream);
-}
-
-std::span<double> StepSums::row_memory() const {
-    const std::size_t size = kernels::rank_sums_size(modules());
-    return rank_sums_.span().subspan(std::size_t(ranks_.rank()) * size, size);
 }
 
 void StepSums::begin(const MicroStep& micro) {
@@ -38,7 +44,8 @@ void StepSums::begin(const MicroStep& micro) {
     micro_ = micro;
     if (micro.is_first()) {
         counts_ = {};
-        device::fill_zero(row_memory().data(), row_memory().size_bytes(), context_.stream);
+        sketched_ = false;
+        device::fill_zero(row(), sizeof(kernels::RankSums), context_.stream);
     }
     counts_.valid_targets += micro.valid_targets;
 }
@@ -65,9 +72,9 @@ void StepSums::add_small_batch(int bucket, std::span<const float> gradient, std:
     take_norms(bucket_tiles_, bucket, gradient, rounded);  // the tiles cover the bucket, gaps included
     const std::int64_t tokens = small_batches_ == SmallBatches::ranks ? counts_.valid_targets : micro_.valid_targets;
     if (bucket != embeddings_ || tokens == 0) return;
-    kernels::module_sums({.sums = row().small_norms, .partial = partial_.span(),
-                          .module_start = bucket_tiles_.module_start.span(), .factor = 1 / double(tokens),
-                          .accumulate = true}, context_.stream);
+    kernels::range_sums({.sums = {&row()->small_norms, 1}, .partial = partial_.span(),
+                         .range_start = bucket_tiles_.all.span(), .factor = 1 / double(tokens), .accumulate = true},
+                        context_.stream);
     counts_.small_tokens += tokens;
     counts_.small_batches += 1;
 }
@@ -86,12 +93,12 @@ void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw)
     if (!sketch_) {
         std::vector<kernels::NormTile> tiles;
         kernels::append_tiles(tiles, 0, shard.size);
-        const std::vector<std::int32_t> module_start{0, std::int32_t(tiles.size())};
+        const std::vector<std::int32_t> all{0, std::int32_t(tiles.size())};
         const device::SyncIfThrown guard(stream);
         sketch_.emplace(SketchMemory{.sketch = device::Array<float>(kSketchSize),
                                      .scratch = device::Array<float>(kernels::sketch_scratch()),
                                      .tiles = {tiles, stream}, .partial = device::Array<double>(tiles.size()),
-                                     .module_start = {module_start, stream}});
+                                     .all = {all, stream}});
         sketch_->sketch.zero(stream);
         device::sync(stream);
     }
@@ -104,21 +111,19 @@ void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw)
     ranks_.wait(stream, ranks_.group_end());
     kernels::squared_norms({.partial = sketch_->partial.span(), .values = mine, .tiles = sketch_->tiles.span()},
                            stream);
-    kernels::module_sums({.sums = row().norms.first(1), .partial = sketch_->partial.span(),
-                          .module_start = sketch_->module_start.span()}, stream);
-    counts_.sketched = true;
+    kernels::range_sums({.sums = {&row()->norm, 1}, .partial = sketch_->partial.span(),
+                         .range_start = sketch_->all.span()}, stream);
+    sketched_ = true;
 }
 
 CommEvent StepSums::gather() {
-    if (!counts_.sketched)
-        kernels::module_sums({.sums = row().norms, .partial = partial_.span(),
-                              .module_start = shard_tiles_.module_start.span()}, context_.stream);
+    if (!sketched_)
+        kernels::range_sums({.sums = {&row()->norm, 1}, .partial = partial_.span(),
+                             .range_start = shard_tiles_.all.span()}, context_.stream);
     kernels::put_counts(row(), counts_, context_.stream);
-    const auto bytes = [](std::span<double> values) {
-        return std::span(reinterpret_cast<std::byte*>(values.data()), values.size_bytes());
-    };
     ranks_.group_begin(context_.stream);
-    ranks_.all_gather<std::byte>(bytes(rank_sums_.span()), bytes(row_memory()));
+    ranks_.all_gather<std::byte>(std::as_writable_bytes(rank_sums_.span()),
+                                 std::as_writable_bytes(std::span(row(), 1)));
     return ranks_.group_end();
 }
 

@@ -34,29 +34,26 @@ double sum(const std::vector<double>& values) {
 }
 
 // One rank's row of sums.
-std::vector<double> row_of(double loss_sum, std::int64_t valid_targets, const std::vector<double>& norms) {
-    std::vector<double> row(rank_sums_size(norms.size()));
-    const RankSums sums = rank_sums(std::span(row), norms.size());
-    *sums.header = {.loss_sum = loss_sum, .valid_targets = double(valid_targets)};
-    std::copy(norms.begin(), norms.end(), sums.norms.begin());
-    return row;
+RankSums row_of(double loss_sum, std::int64_t valid_targets, double norm) {
+    return {.loss_sum = loss_sum, .valid_targets = double(valid_targets), .small_tokens = 0, .small_batches = 0,
+            .norm = norm, .small_norms = 0, .unused = {}};
 }
 
 // One step's inputs; run() calls step_scalars on the previous state and returns the new scalars.
 struct Step {
     std::int64_t positions = 1024, valid_targets = 1024;
     double loss_sum = 1000;
-    std::vector<double> partial = {0.25};
+    double norm = 0.25;  // squared
     float learning_rate = 6e-4f, max_norm = 0, beta1 = 0.9f, beta2 = 0.95f;
     double second_power = 1;
 
     StepScalars run(const StepScalars& before = {}) const {
         auto scalars = on_device(std::vector<StepScalars>{before});
-        const auto rows = on_device(row_of(loss_sum, valid_targets, partial));
-        auto totals = poisoned<double>(rows.size());
+        const auto rows = on_device(std::vector{row_of(loss_sum, valid_targets, norm)});
+        auto totals = poisoned<RankSums>(1);
         auto window = on_device(std::vector<OutlierWindow>(1));
-        step_scalars({scalars.span(), window.span(), totals.span(), rows.span(), partial.size(), positions,
-                      learning_rate, max_norm, beta1, beta2, second_power},
+        step_scalars({scalars.span(), window.span(), totals.span(), rows.span(), positions, learning_rate,
+                      max_norm, beta1, beta2, second_power},
                      nullptr);
         return scalars.download(nullptr)[0];
     }
@@ -117,7 +114,7 @@ TEST_CASE("the loss of a step weights every valid token equally", "[grad_norm]")
     REQUIRE(step.valid_targets == 563);
     REQUIRE(step.loss_sum == 1196);
     // The accumulated gradient of a model in which every token's gradient is its loss: weight 1 / positions each.
-    step.partial = partials_of({float(1196.0 / 2144)});
+    step.norm = sum(partials_of({float(1196.0 / 2144)}));
 
     const StepScalars got = step.run();
     CHECK(got.valid_targets == 563);
@@ -154,7 +151,7 @@ TEST_CASE("clipping acts on the gradient of the mean over valid targets", "[grad
     Step step;
     step.positions = 4096;
     step.valid_targets = 1024;
-    step.partial = {0.09, 0.07};  // norm 0.4, of the mean 1.6
+    step.norm = 0.09 + 0.07;  // norm 0.4, of the mean 1.6
     step.max_norm = GENERATE(0.0f, -1.0f, 0.5f, 1.0f, 1.59f, 1.61f, 10.0f);
     CAPTURE(step.max_norm);
     const StepScalars got = step.run();
@@ -203,12 +200,12 @@ TEST_CASE("an invalid step is skipped and counted, and its reason recorded", "[g
     int reason = kSkipNonFinite;
     const int what = GENERATE(0, 1, 2, 3, 4, 5);
     CAPTURE(what);
-    if (what == 0) { bad.valid_targets = 0; bad.loss_sum = 0; bad.partial = {0.0}; reason = kSkipNoTargets; }
-    if (what == 1) bad.partial = {0.25, NAN};
-    if (what == 2) bad.partial = {INFINITY, 0.25};
+    if (what == 0) { bad.valid_targets = 0; bad.loss_sum = 0; bad.norm = 0; reason = kSkipNoTargets; }
+    if (what == 1) bad.norm = NAN;
+    if (what == 2) bad.norm = INFINITY;
     if (what == 3) bad.loss_sum = NAN;
     if (what == 4) bad.loss_sum = -INFINITY;
-    if (what == 5) bad.partial = partials_of({1.0f, -INFINITY});
+    if (what == 5) bad.norm = sum(partials_of({1.0f, -INFINITY}));
     bad.max_norm = 1;
     const StepScalars skipped = bad.run(before);
     CHECK(skipped.skip == reason);
@@ -227,55 +224,45 @@ TEST_CASE("an invalid step is skipped and counted, and its reason recorded", "[g
 }
 
 TEST_CASE("the ranks' sums of a step are added in rank order", "[grad_norm]") {
-    const std::size_t modules = 40;  // more than one row of 32 numbers
     const int ranks = GENERATE(1, 2, 3, 8);
-    std::vector<double> rows, want(rank_sums_size(modules));
+    std::vector<RankSums> rows;
+    RankSums want = row_of(0, 0, 0);
     for (int rank = 0; rank < ranks; ++rank) {
-        auto row = row_of(0.1 * (rank + 1), 100 + rank, std::vector<double>(modules, 1.0 / (3 + rank)));
-        for (std::size_t i = 0; i < modules; ++i)
-            rank_sums(std::span(row), modules).small_norms[i] = double(4 + modules + i) / (rank + 7);
-        rows.insert(rows.end(), row.begin(), row.end());
-        for (std::size_t i = 0; i < row.size(); ++i) want[i] += row[i];
+        const RankSums row{.loss_sum = 0.1 * (rank + 1), .valid_targets = double(100 + rank),
+                           .small_tokens = 3.0 * rank, .small_batches = 2, .norm = 1.0 / (3 + rank),
+                           .small_norms = 4.0 / (rank + 7), .unused = {}};
+        rows.push_back(row);
+        want.loss_sum += row.loss_sum, want.valid_targets += row.valid_targets, want.small_tokens += row.small_tokens;
+        want.small_batches += row.small_batches, want.norm += row.norm, want.small_norms += row.small_norms;
     }
     auto scalars = on_device(std::vector<StepScalars>(1));
     const auto device_rows = on_device(rows);
-    auto totals = poisoned<double>(want.size());
+    auto totals = poisoned<RankSums>(1);
     auto window = on_device(std::vector<OutlierWindow>(1));
-    step_scalars({scalars.span(), window.span(), totals.span(), device_rows.span(), modules, 1000, 1e-3f, 0, 0.9f,
-                  0.95f}, nullptr);
-    CHECK(totals.download(nullptr) == want);
+    step_scalars({scalars.span(), window.span(), totals.span(), device_rows.span(), 1000, 1e-3f, 0, 0.9f, 0.95f},
+                 nullptr);
+    CHECK(same_bits(totals.download(nullptr), std::vector{want}));
     const StepScalars step = scalars.download(nullptr)[0];
-    const RankSums sums = rank_sums(std::span(want), modules);
-    CHECK(step.valid_targets == std::int64_t(sums.header->valid_targets));
-    CHECK(step.loss == sums.header->loss_sum / sums.header->valid_targets);
-    double of_module = 0, squares = 0;
-    for (int rank = 0; rank < ranks; ++rank) of_module += 1.0 / (3 + rank);
-    for (std::size_t i = 0; i < modules; ++i) squares += of_module;
-    CHECK(step.grad_norm == float(1000 / sums.header->valid_targets * std::sqrt(squares)));
+    CHECK(step.valid_targets == std::int64_t(want.valid_targets));
+    CHECK(step.loss == want.loss_sum / want.valid_targets);
+    CHECK(step.grad_norm == float(1000 / want.valid_targets * std::sqrt(want.norm)));
 }
 
-TEST_CASE("norms of modules are sums over their tiles, accumulated with a factor", "[grad_norm]") {
+TEST_CASE("sums over ranges of tiles are accumulated with a factor; counts leave the rest of a row", "[grad_norm]") {
     const std::vector<double> partial{1, 2, 4, 8, 16};
     const std::vector<std::int32_t> start{0, 2, 2, 5};
     const auto device_partial = on_device(partial);
     const auto device_start = on_device(start);
     auto sums = poisoned<double>(3);
-    module_sums({.sums = sums.span(), .partial = device_partial.span(), .module_start = device_start.span()}, nullptr);
+    range_sums({.sums = sums.span(), .partial = device_partial.span(), .range_start = device_start.span()}, nullptr);
     CHECK(sums.download(nullptr) == std::vector<double>{3, 0, 28});
-    module_sums({.sums = sums.span(), .partial = device_partial.span(), .module_start = device_start.span(),
-                 .factor = 0.5, .accumulate = true},
-               nullptr);
+    range_sums({.sums = sums.span(), .partial = device_partial.span(), .range_start = device_start.span(),
+                .factor = 0.5, .accumulate = true}, nullptr);
     CHECK(sums.download(nullptr) == std::vector<double>{4.5, 0, 42});
-    auto row = poisoned<double>(rank_sums_size(3));
-    const auto before = row.download(nullptr);
-    put_counts(rank_sums(row.span(), 3), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1,
-                                          .small_batches = 2}, nullptr);
-    const auto after = row.download(nullptr);
-    const RankSumsHeader counts = *rank_sums(std::span(after), 3).header;
-    CHECK(counts.valid_targets == 3);
-    CHECK(counts.small_tokens == 0x1p40 + 1);
-    CHECK(counts.small_batches == 2);
-    // The rest of the row does not change: it already holds the sum of the losses.
-    CHECK(same_bits(std::span(after).first(1), std::span(before).first(1)));
-    CHECK(same_bits(std::span(after).subspan(5), std::span(before).subspan(5)));
+    auto row = poisoned<RankSums>(1);
+    RankSums want = row.download(nullptr)[0];
+    put_counts(row.span().data(), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1,
+                                   .small_batches = 2}, nullptr);
+    want.valid_targets = 3, want.small_tokens = 0x1p40 + 1, want.small_batches = 2;
+    CHECK(same_bits(row.download(nullptr), std::vector{want}));
 }

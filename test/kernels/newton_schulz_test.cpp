@@ -75,7 +75,7 @@ public:
         device::sync(nullptr);
         muon_momentum<T>({momentum_.span(), direction_.span(), partial_.span(), grad_.span(), device_tiles_.span(),
                           scalars_.span(), mu}, nullptr);
-        module_sums({sums_.span(), partial_.span(), start_.span(), norm_factor * norm_factor}, nullptr);
+        range_sums({sums_.span(), partial_.span(), start_.span(), norm_factor * norm_factor}, nullptr);
         muon_normalize<T>({direction_.span(), sums_.span(), device_tiles_.span()}, nullptr);
         return newton_schulz<T>(matmul_, {direction_.span(), other_.span(), gram_.span(), polynomial_.span(), 1,
                                           shape_.all_rows, shape_.all_columns, steps_}, nullptr);

@@ -25,13 +25,11 @@ public:
         : limits_(limits), window_(on_device(std::vector<OutlierWindow>{window})) {}
 
     StepScalars step(double loss, double norm, std::int64_t valid_targets = 64) {
-        std::vector<double> row(rank_sums_size(1));
-        const RankSums sums = rank_sums(std::span(row), 1);
-        *sums.header = {.loss_sum = loss * double(valid_targets), .valid_targets = double(valid_targets)};
-        sums.norms[0] = norm * norm;
-        const auto rows = on_device(row);
+        RankSums row{};
+        row.loss_sum = loss * double(valid_targets), row.valid_targets = double(valid_targets), row.norm = norm * norm;
+        const auto rows = on_device(std::vector{row});
         step_scalars({.scalars = scalars_.span(), .window = window_.span(), .totals = totals_.span(),
-                      .rank_sums = rows.span(), .modules = 1, .positions = 64, .learning_rate = 1e-3f, .max_norm = 1,
+                      .rank_sums = rows.span(), .positions = 64, .learning_rate = 1e-3f, .max_norm = 1,
                       .beta1 = 0.9f, .beta2 = 0.95f, .max_loss_z = limits_.loss, .max_norm_z = limits_.norm}, nullptr);
         return scalars_.download(nullptr)[0];
     }
@@ -44,7 +42,7 @@ private:
     ZLimits limits_;
     device::Array<OutlierWindow> window_;
     device::Array<StepScalars> scalars_ = on_device(std::vector<StepScalars>(1));
-    device::Array<double> totals_ = poisoned<double>(rank_sums_size(1));
+    device::Array<RankSums> totals_ = poisoned<RankSums>(1);
 };
 
 // The formula of the contract, and a bound of the rounding error in double.

@@ -161,7 +161,8 @@ TEST_CASE("kernels of the optimizers refuse wrong places, sizes and counts", "[k
     const device::Array<DecaySegment> segments(1);
     const device::Array<StepScalars> scalars(1);
     const device::Array<NormTile> tiles(2);
-    const device::Array<double> sums(1), totals(rank_sums_size(0));
+    const device::Array<double> sums(1);
+    const device::Array<RankSums> totals(1);
     const device::Array<std::int32_t> start(2);
     const device::Array<OutlierWindow> window(1);
     const OnebitPlan plan = onebit_plan(onebit_layout(100, 2), 0, {});
@@ -204,11 +205,12 @@ TEST_CASE("kernels of the optimizers refuse wrong places, sizes and counts", "[k
            {[&] { squared_norms({sums.span(), f, tiles.span().first(1), b.first(16)}, nullptr); },
             "size of rounded is 16"},
            {[&] { step_scalars({}, nullptr); }, "; expected "},
-           {[&] { step_scalars({scalars.span(), window.span(), totals.span(), totals.span(), 0, 0, 1e-3f, 0, 0.9f,
-                                0.95f}, nullptr); }, "positions is 0"},
-           {[&] { module_sums({.sums = sums.span(), .partial = sums.span(), .module_start = start.span().first(1)},
-                              nullptr); }, "module_start"},
-           {[&] { rank_sums(sums.span(), 0); }, "size of rank_sums is 1"},
+           {[&] { step_scalars({scalars.span(), window.span(), totals.span(), totals.span(), 0, 1e-3f, 0, 0.9f, 0.95f},
+                               nullptr); }, "positions is 0"},
+           {[&] { step_scalars({scalars.span(), window.span(), totals.span(), {}, 1, 1e-3f, 0, 0.9f, 0.95f},
+                               nullptr); }, "size of rank_sums is 0"},
+           {[&] { range_sums({.sums = sums.span(), .partial = sums.span(), .range_start = start.span().first(1)},
+                             nullptr); }, "range_start"},
            {[] { onebit_layout(1, 0); }, "the number of ranks is 0"},
            {[] { onebit_layout(1, 1, 12); }, "a multiple of 8"},
            {[] { onebit_layout(1, 1, 8, 2); }, "the bits of an element is 2; expected 1 or 4"},

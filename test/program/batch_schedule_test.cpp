@@ -1,6 +1,4 @@
 // batch_schedule_test.cpp - runs whose steps change their size, by --batch-schedule or by another -d at a resume
-#include <cmath>
-
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -47,27 +45,6 @@ TEST_CASE("a run with a batch schedule continues with the same bits from every s
     }
 }
 
-TEST_CASE("ranks and micro-batches make the same steps of a batch schedule", "[run][batch_schedule][ranks][mpi]") {
-    const TrainingFolder folder;
-    folder.run(ten_steps(folder, "one", kSchedule)).exits(0);
-    folder.run_ranks(3, ten_steps(folder, "three", kSchedule + Texts{"-b", "4"})).exits(0);
-    fs::create_directories(folder.path("other"));
-    fs::copy(folder.step("one", 5), folder.step("other", 5));
-    folder.run_ranks(4, {"-o", folder.path("other"), "-y", "auto"}).exits(0);
-    const auto one = folder.losses("one"), three = folder.losses("three"), other = folder.losses("other");
-    REQUIRE((three.size() == 10 && other.size() == 5));
-    for (std::size_t i = 0; i < one.size(); ++i) {
-        CAPTURE(i);
-        CHECK(std::fabs(one[i] - three[i]) < 1e-6);
-        if (i >= 5) CHECK(std::fabs(one[i] - other[i - 5]) < 1e-6);
-    }
-    // The number of targets is that of the step: the loss and the noise scale count every token once.
-    CHECK(numbers(folder.log("three", "step"), "valid_tokens") == numbers(folder.log("one", "step"), "tokens"));
-    const std::string refused = folder.run_ranks(4, {"-o", folder.path("other"), "-y", "auto", "-x", "12",
-                                                     "--batch-schedule", "0:192,700:384,1900:480"}).exits(2);
-    CHECK_THAT(refused, Contains("the nearest are 448 and 512"));
-}
-
 TEST_CASE("the noise scale is measured from the first step of two micro-batches on", "[run][batch_schedule]") {
     const TrainingFolder folder;
     folder.train({"-x", "40", "-b", "1", "-v", "0", "--batch-schedule", "0:16,100:64", "-o", folder.path("out")});
@@ -111,40 +88,6 @@ TEST_CASE("-d may change when a run is resumed", "[run][batch_schedule]") {
     CHECK_THAT(folder.run(again + Texts{"--max-tokens", "4800"}).exits(0),
                Contains("training: 16 steps of 192 tokens"));
     CHECK(folder.log("whole", "step").back()["tokens_so_far"] == 4800);
-}
-
-TEST_CASE("batch schedules that cannot be are refused in one line", "[run][batch_schedule]") {
-    const TrainingFolder folder;
-    std::string many = "0:192";
-    for (int i = 1; i < 10000; ++i) many += ',' + std::to_string(1000 * i) + ":192";
-    for (const auto& [schedule, says] : std::vector<std::pair<std::string, std::string>>{
-             {"192", "expected entries FROM:TOKENS, such as 0:65536,200M:131072"},
-             {"0:192,", "is \"0:192,\", with an empty entry; expected entries"},
-             {"0:192,x", "is \"0:192,x\", with the entry \"x\"; expected entries"},
-             {"64:192", "entry 1: its first token is 64; expected 0, the start of the run"},
-             {"0:192,0:384", "entry 2: its first token is 0; expected 1 or more"},
-             {"0:192,1k:384,900:768", "entry 3: its first token is 900; expected 1001 or more"},
-             {"0:0", "entry 1 is \"0\"; expected a whole number from 1"},
-             {"0:-192", "entry 1 is \"-192\"; expected a whole number from 1"},
-             {"0:192,1k:99999999999999999999", "entry 2 is \"99999999999999999999\"; expected"},
-             {"0:200", "a size of --batch-schedule is 200; expected a multiple of"},
-             {"0:192,1k:200", "a size of --batch-schedule is 200; expected a multiple of"},
-             {"0:192,1M:384", "expected sizes that begin within the 10 steps"},
-             {"0:192,10:384,20:768", "the size from 10 tokens on is without a step"},
-             {many, "entry 101 is too many; expected at most 100 entries"}}) {
-        CAPTURE(schedule);
-        const std::string output = folder.refuse({"-x", "10", "-b", "1", "-t", "16", "--batch-schedule", schedule});
-        CHECK_THAT(output, Contains(says));
-        CHECK(lines_of(output).size() == 1);
-    }
-    for (const auto& [flag, says] : std::vector<std::pair<Texts, std::string>>{
-             {{"-d", "192"}, "--total-batch-tokens is 192; expected none with --batch-schedule"},
-             {{"--pad-last"}, "expected steps of one size"},
-             {{"--overfit-batch"}, "expected steps of one size"},
-             {{"--optimizer", "onebit-adam"}, "expected 192 tokens in every step with --optimizer onebit-adam"}}) {
-        CAPTURE(flag);
-        CHECK_THAT(folder.refuse(Texts{"-x", "10", "-b", "1"} + kSchedule + flag), Contains(says));
-    }
 }
 
 TEST_CASE("a run that repeats its first batch keeps its size", "[run][batch_schedule]") {

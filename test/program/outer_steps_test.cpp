@@ -146,12 +146,6 @@ TEST_CASE("workers of several ranks train, save and resume", "[run][outer][ranks
         CHECK_THAT(again(from, 4, {}), !Contains("changed:") && !Contains("each starts with"));
         CHECK(folder.model("again", 13) == folder.model("whole", 13));
     }
-    CHECK_THAT(again(11, 4, {"--outer-workers", "auto", "-z", "0", "--noise-scale", "auto"}),
-               Contains("4 workers instead of 2: each starts with the mean of"));
-    CHECK_THAT(again(11, 2, {"--outer-workers", "auto", "-z", "0", "--noise-scale", "off"}),
-               Contains("2 ranks instead of 4: each starts with the mean of"));
-    CHECK_THAT(again(11, 4, {"--outer-steps", "0", "-z", "2", "--noise-scale", "off"}),
-               Contains("ranks train together again"));
     // With divided gradients: from a local checkpoint, and from a data-parallel one.
     CHECK_THAT(again(7, 4, {"-z", "2", "--noise-scale", "off"}), !Contains("each starts with"));
     CHECK(folder.log("again", "outer").back()["round"] == 3);
@@ -171,42 +165,6 @@ TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks]
     CHECK_THAT(output, Contains("not finite") && Contains("start again with a lower --lr"));
     CHECK(result.count("error: ") == 1);
     CHECK(folder.log("out", "checkpoint").empty());
-}
-
-TEST_CASE("options that outer steps cannot have are refused in one line", "[run][outer]") {
-    const TrainingFolder folder;
-    for (const auto& [flags, says] : std::vector<std::pair<Texts, std::string>>{
-             {{"--outer-lr", "0"}, "--outer-lr is \"0\"; expected auto, or a number from 1e-06 to 2"},
-             {{"--outer-lr", "2.5"}, "--outer-lr is \"2.5\"; expected"},
-             {{"--outer-momentum", "1"}, "--outer-momentum is \"1\"; expected"},
-             {{"--outer-steps", "-1"}, "--outer-steps is \"-1\"; expected"},
-             {{"--outer-steps", "0", "--outer-start-step", "0", "--outer-lr", "0.5"},
-              "--outer-lr is set with --outer-steps 0; expected --outer-steps above 0; set that, or --outer-lr=auto"},
-             {{"--outer-start-step", "13"}, "--outer-start-step is 13; expected less than the 13 steps of the run"},
-             {{"--outer-bits", "8"}, "--outer-bits is 8; expected 32, 4 or 1"},
-             {{"--outer-bits", "4"}, "--outer-bits is 4; expected 32 with one worker"},
-             {{"--outer-bits", "1", "--outer-errors"}, "--outer-errors is set with --outer-bits 1; expected"},
-             {{"--outer-error-decay", "1.5"}, "--outer-error-decay is \"1.5\"; expected"},
-             {{"--outer-error-decay", "0.5"}, "--outer-error-decay is set without errors that are carried over; "
-                                              "expected --outer-errors, or --outer-bits 1; remove it"},
-             {{"--outer-lr", "x"}, "--outer-lr is \"x\"; expected auto, or a number from 1e-06 to 2"},
-             {{"-z", "1"}, "--zero-stage is 1; expected 0 with --outer-steps: each rank is a worker of its own, which "
-                           "has nothing to shard; use -z 0\n"},
-             {{"--outer-workers", "2"}, "--outer-workers is 2; expected a number that divides the 1 rank"},
-             {{"--dry-run", "--ranks", "2", "--outer-workers", "1"}, "--zero-stage is 0; expected 1 or 2 with"},
-             {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "2"},
-              "--outer-start-step is 3; expected at most 0 with -z 2, whose gradients are divided within a worker"},
-             {{"--dry-run", "--ranks", "2", "--outer-workers", "1", "-z", "1", "--outer-bits", "4"},
-              "--outer-bits is 4; expected 32 with one worker"},
-             {{"--noise-scale", "rank"}, "--noise-scale is rank with --outer-steps"},
-             {{"--optimizer", "onebit-adam"}, "set with --optimizer onebit-adam; expected adamw or muon"},
-             {{"--dtype", "bf16", "--stochastic-rounding"}, "--stochastic-rounding is set with --outer-steps"},
-             {{"-x", "0", "--max-minutes", "1"}, "expected a number of steps or tokens"}}) {
-        CAPTURE(flags);
-        const std::string output = folder.refuse(last_of_each(outer_flags(folder, "x", flags)));
-        CHECK_THAT(output, Contains(says));
-        CHECK(lines_of(output).size() == 1);
-    }
 }
 
 TEST_CASE("programs that load the model of a checkpoint within a round say that it is older",

@@ -255,51 +255,6 @@ TEST_CASE("--overfit-batch memorizes one batch", "[run]") {
     CHECK(folder.log("out", "step").back()["loss"].get<double>() < 0.05);
 }
 
-TEST_CASE("an error is one line that names the value, and nothing is written", "[run]") {
-    const TrainingFolder folder;
-    ShardBytes(std::vector<std::uint16_t>(100, 1)).write(folder.path("gpt2.bin"));
-    fs::create_directory(folder.path("damaged"));
-    write_bytes(folder.path("damaged/config.json"), "{\"model_type\": \"gpt2\"");
-    write_bytes(folder.path("damaged/model.safetensors"), "123");
-
-    struct Case {
-        Texts flags;
-        Texts says;
-    };
-    const std::vector<Case> cases{
-        {{"-i", folder.path("\x1b[31mred\n")}, {"\\x1b[31mred\\x0a"}},
-        {{"-j", folder.path("gpt2.bin")}, {"vocabulary", "50257", "257"}},
-        {{"-t", "33", "-b", "1"}, {"--seq-len is 33", "the model's 32 positions"}},
-        {{"-d", "100"},
-         {"--total-batch-tokens is 100; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 1 = 64; "
-          "the nearest are 64 and 128"}},
-        {{"-e", "gpt2"}, {"hf download openai-community/gpt2 ", "pass d12"}},
-        {{"-e", "gpt3:c12288"}, {"--micro-batch is 4", "memory plan", "not even one sequence fits"}},
-        {{"-e", folder.path("damaged")}, {"damaged/"}},
-        {{"-x", "0", "-u", "94"}, {"--warmup-steps is 94; expected at most the 93 steps of --epochs 1"}},
-        {{"-x", "0", "--max-tokens", "65", "--warmup-tokens", "129"},
-         {"--warmup-tokens is 129, 3 steps; expected at most the 2 steps of --max-tokens 65"}},
-        {{"--attention", "flash"}, {"--attention is \"flash\"; expected auto"}},
-        {{"-o", folder.path("train_0.bin/out")}, {"--output-dir", "train_0.bin/out"}},
-        {{"--device", "99"}, {"--device is 99"}},
-        {{"-e", "custom:l=2,h=2,c=32,t=32,v=300"}, {"vocabulary", "300", "257", "--allow-larger-vocabulary"}},
-        {{"-e", "custom:l=2,h=2,c=32,t=32,v=200", "--allow-larger-vocabulary"}, {"vocabulary", "200", "257"}},
-        {{"--ranks", "8"}, {"--ranks is set without --dry-run"}},
-        {{"--memory", "80", "--dry-run"},
-         {"--memory is \"80\"; expected a number from 0.01 to 1000000 with a unit, such as 80G"}},
-        {{"--merges", "vocab.bpe"}, {"--merges", "50257"}},
-        {{"--eval-only", "--max-minutes", "1"}, {"--max-minutes is 1; expected 0 with --eval-only"}},
-    };
-    for (const Case& given : cases) {
-        CAPTURE(given.flags);
-        const std::string output = folder.refuse(Texts{"-x", "1", "-o", folder.path("out")} + given.flags);
-        const auto line = output.substr(std::min(output.find("error: "), output.size()));
-        CHECK(std::count(line.begin(), line.end(), '\n') == 1);
-        for (const std::string& part : given.says) CHECK_THAT(line, Contains(part));
-        CHECK(!fs::exists(folder.path("out")));
-    }
-}
-
 TEST_CASE("text is tokenized to shards that train", "[run]") {
     const TrainingFolder folder;
     std::string text;

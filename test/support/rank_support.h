@@ -37,7 +37,7 @@ struct RankRun {
 // The state of a rank after its last step.
 struct RankResult {
     std::vector<kernels::StepScalars> scalars;         // one per step
-    std::vector<std::vector<double>> totals;           // one row of sums per step
+    std::vector<kernels::RankSums> totals;             // of every step
     std::vector<float> parameters;                     // the working parameters; bf16 widened
     std::vector<float> moments;                        // the optimizer's state of what it owns
     // the reduced gradient of the last step: its shards, at their offsets in the flat array
@@ -134,9 +134,7 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         RankResult mine;
         for (const GlobalBatch& batch : batches) {
             mine.scalars.push_back(trainer.step(batch, run.partition.micro_batches));
-            const auto totals = trainer.optimizer().totals();
-            const double* row = &totals.header->loss_sum;
-            mine.totals.emplace_back(row, row + kernels::rank_sums_size(totals.norms.size()));
+            mine.totals.push_back(trainer.optimizer().totals());
         }
         for (const kernels::bf16 x : trainer.rounded()) mine.parameters.push_back(kernels::bf16_to_float(x));
         if (mine.parameters.empty()) mine.parameters = trainer.master_weights();

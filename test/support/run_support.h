@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -267,10 +266,6 @@ template <class Change> void edit(const fs::path& file, Change&& change) {
     std::string bytes = read_bytes(file);
     change(bytes);
     write_bytes(file, bytes);
-}
-// Overwrites the float that begins `from_end` bytes before the end of a file.
-inline void put_float(const fs::path& file, std::size_t from_end, float value) {
-    edit(file, [&](std::string& bytes) { std::memcpy(bytes.data() + bytes.size() - from_end, &value, sizeof value); });
 }
 
 // Updates the checksums after a test has changed a file of a checkpoint.

@@ -33,8 +33,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, workers, faile
 
 namespace {
 
-constexpr int kStateFormat = 7, kBeforeBatches = 6, kBeforeTasks = 5, kBeforeStateFiles = 4, kBeforeHellaSwag = 3,
-              kBeforeOnebit = 2;
+constexpr int kStateFormat = 7, kOlderFormat = 5;  // of version 0.3.0
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 // Throws if a number's type differs from `sample`: the JSON library would convert fractions and booleans to integers. A
@@ -83,59 +82,39 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(json.is_object(), file.string(), "not a valid JSON object", "the file as the run wrote it",
             "restore the file from a copy, or resume from another checkpoint");
     const nlohmann::json format = json.value("format", nlohmann::json());
-    const bool before_files = format == kBeforeStateFiles || format == kBeforeHellaSwag || format == kBeforeOnebit,
-               before_tasks = before_files || format == kBeforeTasks,
-               older = before_tasks || format == kBeforeBatches;
-    if (before_files) {
-        if (json.contains("optimizer") && json["optimizer"].is_object()) {
-            json["optimizer"]["own"] = json["optimizer"].value("onebit", nlohmann::json());
-            json["optimizer"].erase("onebit");
-        }
-        json["state_files"] = {{"optimizer", json.value("moment_files", nlohmann::json())}};
-        if (json.contains("onebit_files") && json["onebit_files"] != 0)
-            json["state_files"]["onebit"] = json["onebit_files"];
-    }
-    // older checkpoints lack these
-    if (json.contains("run") && json["run"].is_object()) {
-        for (const char* const data : {"validation_data", "hellaswag"})
-            json["run"].emplace(data, nlohmann::json::array());
-        json["run"].emplace("data_after", 0);
-    }
+    const bool older = format == kOlderFormat;
+    require(format == kStateFormat || older, file.string() + ": the format",
+            format.is_null() ? "none" : excerpt(format),
+            std::to_string(kStateFormat) + ", or " + std::to_string(kOlderFormat) + " of version 0.3.0",
+            format.is_number() && format >= 2 && format < kOlderFormat
+                ? "resume with version 0.3.0, which reads it, and then from its next checkpoint"
+                : "resume with the version of this program that wrote it");
+    // Older checkpoints lack these.
+    const auto object = [](nlohmann::json& in, const char* name) {
+        const auto found = in.find(name);
+        return found != in.end() && found->is_object() ? &*found : nullptr;
+    };
     json.emplace("workers", nlohmann::json::array());
-    if (!json.contains("health")) json["health"] = HealthState{};
-    if (json["health"].is_object()) json["health"].emplace("validations_since_best", 0);
-    if (const auto run = json.find("run"); run != json.end() && run->is_object() && run->contains("options"))
-        if (auto& options = (*run)["options"]; options.is_object()) options.emplace("val-spread", false);
-    if (!json.contains("seconds")) json["seconds"] = RunSeconds{};
-    if (json["seconds"].is_object()) json["seconds"].emplace("before_training", 0.0);
-    if (older && json.contains("optimizer") && json["optimizer"].is_object())
-        json["optimizer"]["second_surplus"] = 0.0;
-    if (const auto run = json.find("run"); run != json.end() && run->is_object()) {
-        if (older) json["batches"] = {{{"step", 0}, {"tokens", run->value("step_tokens", nlohmann::json())}}};
-        else if (run->contains("batches")) json["batches"] = (*run)["batches"];  // where format 7 had them at first
-        json.erase("noise_above");
-        // Format 7 had sizes that follow the noise scale: the last one stays.
-        const nlohmann::json sizes = json.value("batches", nlohmann::json());
-        if (auto options = run->find("options"); options != run->end() && options->is_object() &&
-            options->value("batch-schedule", nlohmann::json()) == "auto" && sizes.is_array() && !sizes.empty()) {
-            (*options)["batch-schedule"] = "";
-            if (sizes.back().is_object())
-                (*options)["total-batch-tokens"] = sizes.back().value("tokens", nlohmann::json());
-        }
-    }
-    if (before_tasks) {
+    json.emplace("health", HealthState{});
+    json.emplace("seconds", RunSeconds{});
+    if (nlohmann::json* const health = object(json, "health")) health->emplace("validations_since_best", 0);
+    nlohmann::json* const seconds = object(json, "seconds");
+    if (seconds) seconds->emplace("before_training", 0.0);
+    nlohmann::json* const run = object(json, "run");
+    if (run) run->emplace("data_after", 0);
+    if (nlohmann::json* const options = run ? object(*run, "options") : nullptr) options->emplace("val-spread", false);
+    if (older) {
+        if (nlohmann::json* const optimizer = object(json, "optimizer")) (*optimizer)["second_surplus"] = 0.0;
+        if (run) json["batches"] = {{{"step", 0}, {"tokens", run->value("step_tokens", nlohmann::json())}}};
         nlohmann::json tasks;
         for (const auto& [name, done] : {std::pair(kValidationTask, "validated"), {kHellaSwagTask, "scored"},
                                          {kSamplesTask, "sampled"}, {kCheckpointTask, ""}}) {
             const nlohmann::json was = json.value(done, nlohmann::json(true)), none = 0.0;
             tasks[name] = {{"pending", was.is_boolean() ? nlohmann::json(was == false) : was},
-                           {"seconds", json["seconds"].is_object() ? json["seconds"].value(name, none) : none}};
+                           {"seconds", seconds ? seconds->value(name, none) : none}};
         }
         json["tasks"] = tasks;
     }
-    require(format == kStateFormat || older, file.string() + ": the format",
-            format.is_null() ? "none" : excerpt(format),
-            std::to_string(kStateFormat), "resume with the version of this program that wrote it");
     TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
                         .workers = {{.losses = {0}, .norms = {0}}},
                         .batches = {{}},

@@ -76,7 +76,7 @@ struct TrainerState {
     int without_update = 0;             // the same, or outliers
     LoaderPosition data{};              // the next row
     std::vector<BatchChange> batches;   // StepPlan::changes(): of all steps, also of those to come
-    std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
+    std::vector<NoiseAverages> noise;   // one, or none: not measured
     HealthState health{};
     RunSeconds seconds{};
     TaskStates tasks{};

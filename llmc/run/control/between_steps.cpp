@@ -163,7 +163,7 @@ void BetweenSteps::save() {
     const RunHealth::InARow in_a_row = loop_.health.in_a_row();
     loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .data = next_position_,
-                             .batches = loop_.steps.changes(), .noise = loop_.step_log.noise().averages(),
+                             .batches = loop_.steps.changes(), .noise = {loop_.step_log.noise().averages()},
                              .health = loop_.health.state(),
                              .seconds = control_.run_seconds(), .tasks = tasks_.states()});
     const double waited = seconds_since(began);

@@ -120,12 +120,8 @@ void StepLog::compare_phases(std::int64_t steps) {
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
     // Of the worker, as the valid targets.
     const double sequences = double(step.positions) / (step.workers * double(loop_.steps.batch().seq_len));
-    Report::Noise noise{.whole = noise_.whole().estimate(),
-                        .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
-    if (!noise_.by_module()) return noise;
-    for (std::size_t module = 0; module < noise_.module_names().size(); ++module)
-        noise.modules.emplace_back(noise_.module_names()[module], noise_.module(module).estimate().scale);
-    return noise;
+    return {.estimate = noise_.scale().estimate(),
+            .sequences_per_token = sequences / double(step.scalars.valid_targets)};
 }
 
 }  // namespace llmc

@@ -11,9 +11,9 @@
 #include "llmc/model/optimizer.h"
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/control/run_health.h"
-#include "llmc/run/log/module_noise.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/log/slow_steps.h"
+#include "llmc/run/log/step_noise.h"
 
 namespace llmc {
 
@@ -29,7 +29,7 @@ public:
     };
     // The parts of `loop` must outlive it. `noise`: restored, if the run is resumed. `measures_noise`: of every step
     // with an update.
-    StepLog(const Throughput& throughput, ModuleNoise noise, bool measures_noise, const Loop& loop)
+    StepLog(const Throughput& throughput, StepNoise noise, bool measures_noise, const Loop& loop)
         : throughput_(throughput), noise_(std::move(noise)), measures_noise_(measures_noise), loop_(loop),
           last_seconds_(run_clock()) {}
 
@@ -57,7 +57,7 @@ public:
         constexpr int kTimed = 10;
         return throughput_.steps() > kTimed ? throughput_.seconds_left(positions) : std::nullopt;
     }
-    const ModuleNoise& noise() const { return noise_; }
+    const NoiseScale& noise() const { return noise_.scale(); }
     // The number of steps that phase_speed() compares.
     static constexpr std::size_t kPhaseSteps = 20;
     // At the end of the run, after `steps` steps: compares fewer steps, unless this has been done.
@@ -90,7 +90,7 @@ private:
     Report::Noise noise_so_far(const Report::Step& step) const;
 
     Throughput throughput_;
-    ModuleNoise noise_;
+    StepNoise noise_;
     bool measures_noise_;
     const Loop loop_;
     CommTimes times_{};  // at the last report

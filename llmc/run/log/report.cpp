@@ -41,7 +41,7 @@ std::string skip_reason(const kernels::StepScalars& x) {
 // fewer than 20 steps
 std::string noise_text(const Report::Noise& noise) {
     using State = NoiseScale::State;
-    const NoiseScale::Estimate& x = noise.whole;
+    const NoiseScale::Estimate& x = noise.estimate;
     const double sequences = (x.state == State::weak ? x.at_least : x.scale) * noise.sequences_per_token;
     if (!std::isfinite(sequences)) return "n/a";
     return (x.state == State::weak ? ">" : x.state == State::warming ? "~" : "") +
@@ -56,17 +56,13 @@ Json hidden(const CommTimes& communication) {
 
 // Unknown numbers are null.
 void write_noise(Json& event, const Report::Noise& noise) {
-    const NoiseScale::Estimate& x = noise.whole;
+    const NoiseScale::Estimate& x = noise.estimate;
     const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
     event["noise_scale_seq"] = number(x.scale * noise.sequences_per_token);
     event["noise_scale_tokens"] = number(x.scale);
     event["noise_state"] = name_of(x.state);
     event["noise_relative_deviation"] = number(x.relative_deviation);
     event["noise_at_least_tokens"] = number(x.at_least);
-    auto& modules = event["noise_scale_tokens_of"] = nullptr;
-    if (noise.modules.empty()) return;  // only the noise scale of the whole model is measured
-    modules = Json::object();
-    for (const auto& [name, scale] : noise.modules) modules[name] = number(scale);
 }
 
 // Of each pattern the part that differs from the others: "web" of data/web_val_*.bin and data/wiki_val_*.bin.

@@ -76,9 +76,8 @@ public:
 
     // The noise scale so far.
     struct Noise {
-        NoiseScale::Estimate whole;
+        NoiseScale::Estimate estimate;
         double sequences_per_token;                           // valid tokens
-        std::vector<std::pair<std::string, double>> modules;  // noise scale in valid tokens, by module; NaN: unknown
     };
     // Of a run with --max-minutes.
     struct Progress {

@@ -10,7 +10,7 @@
 #include "llmc/run/control/between_steps.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/text_sampler.h"
-#include "llmc/run/log/module_noise.h"
+#include "llmc/run/log/step_noise.h"
 #include "llmc/run/options/options.h"
 #include "llmc/run/start/run_data.h"
 #include "llmc/text/tokenizer_files.h"

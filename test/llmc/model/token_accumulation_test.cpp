@@ -1,6 +1,6 @@
 // token_accumulation_test.cpp - every valid token of a global batch has the same weight, for any number of
 // micro-batches
-#include "llmc/run/log/module_noise.h"
+#include "llmc/run/log/step_noise.h"
 #include "test/support/model_support.h"
 
 using namespace llmc;
@@ -48,13 +48,13 @@ TEST_CASE("steps of changing size have the loss, gradient, norm and noise of fp6
         CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
         CHECK(largest_error(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
         CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-6 * norm(want.gradient));
-        ModuleNoise noise(trainer.exchange().sums().module_names(), 0);
+        StepNoise noise(0);  // no memory
         noise.add(trainer.optimizer().totals(), batch.positions());
         const std::int64_t tokens = first.positions();
         const NoiseMeasurement measured = measure_noise(
             {.norms = double(tokens) * squares(of_first), .tokens = tokens, .batches = 1}, squares(want),
             batch.positions());
-        const NoiseScale::Estimate estimate = noise.whole().estimate();
+        const NoiseScale::Estimate estimate = noise.scale().estimate();
         // Norms are accurate to 2e-6; the estimates are differences of norms, weighted by batch sizes.
         const double big = double(batch.positions()), small = double(tokens);
         CHECK(std::fabs(estimate.signal - measured.signal) <=

@@ -1,4 +1,6 @@
 // tokenizer_test.cpp - the byte tokenizer, documents of a text, and conversion of text files to shards
+#include <functional>
+
 #include "llmc/text/documents.h"
 #include "llmc/text/text_corpus.h"
 #include "llmc/text/tokenizer.h"
@@ -152,40 +154,37 @@ TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer
     const ScratchFolder folder;
     const std::string a = write_bytes(folder / "a", "a"), b = write_bytes(folder / "b", "b"),
                       empty = write_bytes(folder / "empty", "");
-    TextCorpusSettings settings = corpus(folder, {a, b});
-    const auto refused = [&](const std::string& words) {
-        CHECK_THROWS_WITH(write_text_corpus(settings), Contains(words) && !Contains("\n"));
+    using Settings = TextCorpusSettings;
+    const auto refused = [&](const auto& edit, const std::string& says) {
+        CAPTURE(says);
+        Settings settings = corpus(folder, {a, b});
+        edit(settings);
+        CHECK_THROWS_WITH(write_text_corpus(settings), Contains(says) && !Contains("\n"));
         CHECK(names_in(folder.path()) == std::set<std::string>{"a", "b", "empty"});
         CHECK(read_bytes(a) == "a");
     };
-    SECTION("no file") { settings.files.clear(); refused("number of text files is 0"); }
-    SECTION("missing") {
-        settings.files.push_back(folder / "none");
-        refused("text file " + (folder / "none").string() + " is missing");
-    }
-    SECTION("a folder") { settings.files.push_back(folder.path()); refused(folder.path().string() + " is a folder"); }
-    SECTION("empty") { settings.files.push_back(empty); refused("text file " + empty + " is empty"); }
-    SECTION("hold-out") { settings.hold_out = 1; refused("--hold-out is 1; expected N >= 2"); }
-    SECTION("nothing for validation") {
-        settings.hold_out = 3;
-        refused("number of documents is 2; expected at least the 3");
-    }
-    SECTION("threads") { settings.threads = -1; refused("--threads is -1; expected 0 to 1024"); }
-    SECTION("document rules of lines of JSON") {
-        settings.format = TextFormat::jsonl;
-        settings.documents = DocumentRule::starting_at("^a");
-        refused("--document-start or --document-key is set for lines of JSON");
-    }
-    SECTION("a field without lines of JSON") { settings.field = "body"; refused("--field is \"body\" without"); }
-    SECTION("no JSON") { settings.format = TextFormat::jsonl; refused("a: line 1 is not valid JSON"); }
-    SECTION("shard tokens") { settings.shard_tokens = 1; refused("--shard-tokens is 1"); }
-    SECTION("name") {
-        settings.name = GENERATE("x/y", "", "..", "a*", "[1]", "{a}", "b\\", "c?", "d\n", "a.bin.partial-7");
-        refused("the name of the shards is \"" + on_one_line(settings.name) + "\"; expected a name without '/', *?");
-    }
-    SECTION("no output folder") { settings.output_dir = ""; refused("--output-dir"); }
-    SECTION("output below a file") { settings.output_dir = a + "/out"; refused("output folder " + a + "/out"); }
-    SECTION("output is a file") { settings.output_dir = a; refused("output folder " + a); }
+    struct Row { std::function<void(Settings&)> edit; std::string says; };
+    for (const auto& [edit, says] : std::vector<Row>{
+             {[](Settings& s) { s.files.clear(); }, "number of text files is 0"},
+             {[&](Settings& s) { s.files.push_back(folder / "none"); },
+              "text file " + (folder / "none").string() + " is missing"},
+             {[&](Settings& s) { s.files.push_back(folder.path()); }, folder.path().string() + " is a folder"},
+             {[&](Settings& s) { s.files.push_back(empty); }, "text file " + empty + " is empty"},
+             {[](Settings& s) { s.hold_out = 1; }, "--hold-out is 1; expected N >= 2"},
+             {[](Settings& s) { s.hold_out = 3; }, "number of documents is 2; expected at least the 3"},
+             {[](Settings& s) { s.threads = -1; }, "--threads is -1; expected 0 to 1024"},
+             {[](Settings& s) { s.format = TextFormat::jsonl, s.documents = DocumentRule::starting_at("^a"); },
+              "--document-start or --document-key is set for lines of JSON"},
+             {[](Settings& s) { s.field = "body"; }, "--field is \"body\" without"},
+             {[](Settings& s) { s.format = TextFormat::jsonl; }, "a: line 1 is not valid JSON"},
+             {[](Settings& s) { s.shard_tokens = 1; }, "--shard-tokens is 1"},
+             {[](Settings& s) { s.output_dir = ""; }, "--output-dir"},
+             {[&](Settings& s) { s.output_dir = a + "/out"; }, "output folder " + a + "/out"},
+             {[&](Settings& s) { s.output_dir = a; }, "output folder " + a}})
+        refused(edit, says);
+    for (const char* const name : {"x/y", "", "..", "a*", "[1]", "{a}", "b\\", "c?", "d\n", "a.bin.partial-7"})
+        refused([&](Settings& s) { s.name = name; },
+                "the name of the shards is \"" + on_one_line(name) + "\"; expected a name without '/', *?");
 }
 
 TEST_CASE("if the disk is too full for the validation shards, no training shard remains either", "[tokenizer]") {

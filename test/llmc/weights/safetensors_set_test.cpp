@@ -142,38 +142,29 @@ TEST_CASE("a file in the index must exist in the same folder and be complete", "
 }
 
 TEST_CASE("index and files must agree on every tensor", "[safetensors_set]") {
-    Sharded model;
-    const std::string here = model.index["weight_map"][kBias].get<std::string>();
-    const std::string other = here == file_name(1) ? file_name(2) : file_name(1);
-    SECTION("mapped to a file that does not have it") {
-        CHECK_THAT(model.fault_of_index([&](json& index) { index["weight_map"][kBias] = other; }),
-                   Contains(here + ": tensor \"" + kBias + "\" is in this file; expected only in \"" + other));
-    }
-    SECTION("in no file") {
-        CHECK_THAT(model.fault_of_index([&](json& index) { index["weight_map"]["more.weight"] = other; }),
-                   Contains("tensor \"more.weight\" is not in \"" + other));
-    }
-    SECTION("in a file, but not in the index") {
-        CHECK_THAT(model.fault_of_index([&](json& index) { index["weight_map"].erase(kBias); }),
-                   Contains(here + ": tensor \"" + kBias + "\" is not in weight_map"));
-    }
-    SECTION("in two files") {
-        model.names[other].push_back(kBias);
-        model.deal();
-        CHECK_THAT(model.fault(), Contains(kBias) && Contains("is in this file; expected only in"));
-    }
-    SECTION("twice in the index") {
-        const std::string text = text_of(model.index), entry = '"' + std::string(kBias) + "\":\"" + here + '"';
-        const std::size_t place = text.find(entry);
-        REQUIRE(place != text.npos);
-        model.write_index(std::string(text).insert(place, entry + ","));
-        CHECK_THAT(model.fault(), Contains("key is \"" + std::string(kBias) + "\"; expected each key once"));
-    }
-    SECTION("missing everywhere") {
-        std::erase(model.names[here], kBias);
-        model.index.erase("weight_map");
-        model.deal();
-        CHECK_THAT(model.fault(), Contains(kIndexName) && Contains("\"h.0.attn.c_attn.bias\" is missing"));
+    const Sharded model;
+    const std::string here = model.index["weight_map"][kBias].get<std::string>(), bias = '"' + std::string(kBias) + '"';
+    const std::string other = here == file_name(1) ? file_name(2) : file_name(1), text = text_of(model.index);
+    const std::string entry = bias + ":\"" + here + "\"";
+    struct Row { std::function<void(Sharded&)> edit; std::string says; };
+    const auto index_with = [](const auto& edit) {
+        return [edit](Sharded& of) { edit(of.index["weight_map"]), of.write_index(text_of(of.index)); };
+    };
+    for (const auto& [edit, says] : std::vector<Row>{
+             {index_with([&](json& map) { map[kBias] = other; }),
+              here + ": tensor " + bias + " is in this file; expected only in \"" + other},
+             {index_with([&](json& map) { map["more.weight"] = other; }), "\"more.weight\" is not in \"" + other},
+             {index_with([](json& map) { map.erase(kBias); }), here + ": tensor " + bias + " is not in weight_map"},
+             {[&](Sharded& of) { of.names[other].push_back(kBias), of.deal(); },
+              bias + " is in this file; expected only in"},
+             {[&](Sharded& of) { of.write_index(std::string(text).insert(text.find(entry), entry + ",")); },
+              "key is " + bias + "; expected each key once"},
+             {[&](Sharded& of) { std::erase(of.names[here], kBias), of.index.erase("weight_map"), of.deal(); },
+              "\"h.0.attn.c_attn.bias\" is missing"}}) {
+        CAPTURE(says);
+        Sharded changed;
+        edit(changed);
+        CHECK_THAT(changed.fault(), Contains(says));
     }
 }
 

@@ -212,48 +212,36 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
 }
 
 TEST_CASE("errors name a tensor that is missing, unknown, of the wrong shape or not finite", "[checkpoint]") {
-    const auto missing = [](std::vector<Entry>& e) { e.erase(e.begin() + 5); };
-    CHECK_THAT(file_fault(missing), Contains("\"h.0.attn.c_attn.bias\" is missing") && Contains("[216]"));
-    CHECK_THAT(
-        file_fault([](auto& e) { std::erase_if(e, [](const Entry& x) { return x.info.name.ends_with("bias"); }); }),
-        Contains("\"h.0.ln_1.bias\" is missing, like 12 others: h.0.attn.c_attn.bias, h.0.attn.c_proj.bias, "
-                 "h.0.ln_2.bias, ...; expected [72]; add the biases as zeros"));
-    CHECK_THAT(file_fault([](auto& e) {
-                   for (Entry& x : e) x.info.name = "model." + x.info.name;
-               }),
-               Contains("rename the tensors: they have the prefix \"model.transformer.\""));
-    CHECK_THAT(file_fault([](auto& e) { e.push_back({{"transformer.h.2.ln_1.bias", "F32", {1}}, "abcd"}); }),
-               Contains("\"transformer.h.2.ln_1.bias\" is unknown") && Contains("2 layers"));
-    CHECK_THAT(file_fault([](auto& e) { e.push_back({{"transformer.h.x.attn.bias", "F32", {1}}, "abcd"}); }),
-               Contains("\"transformer.h.x.attn.bias\" is unknown"));
-    CHECK_THAT(file_fault([](auto& e) { e.push_back({{"score.weight", "F32", {1}}, "abcd"}); }),
-               Contains("\"score.weight\" is unknown"));
-    CHECK_THAT(file_fault([](auto& e) { Entry copy = e[0]; copy.info.name = "wte.weight"; e.push_back(copy); }),
-               Contains("with and without"));
-    CHECK_THAT(file_fault([](auto& e) {
-                   find(e, "transformer.h.1.attn.c_attn.weight").info.shape = {216, 72};
-               }),
-               Contains("\"h.1.attn.c_attn.weight\": the shape is [216, 72]") && Contains("expected [72, 216]") &&
-                   Contains("transpose"));
-    CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.wte.weight").info.shape = {72, 61, 1}; }),
-               Contains("[72, 61, 1]") && Contains("[61, 72]"));
-    CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.ln_f.bias").info.dtype = "I32"; }),
-               Contains("\"ln_f.bias\": the dtype is I32"));
-    CHECK_THAT(file_fault([](auto& e) {
-                   Entry head = e[0];
-                   head.info.name = "lm_head.weight";
-                   head.bytes[9] ^= 1;
-                   e.push_back(head);
-               }),
-               Contains("\"lm_head.weight\" is different from wte.weight"));
-    CHECK_THAT(file_fault([](auto& e) {
-                   find(e, "transformer.h.0.mlp.c_proj.weight").bytes.replace(8, 4, std::string("\0\0\xc0\x7f", 4));
-               }),
-               Contains("\"transformer.h.0.mlp.c_proj.weight\" is nan"));
-    CHECK_THAT(file_fault([](auto& e) {
-                   find(e, "transformer.wpe.weight").bytes.replace(8, 4, std::string("\0\0\x80\xff", 4));
-               }),
-               Contains("\"transformer.wpe.weight\" is -inf"));
+    using Entries = std::vector<Entry>;
+    static const auto add = [](Entries& e, const char* name) { e.push_back({{name, "F32", {1}}, "abcd"}); };
+    struct Row { void (*edit)(Entries&); std::vector<std::string> says; };
+    for (const Row& row : std::vector<Row>{
+             {[](Entries& e) { e.erase(e.begin() + 5); }, {"\"h.0.attn.c_attn.bias\" is missing", "[216]"}},
+             {[](Entries& e) { std::erase_if(e, [](const Entry& x) { return x.info.name.ends_with("bias"); }); },
+              {"\"h.0.ln_1.bias\" is missing, like 12 others: h.0.attn.c_attn.bias, h.0.attn.c_proj.bias, "
+               "h.0.ln_2.bias, ...; expected [72]; add the biases as zeros"}},
+             {[](Entries& e) { for (Entry& x : e) x.info.name = "model." + x.info.name; },
+              {"rename the tensors: they have the prefix \"model.transformer.\""}},
+             {[](Entries& e) { add(e, "transformer.h.2.ln_1.bias"); },
+              {"\"transformer.h.2.ln_1.bias\" is unknown", "2 layers"}},
+             {[](Entries& e) { add(e, "transformer.h.x.attn.bias"); }, {"\"transformer.h.x.attn.bias\" is unknown"}},
+             {[](Entries& e) { add(e, "score.weight"); }, {"\"score.weight\" is unknown"}},
+             {[](Entries& e) { e.push_back(e[0]), e.back().info.name = "wte.weight"; }, {"with and without"}},
+             {[](Entries& e) { find(e, "transformer.h.1.attn.c_attn.weight").info.shape = {216, 72}; },
+              {"\"h.1.attn.c_attn.weight\": the shape is [216, 72]", "expected [72, 216]", "transpose"}},
+             {[](Entries& e) { find(e, "transformer.wte.weight").info.shape = {72, 61, 1}; },
+              {"[72, 61, 1]", "[61, 72]"}},
+             {[](Entries& e) { find(e, "transformer.ln_f.bias").info.dtype = "I32"; },
+              {"\"ln_f.bias\": the dtype is I32"}},
+             {[](Entries& e) { e.push_back(e[0]), e.back().info.name = "lm_head.weight", e.back().bytes[9] ^= 1; },
+              {"\"lm_head.weight\" is different from wte.weight"}},
+             {[](Entries& e) { find(e, "transformer.h.0.mlp.c_proj.weight").bytes.replace(8, 4, "\0\0\xc0\x7f", 4); },
+              {"\"transformer.h.0.mlp.c_proj.weight\" is nan"}},
+             {[](Entries& e) { find(e, "transformer.wpe.weight").bytes.replace(8, 4, "\0\0\x80\xff", 4); },
+              {"\"transformer.wpe.weight\" is -inf"}}}) {
+        const std::string fault = file_fault(row.edit);
+        for (const std::string& part : row.says) CHECK_THAT(fault, Contains(part));
+    }
 }
 
 TEST_CASE("an unsupported configuration is refused with key, value and expected value", "[checkpoint]") {

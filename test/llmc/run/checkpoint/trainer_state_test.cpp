@@ -67,8 +67,13 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is not a valid JSON object"));
-    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 7"));
-    CHECK_THAT(faults("{}"), Contains("the format is none; expected 7"));
+    CHECK_THAT(faults("{}"), Contains("the format is none; expected 7, or 5 of version 0.3.0; resume with the version "
+                                      "of this program that wrote it"));
+    for (const char* const format : {"1", "6", "8", "5.5"})
+        CHECK_THAT(faults("{\"format\": " + std::string(format) + "}"), Contains("that wrote it"));
+    for (const char* const format : {"2", "4"})
+        CHECK_THAT(faults("{\"format\": " + std::string(format) + "}"),
+                   Contains("resume with version 0.3.0, which reads it, and then from its next checkpoint"));
     CHECK_THAT(faults(R"({"format": 7})"), Contains("not those that the run wrote") && Contains("step"));
     auto json = parse_json(whole);
     auto older = json;
@@ -81,35 +86,24 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK(read_as(older).run.options->at("val-spread") == false);
     older["seconds"]["before_training"] = 0.5;
     CHECK_THAT(faults(text_of(older)), Contains("seconds is -0.1666") && Contains("expected at least 0"));
-    // Where the present format had the sizes of steps at first.
+    // The format of version 0.3.0: all steps have one size, and every task has a name of its own.
     older = json;
-    older["run"]["batches"] = older["batches"];
-    older.erase("batches");
-    CHECK(read_as(older).batches == state.batches);
-    // Where it had sizes that follow the noise scale.
-    older = json;
-    older["noise_above"] = 3;
-    older["run"]["options"]["batch-schedule"] = "auto";
-    CHECK(read_as(older).run.options->at("total-batch-tokens") == state.batches.back().tokens);
-    CHECK(read_as(older).run.options->at("batch-schedule") == "");
-    older["batches"] = nlohmann::json::array({0});
-    CHECK_THAT(faults(text_of(older)), Contains("trainer_state.json"));
-    // A format in which all steps have one size.
-    older = json;
-    older["format"] = 6;
+    older["format"] = 5;
     older.erase("batches");
     older["run"]["step_tokens"] = 524288;
     older["optimizer"].erase("second_surplus");
+    for (const char* const later : {"workers", "health"}) older.erase(later);
     OptimizerCounts without_surplus = state.optimizer;
     without_surplus.second_surplus = 0;
-    CHECK(read_as(older).batches == state.batches);
-    CHECK(read_as(older).optimizer == without_surplus);
-    // A format in which every task has a name of its own.
-    older["format"] = 5;
     older.erase("tasks");
     older["validated"] = true, older["scored"] = false, older["sampled"] = true;
     older["seconds"].update({{"validation", tiny}, {"samples", 2}, {"checkpoint", large}});
+    CHECK(read_as(older).batches == state.batches);
+    CHECK(read_as(older).optimizer == without_surplus);
+    CHECK(read_as(older).health == HealthState{});
     CHECK(read_as(older).tasks == state.tasks);
+    older.erase("seconds");
+    CHECK(read_as(older).seconds.used == 0);
     for (const auto& [format, name, wrong] :
          {std::tuple(5, "scored", "8"), {5, "seconds", "[]"}, {7, "tasks", "null"},
           {7, "tasks", R"({"samples": {"pending": 0, "seconds": 1}})"},
@@ -117,33 +111,6 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
         auto other = format == 7 ? json : older;
         other[name] = parse_json(wrong);
         CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json"));
-    }
-    // A format in which 1-bit Adam has names of its own.
-    older["format"] = 4;
-    older.erase("state_files");
-    older["moment_files"] = 8;
-    older["onebit_files"] = 4;
-    older["optimizer"]["onebit"] = older["optimizer"]["own"];
-    older["optimizer"].erase("own");
-    CHECK(read_as(older).optimizer == without_surplus);
-    CHECK(read_as(older).state_files == state.state_files);
-    CHECK(read_as(older).tasks == state.tasks);
-    // A format without HellaSwag.
-    older["format"] = 3;
-    older.erase("scored");
-    CHECK(read_as(older).optimizer == without_surplus);
-    CHECK(!read_as(older).tasks.at("hellaswag").pending);
-    // A format without 1-bit Adam.
-    older["format"] = 2;
-    older["optimizer"].erase("onebit");
-    older.erase("onebit_files");
-    const TrainerState before = read_as(older);
-    CHECK(onebit_counts(before.optimizer.own, 5, "") == OnebitCounts{});
-    CHECK(before.state_files == std::map<std::string, int>{{"optimizer", 8}});
-    CHECK(before.optimizer.losses == state.optimizer.losses);
-    for (const auto& wrong : std::vector<nlohmann::json>{0, -1, 1.5, "8", nullptr}) {
-        older["moment_files"] = wrong;
-        CHECK_THAT(faults(text_of(older)), Contains("trainer_state.json"));
     }
     // 1-bit Adam's own counts.
     for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
@@ -171,6 +138,9 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
         CAPTURE(name, value);
         CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(name));
     }
+    auto uncounted = json;
+    uncounted["optimizer"]["skipped_steps"] = 0;
+    CHECK_THAT(faults(text_of(uncounted)), Contains("skipped_steps is 0; expected 3; restore the file"));
     for (const auto& [losses, says] : {std::pair(1, "the number of norms is 2; expected 1"),
                                        std::pair(129, "the number of losses is 129; expected at most 128")}) {
         auto other = json;

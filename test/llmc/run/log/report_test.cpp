@@ -99,8 +99,8 @@ TEST_CASE("NaN has no sign on the terminal", "[report]") {
 
 TEST_CASE("the table has only the columns that the run needs, and fits into 80 columns", "[report]") {
     Report::Step step = step_of(2);
-    step.noise = Report::Noise{.whole = {.state = NoiseScale::State::ok, .scale = 12300}, .sequences_per_token = 1e-3,
-                               .modules = {}};
+    step.noise = Report::Noise{.estimate = {.state = NoiseScale::State::ok, .scale = 12300},
+                               .sequences_per_token = 1e-3};
     const auto lines = [&](bool mfu, bool noise) {
         return printed([&] { Report("", 1000000, true, false, {.mfu = mfu, .noise = noise}).step(step); });
     };
@@ -114,7 +114,7 @@ TEST_CASE("the table has only the columns that the run needs, and fits into 80 c
         CAPTURE(text);
         CHECK(text.size() == 2 * 81);
     };
-    step.noise->whole = {.state = NoiseScale::State::weak, .at_least = 4.56789e9};
+    step.noise->estimate = {.state = NoiseScale::State::weak, .at_least = 4.56789e9};
     step.speed = {.ms = 123456.7, .tokens_per_s = 999.6e3, .valid_tokens_per_s = 1, .mfu = 0.5};
     step.seconds_left = 1e7;
     row_is_80_columns();
@@ -267,7 +267,7 @@ TEST_CASE("the log has one object per line, and null for unknown values", "[repo
         CAPTURE(unknown);
         CHECK(events[1].at(unknown).is_null());
     }
-    for (const char* never : {"mfu", "comm_ms", "comm_hidden", "noise_scale_tokens", "noise_scale_tokens_of", "gpu",
+    for (const char* never : {"mfu", "comm_ms", "comm_hidden", "noise_scale_tokens", "gpu",
                               "stage", "comm_wait_ms", "cpu_share"}) {
         CAPTURE(never);
         CHECK_FALSE(events[1].contains(never));

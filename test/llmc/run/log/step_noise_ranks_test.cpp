@@ -1,5 +1,5 @@
-// module_noise_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch
-#include "llmc/run/log/module_noise.h"
+// step_noise_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch
+#include "llmc/run/log/step_noise.h"
 #include "test/support/rank_support.h"
 
 using namespace llmc;
@@ -7,20 +7,11 @@ using namespace test;
 
 namespace {
 
-// The measurement of one step, for the whole model and each module.
-struct Measured {
-    NoiseScale::Estimate whole;
-    std::vector<NoiseScale::Estimate> modules;
-};
-Measured measure(const RunResult& run, const GlobalBatch& batch) {
-    const ParameterTable table(kTinyModel);
-    ModuleNoise noise(NormModules(table, GradientBuckets(table, {})).names, 0);  // no memory
-    noise.add(kernels::rank_sums(std::span(run.ranks[0].totals.back()), noise.module_names().size()),
-              batch.positions());
-    Measured measured{noise.whole().estimate(), {}};
-    for (std::size_t module = 0; module < noise.module_names().size(); ++module)
-        measured.modules.push_back(noise.module(module).estimate());
-    return measured;
+// Of one step.
+NoiseScale::Estimate measure(const RunResult& run, const GlobalBatch& batch) {
+    StepNoise noise(0);  // no memory
+    noise.add(run.ranks[0].totals.back(), batch.positions());
+    return noise.scale().estimate();
 }
 
 RankRun run_with(Partition partition, SmallBatches small) {
@@ -39,66 +30,47 @@ GlobalBatch rows_of(const GlobalBatch& batch, int first, int count) {
 
 }  // namespace
 
-TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole and by module", "[ranks][noise]") {
+TEST_CASE("the noise scale of a step equals that of fp64 gradients", "[ranks][noise]") {
     const auto small = GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches);
     const Partition partition = GENERATE(Partition{2, 4}, Partition{4, 2});
     CAPTURE(int(small), partition.ranks);
     const GlobalBatch batch = random_batch_with_gaps(3);
     const RunResult run = run_ranks(run_with(partition, small), {batch});
-    const Measured got = measure(run, batch);
-
     const ParameterTable table(kTinyModel);
     const std::vector<double> weights = widen(initial_weights(table, 1));
-    const NormModules modules(table, GradientBuckets(table, {}));
-    const auto squares = [&](const std::vector<double>& gradient, int module) {  // -1: all
-        double sum = 0;
-        for (const NormModules::Part& part : modules.parts)
-            for (std::int64_t i = part.flat.first; (module < 0 || part.module == module) && i < part.flat.end(); ++i)
-                sum += gradient[std::size_t(i)] * gradient[std::size_t(i)];
-        return sum;
-    };
+    const auto reference = [&](const GlobalBatch& of) { return reference_gradient(table, weights, of.reference()); };
+    const auto squares = [](const ReferenceGradient& of) { return norm(of.gradient) * norm(of.gradient); };
     const int of_rank = batch.rows / partition.ranks, of_micro = of_rank / partition.micro_batches;
-    std::vector<GlobalBatch> parts;
+    SmallBatchNorms norms;
     for (int rank = 0; rank < partition.ranks; ++rank)
-        for (int micro = 0; micro < (small == SmallBatches::micro_batches ? partition.micro_batches : 1); ++micro)
-            parts.push_back(rows_of(batch, rank * of_rank + micro * of_micro,
-                                    small == SmallBatches::ranks ? of_rank : of_micro));
-    const auto whole = reference_gradient(table, weights, batch.reference());
-    std::vector<ReferenceGradient> gradients;
-    for (const GlobalBatch& part : parts) gradients.push_back(reference_gradient(table, weights, part.reference()));
-    for (int module = -1; module < int(modules.names.size()); ++module) {
-        SmallBatchNorms norms;
-        for (const ReferenceGradient& part : gradients) {
+        for (int micro = 0; micro < (small == SmallBatches::micro_batches ? partition.micro_batches : 1); ++micro) {
+            const ReferenceGradient part = reference(rows_of(batch, rank * of_rank + micro * of_micro,
+                                                             small == SmallBatches::ranks ? of_rank : of_micro));
             const std::int64_t tokens = part.loss.valid_targets;
             if (tokens == 0) continue;
             // sum over tokens, divided by their number
-            norms.norms += squares(part.gradient, module) * double(tokens);
+            norms.norms += squares(part) * double(tokens);
             norms.tokens += tokens;
             ++norms.batches;
         }
-        const double norm = squares(whole.gradient, module);
-        const NoiseMeasurement want = measure_noise(norms, norm, batch.valid_targets());
-        const NoiseScale::Estimate& estimate = module < 0 ? got.whole : got.modules[std::size_t(module)];
-        CAPTURE(module);
-        // Norms are accurate to 2e-6; the estimates are differences of norms, weighted by batch sizes.
-        const double small_batch = double(norms.tokens) / double(norms.batches),
-                     big_batch = double(batch.valid_targets());
-        const double small_norm = norms.norms / double(norms.tokens), most = std::max(small_norm, norm);
-        CHECK(std::fabs(estimate.signal - want.signal) <=
-              4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
-        CHECK(std::fabs(estimate.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
-    }
+    const double norm_of_all = squares(reference(batch));
+    const NoiseMeasurement want = measure_noise(norms, norm_of_all, batch.valid_targets());
+    const NoiseScale::Estimate estimate = measure(run, batch);
+    // Norms are accurate to 2e-6; the estimates are differences of norms, weighted by batch sizes.
+    const double small_batch = double(norms.tokens) / double(norms.batches), big_batch = double(batch.valid_targets());
+    const double small_norm = norms.norms / double(norms.tokens), most = std::max(small_norm, norm_of_all);
+    CHECK(std::fabs(estimate.signal - want.signal) <=
+          4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
+    CHECK(std::fabs(estimate.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
 }
 
 TEST_CASE("a step with all targets on one rank, or without targets, measures nothing", "[ranks][noise]") {
     GlobalBatch batch = random_batch(1);
     std::fill(batch.targets.begin() + 128, batch.targets.end(), kernels::kIgnoreTarget);
     const RunResult run = run_ranks(run_with({2, 1}, SmallBatches::ranks), {batch});
-    const std::size_t modules = NormModules(ParameterTable(kTinyModel), GradientBuckets(ParameterTable(kTinyModel), {}))
-                                    .names.size();
-    CHECK(kernels::rank_sums(std::span(run.ranks[0].totals[0]), modules).header->small_batches == 1);
-    CHECK(measure(run, batch).whole.state == NoiseScale::State::invalid);
-    CHECK(std::isnan(measure(run, batch).whole.signal));
+    CHECK(run.ranks[0].totals[0].small_batches == 1);
+    CHECK(measure(run, batch).state == NoiseScale::State::invalid);
+    CHECK(std::isnan(measure(run, batch).signal));
 }
 
 TEST_CASE("--noise-scale selects the small batches of a run", "[ranks][noise]") {
