@@ -107,12 +107,6 @@ if ! $rehearse; then
         --format=csv -l 10 >"$work/results/gpu.csv" 2>&1 </dev/null &
     background+=($!)
 fi
-if [[ -z $no_torch && " ${!limits[*]} " =~ \ (numbers|peer)\  ]]; then
-    # Reads PyTorch's files while the programs are unpacked.
-    LD_LIBRARY_PATH=$CALLERS_LD_LIBRARY_PATH python3 -c 'import torch, torch._inductor.compile_fx
-torch.ones(2, device="cuda")' >/dev/null 2>&1 </dev/null &
-    background+=($!)
-fi
 say "    ${gpu:-no GPU}; $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc");" \
     "$(${CXX:-g++} --version 2>/dev/null | head -n 1); $(nproc) cores; $(uname -sr)"
 # On a small machine the loopback interface may be down, without which neither mpirun nor NCCL starts.

@@ -2,7 +2,7 @@
 """Compares train_gpt2 with PyTorch: losses and gradient norms of every step from the same weights on the same tokens,
 in fp32 and in bf16, with every attention method and with fused and unfused matmul epilogues.
 
-    same_training.py PROGRAM --work FOLDER                            # on the King James Bible (text.sh)
+    same_training.py PROGRAM --work FOLDER       # on the King James Bible (text.sh), with python3's torch and numpy
     same_training.py PROGRAM -i SHARD --work FOLDER --expect FILE     # PyTorch's numbers from a file, without PyTorch
 
 Each run is compared with PyTorch's, and each further one in bf16 with the program's first. The last line is PASS;
@@ -88,9 +88,6 @@ def size(text):
     return {"model": model, "batch": int(batch), "length": int(length)}
 
 
-HAS_TORCH = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'numpy'))))"
-
-
 def parse(words=None):
     parser = OnceParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -104,7 +101,6 @@ def parse(words=None):
     add("--fp32", type=size, default="custom:l=4,h=6,c=384,t=256 8 256", metavar="'MODEL BATCH LENGTH'")
     add("--bf16", type=size, default="custom:l=6,h=12,c=768,t=1024 8 1024", metavar="'MODEL BATCH LENGTH'")
     add("--attention", nargs="*", default=METHODS, choices=METHODS, help="methods to test, if the build has them")
-    add("--python", default=sys.executable, help="a Python with torch and numpy, for peer_pytorch.py")
     add("--device", help="PyTorch's device (default: PyTorch's default)")
     add("--expect", metavar="FILE", help="PyTorch's numbers, recorded by --record with the same sizes and tokens")
     add("--record", metavar="FILE", help="write PyTorch's numbers for --expect")
@@ -114,8 +110,6 @@ def parse(words=None):
     if args.expect:
         with open(args.expect, encoding="utf-8") as file:
             args.recorded = json.load(file)
-    elif not shutil.which(args.python) or subprocess.run([args.python, "-c", HAS_TORCH], check=False).returncode:
-        parser.error(f'--python is "{args.python}"; expected a Python with torch and numpy, or --expect')
     os.makedirs(args.work, exist_ok=True)
     default = parser.parse_args([args.program, "--work", args.work])
     args.tolerance = {}
@@ -194,7 +188,7 @@ class Peer:
     """PyTorch's run, started by the constructor."""
 
     def __init__(self, args, dtype, init):
-        command = [args.python, PEER, *flags(args, dtype, init, args.steps, args.lr), "--no-compile"]
+        command = [sys.executable, PEER, *flags(args, dtype, init, args.steps, args.lr), "--no-compile"]
         if args.device:
             command += ["--device", args.device]
         self.log = os.path.join(args.work, f"pytorch_{dtype}.log")

@@ -22,13 +22,13 @@ case ${1:-} in
 esac
 build/cpu/random_shard --vocabulary 257 "$scratch/shard.bin" 5000 || exit 1
 size="custom:l=$layers,h=1,c=64,t=64 2 64" recorded=test/program/same_training_$1.json
-numbers=(--expect "$recorded")
-[ "${2:-}" != --record ] || numbers=(--record "$recorded" --device cpu --python "$3")
+numbers=(--expect "$recorded") python=python3
+[ "${2:-}" != --record ] || numbers=(--record "$recorded" --device cpu) python=$3
 
 # train PROGRAM [OPTIONS...]: the exit code of same_training.py; its output goes to $scratch/out
 train() {
-    dev/gpu_check/same_training.py "$1" -i "$scratch/shard.bin" --work "$scratch/work" --steps 12 --lr 3e-3 --warmup 0 \
-        --fp32 "$size" --bf16 "$size" "${@:2}" >"$scratch/out" 2>&1
+    "$python" dev/gpu_check/same_training.py "$1" -i "$scratch/shard.bin" --work "$scratch/work" --steps 12 --lr 3e-3 \
+        --warmup 0 --fp32 "$size" --bf16 "$size" "${@:2}" >"$scratch/out" 2>&1
 }
 # cuDNN's stand-in computes nothing.
 train $program "${numbers[@]}" --attention flash plain || wrong "a right build does not pass"
