@@ -340,16 +340,12 @@ elif is cuda; then
     echo "skipped: the CUDA build: nvcc is missing"
 fi
 if all_of cuda && [ -n "$has_nvcc" ]; then
-    one cuda "the stand-ins for NVIDIA's libraries export all functions that are called" test/stand_in/exports.sh
     one cuda "every filter of gpu_check.sh matches cases of a CUDA build" test/program/gpu_filters.sh $stand_in/tests
     cases cuda "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases cuda "the CUDA build on stand-ins: products, memory, streams, tuning" $stand_in/tests \
         "[kernels]~[operations]~[large]~[host_time],[operations][matmul]~[large]"
     one cuda "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
         test/program/same_training.sh stand-in
-    one cuda "cuDNN builds attention plans for an H200 and an A100" test/program/cudnn_plans.sh
-    one cuda "the CUDA build on stand-ins: 1-bit Adam on two hosts" test/stand_in/two_hosts.sh \
-        $stand_in/train_gpt2 build/cpu/train_gpt2
 fi
 
 all_of ranks && cases cpu-thread "races between ranks as threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"

@@ -40,17 +40,16 @@ struct Accesses {
     bool find(std::uintptr_t address, std::size_t bytes) {
         if (address >= begin && address + bytes <= end) return true;
         const Allocation found = allocations.at_or_before(address);
-        if (!found.is_live() || address + bytes > found.begin + found.bytes) return false;
+        if (!found.is_live || address + bytes > found.begin + found.bytes) return false;
         begin = found.begin;
         end = found.begin + found.bytes;
         return true;
     }
     [[noreturn]] void race(std::uintptr_t address, std::uint32_t other, const char* did, const char* does) const {
-        report_wrong("race: \"" + mine->name + "\" on stream " + std::to_string(mine->stream) + " " + does + " " +
-                         allocations.describe(address) + " that \"" + operations[other].name + "\" on stream " +
-                         std::to_string(operations[other].stream) + " " + did +
-                         ", and nothing orders the two: no event, no wait of the host",
-                     {operations[other].site});
+        stop("race: \"" + mine->name + "\" on stream " + std::to_string(mine->stream) + " " + does + " " +
+             allocations.describe(address) + " that \"" + operations[other].name + "\" on stream " +
+             std::to_string(operations[other].stream) + " " + did +
+             ", and nothing orders the two: no event, no wait of the host");
     }
 };
 
@@ -70,15 +69,14 @@ void running(std::uint32_t operation) {
     accesses().current = operation;
     accesses().mine = &accesses().operations[operation];
 }
-const Operation& running_operation() { return accesses().operations[accesses().current]; }
 
-void memory_is_allocated(std::uintptr_t begin, std::size_t bytes, std::uint32_t site) {
-    accesses().allocations.add(begin, bytes, site);
+void memory_is_allocated(std::uintptr_t begin, std::size_t bytes) {
+    accesses().allocations.add(begin, bytes);
 }
 
-void memory_is_freed(std::uintptr_t begin, std::size_t bytes, std::uint32_t site) {
+void memory_is_freed(std::uintptr_t begin, std::size_t bytes) {
     Accesses& all = accesses();
-    all.allocations.remove(begin, site);
+    all.allocations.remove(begin);
     all.begin = all.end = 0;
     if (!is_device(reinterpret_cast<void*>(begin))) return;
     // whole pages; no address is used twice
@@ -89,9 +87,8 @@ void memory_is_freed(std::uintptr_t begin, std::size_t bytes, std::uint32_t site
 }
 
 void report_memory(const std::string& what, std::uintptr_t address) {
-    const Allocations& known = accesses().allocations;
-    const Allocation found = known.at_or_before(address);
-    report_wrong(what + known.describe(address), {found.allocated_at, found.freed_at});
+    const Accesses& all = accesses();
+    stop("\"" + all.mine->name + "\" " + what + " at " + all.allocations.describe(address));
 }
 
 void note_access(const void* where, std::size_t bytes, bool written) {
@@ -99,8 +96,7 @@ void note_access(const void* where, std::size_t bytes, bool written) {
     if (address - kDeviceBegin >= kDeviceBytes || bytes == 0) return;
     Accesses& all = accesses();
     if (!all.find(address, bytes))
-        report_memory("\"" + all.mine->name + "\" " + (written ? "writes " : "reads ") + std::to_string(bytes) +
-                          " bytes at ", address);
+        report_memory((written ? "writes " : "reads ") + std::to_string(bytes) + " bytes", address);
     const std::uint32_t current = all.current;
     Cell* cell = all.cells + (address - kDeviceBegin) / kCellBytes;
     const Cell* const end = all.cells + (address + bytes - 1 - kDeviceBegin) / kCellBytes + 1;

@@ -1,11 +1,10 @@
-// addresses.h - allocated addresses of the shared memory
+// addresses.h - allocations of the shared memory
 #pragma once
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "test/stand_in/protocol.h"
@@ -30,23 +29,21 @@ inline void protect(std::uintptr_t address, std::size_t bytes, int protection) {
 struct Allocation {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
-    std::uint32_t allocated_at = 0, freed_at = 0;  // call sites; 0: not freed
-    bool is_live() const { return bytes > 0 && freed_at == 0; }
+    bool is_live = false;
 };
 
 // Allocations by address, including freed ones: no address is used twice.
 class Allocations {
 public:
-    void add(std::uintptr_t address, std::size_t bytes, std::uint32_t site) {
-        all_[address] = {address, bytes, site};
+    void add(std::uintptr_t address, std::size_t bytes) {
+        all_[address] = {address, bytes, true};
         ++live_;
         live_bytes_ += bytes;
     }
     // Returns the size; 0: not a live allocation.
-    std::size_t remove(std::uintptr_t address, std::uint32_t site) {
+    std::size_t remove(std::uintptr_t address) {
         const auto found = all_.find(address);
-        if (found == all_.end() || !found->second.is_live()) return 0;
-        found->second.freed_at = site;
+        if (found == all_.end() || !std::exchange(found->second.is_live, false)) return 0;
         --live_;
         live_bytes_ -= found->second.bytes;
         return found->second.bytes;
@@ -59,11 +56,8 @@ public:
     // Describes the allocation of an address.
     std::string describe(std::uintptr_t address) const {
         const Allocation found = at_or_before(address);
-        if (found.bytes == 0) return "no allocation";
-        const std::size_t from_begin = address - found.begin;
-        return (from_begin < found.bytes ? "byte " + std::to_string(from_begin) + " of"
-                                         : std::to_string(from_begin - found.bytes) + " bytes past the end of") +
-               " an allocation of " + std::to_string(found.bytes) + (found.is_live() ? "" : ", which was freed");
+        return "byte " + std::to_string(address - found.begin) + " of an allocation of " +
+               std::to_string(found.bytes) + (found.is_live ? "" : ", which was freed");
     }
     std::size_t live() const { return live_; }
     std::size_t live_bytes() const { return live_bytes_; }
@@ -71,31 +65,6 @@ public:
 private:
     std::map<std::uintptr_t, Allocation> all_;
     std::size_t live_ = 0, live_bytes_ = 0;
-};
-
-// Allocates addresses of one of the two ranges. No address is used twice, so freed memory stays inaccessible. An
-// allocation ends, rounded to its alignment, at the end of a page; the next page is inaccessible.
-class Addresses {
-public:
-    Addresses(std::uintptr_t begin, std::size_t bytes) : next_(begin), end_(begin + bytes) {}
-    void* take(std::size_t bytes, std::uint32_t site) {
-        const std::size_t pages = round_up(bytes, kPage);
-        if (bytes == 0 || next_ + pages + kPage > end_) return nullptr;
-        const std::uintptr_t address = next_ + pages - round_up(bytes, kDeviceAlignment);
-        next_ += pages + kPage;
-        given_.add(address, bytes, site);
-        return reinterpret_cast<void*>(address);
-    }
-    // Returns the size; 0: not a live allocation.
-    std::size_t give_back(void* address, std::uint32_t site) {
-        return given_.remove(reinterpret_cast<std::uintptr_t>(address), site);
-    }
-    const Allocations& given() const { return given_; }
-
-private:
-    std::uintptr_t next_;
-    const std::uintptr_t end_;
-    Allocations given_;
 };
 
 }  // namespace stand_in

@@ -3,17 +3,11 @@
 // Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 (1 also more) and 4 parts: last bits differ.
 //
 //   STAND_IN_CUBLASLT=nothing            no product has an algorithm
-//                     no-epilogues       DEFAULT and BIAS have one, others are CUBLAS_STATUS_NOT_SUPPORTED
-//                     invalid-epilogues  the same, others are CUBLAS_STATUS_INVALID_VALUE
-//   STAND_IN_CUBLASLT_SECONDS=A,B,C[,D]  of algorithms 0, 1, 2, and 1 with more parts; without it 3e-6, 4e-6, 5e-6, 1
+//                     no-epilogues       only DEFAULT and BIAS have one
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -25,28 +19,9 @@ namespace {
 
 using namespace stand_in::cublaslt;
 
-struct StatusText { cublasStatus_t status; const char *name, *text; };
-constexpr StatusText kStatuses[] = {
-    {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
-    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", "no library handle"},
-    {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "out of memory"},
-    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE", "a parameter is invalid"},
-    {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH", "not on this GPU"},
-    {CUBLAS_STATUS_MAPPING_ERROR, "CUBLAS_STATUS_MAPPING_ERROR", "no access to GPU memory"},
-    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", "the GPU failed"},
-    {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "internal error"},
-    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", "not supported"},
-    {CUBLAS_STATUS_LICENSE_ERROR, "CUBLAS_STATUS_LICENSE_ERROR", "licence error"}};
-StatusText text_of(cublasStatus_t status) {
-    const auto* const found = std::ranges::find(kStatuses, status, &StatusText::status);
-    return found != std::end(kStatuses) ? *found : StatusText{status, "unrecognized status", "unrecognized status"};
-}
-
 template <class Object, class Handle>
 cublasStatus_t create(Handle* handle, const char* kind, const Object& object) {
-    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
-    auto* const made = new (std::nothrow) Object(object);
-    if (!made) return CUBLAS_STATUS_ALLOC_FAILED;
+    auto* const made = new Object(object);
     stand_in::made(made, kind);
     *handle = reinterpret_cast<Handle>(made);
     return CUBLAS_STATUS_SUCCESS;
@@ -68,23 +43,11 @@ cublasStatus_t set(Value& attribute, const void* value, std::size_t bytes) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Header, cublasLtMatmulAlgoConfigGetAttribute: with a buffer size of 0 it returns the required size.
-template <class Value>
-cublasStatus_t get(Value attribute, void* value, std::size_t bytes, std::size_t* written) {
-    if (bytes == 0 ? !written : !value || bytes != sizeof attribute) return CUBLAS_STATUS_INVALID_VALUE;
-    if (bytes != 0) std::memcpy(value, &attribute, bytes);
-    if (written) *written = sizeof attribute;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
+// On the device's clock: the last is the fastest, not the first that the heuristic returns; any other number of parts
+// is slow.
 double seconds_of(const Algorithm& algorithm) {
-    static const std::array all = [] {
-        std::array seconds = {3e-6, 4e-6, 5e-6, 1.0};
-        if (const char* const told = std::getenv("STAND_IN_CUBLASLT_SECONDS"))
-            std::sscanf(told, "%lf,%lf,%lf,%lf", &seconds[0], &seconds[1], &seconds[2], &seconds[3]);
-        return seconds;
-    }();
-    return algorithm.parts == kParts[std::size_t(algorithm.id)] ? all[std::size_t(algorithm.id)] : all[3];
+    const bool is_listed = algorithm.parts == kParts[std::size_t(algorithm.id)];
+    return is_listed ? (5 - algorithm.id) * stand_in::kMicrosecond : 1;
 }
 
 void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, const Product& product) {
@@ -97,25 +60,24 @@ void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, c
 
 extern "C" {
 
-// Guide: the name of the status as in the header, and a description, whose text is not documented.
-const char* cublasLtGetStatusName(cublasStatus_t status) { return text_of(status).name; }
-const char* cublasLtGetStatusString(cublasStatus_t status) { return text_of(status).text; }
-// Guide: the version of the library; here that of the header.
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+    thread_local std::string name;
+    name = "cublasStatus_t " + std::to_string(int(status));
+    return name.c_str();
+}
+const char* cublasLtGetStatusString(cublasStatus_t) { return "an error of the stand-in for cuBLASLt"; }
 std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
-// Guide: creates the library's handle, which other calls need, for the current device; NOT_INITIALIZED if CUDA does
-// not initialize, ALLOC_FAILED without memory.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_NOT_INITIALIZED);
     return create(handle, "cublasLtHandle_t", cublasLtContext{});
 }
 // Guide: frees the handle's resources, after its last use. Here it does not synchronize: no code may rely on that.
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
     return destroy<cublasLtContext>(__func__, handle, "cublasLtHandle_t");
 }
 
-// Header: a new description of a matrix, or ALLOC_FAILED. Seen: its values are not checked here.
+// Seen: values are not checked here.
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t ld) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
@@ -126,7 +88,6 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
                                                 cublasLtMatrixLayoutAttribute_t attribute, const void* value,
                                                 std::size_t bytes) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
-    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
     auto& layout = *reinterpret_cast<Layout*>(handle);
     switch (attribute) {
         case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return set(layout.batch, value, bytes);
@@ -134,27 +95,22 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
         default: return CUBLAS_STATUS_INVALID_VALUE;
     }
 }
-// Header: destroys it. That enqueued products no longer need it is not documented, but holds here, as below.
+// That enqueued products no longer need a destroyed description is not documented, but holds here, as below.
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
     return destroy<Layout>(__func__, handle, "cublasLtMatrixLayout_t");
 }
 
-// Header: a new description of a product in a compute type, with alpha and beta in the scale type, or ALLOC_FAILED;
-// attributes have their defaults.
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatmulDesc_t", Description{.compute = compute, .scale = scale});
 }
-// Header: destroys it.
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle) {
     return destroy<Description>(__func__, handle, "cublasLtMatmulDesc_t");
 }
-// Header: see set(). Attributes that the program does not set are refused like unknown ones.
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
-    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
     auto& description = *reinterpret_cast<Description*>(handle);
     switch (attribute) {
         case CUBLASLT_MATMUL_DESC_TRANSA: return set(description.transpose_a, value, bytes);
@@ -167,21 +123,17 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cubla
     }
 }
 
-// Header: new preferences of a search for algorithms, with defaults, or ALLOC_FAILED.
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatmulPreference_t", Preference{});
 }
-// Header: destroys them.
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t handle) {
     return destroy<Preference>(__func__, handle, "cublasLtMatmulPreference_t");
 }
-// Header: the same as cublasLtMatmulDescSetAttribute for preferences.
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     std::size_t bytes) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
-    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
     auto& preference = *reinterpret_cast<Preference*>(handle);
     auto& [a, b, c, d] = preference.alignments;
     switch (attribute) {
@@ -213,7 +165,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     // documented, so results need not be reproducible.
     if (preference.reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE)
         stand_in::stop("cublasLtMatmulAlgoGetHeuristic may return algorithms that add in place, in any order");
-    // Header: in the order of the estimated time, which is not that of STAND_IN_CUBLASLT_SECONDS: estimates err.
+    // Header: in the order of the estimated time, which is not that of seconds_of(): estimates err.
     for (std::int32_t id = 0; id < std::int32_t(kParts.size()) && *found < most; ++id) {
         const std::int32_t parts = kParts[std::size_t(id)];
         const std::uint32_t reduction =
@@ -250,22 +202,20 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Header: an attribute of an algorithm; get() has the rest of the contract.
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm_bytes,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     std::size_t bytes, std::size_t* written) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
     Algorithm algorithm;
     if (!read(algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
-    switch (attribute) {
-        case CUBLASLT_ALGO_CONFIG_ID: return get(algorithm.id, value, bytes, written);
-        case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: return get(algorithm.parts, value, bytes, written);
-        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: return get(algorithm.reduction, value, bytes, written);
-        default: return CUBLAS_STATUS_INVALID_VALUE;
-    }
+    if (attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME || !value || bytes != sizeof algorithm.reduction)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(value, &algorithm.reduction, bytes);
+    if (written) *written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
-// Header: sets it; see set(). Whether an algorithm has the value is found by cublasLtMatmulAlgoCheck.
+// Whether an algorithm has the value is found by cublasLtMatmulAlgoCheck.
 cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algorithm_bytes,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, const void* value,
                                                     std::size_t bytes) {
@@ -303,8 +253,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     product.d_data = d_data;
     // That C may be NULL if beta is 0 is not documented.
     if (product.beta != 0 && !c_data) return CUBLAS_STATUS_INVALID_VALUE;
-    // Guide: C is D only with the same layout.
-    if (c_data == d_data && product.c != product.d) return CUBLAS_STATUS_INVALID_VALUE;
     if (epilogue.has_bias() && !product.description.bias) return CUBLAS_STATUS_INVALID_VALUE;
     if (epilogue.has_auxiliary() && !product.description.auxiliary) return CUBLAS_STATUS_INVALID_VALUE;
 
@@ -321,7 +269,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     std::vector<stand_in::Range> ranges = {{a_data, product.a.bytes(), false},
                                            {b_data, product.b.bytes(), false},
                                            {d_data, product.d.bytes(), true}};
-    if (product.beta != 0) ranges.push_back({c_data, product.c.bytes(), false});
+    if (product.beta != 0) ranges.push_back({c_data, product.d.bytes(), false});
     if (epilogue.has_bias()) ranges.push_back({product.description.bias, product.bias_bytes(), !epilogue.adds_bias});
     if (epilogue.has_auxiliary())
         ranges.push_back({product.description.auxiliary, product.auxiliary().bytes(), epilogue.gelu});

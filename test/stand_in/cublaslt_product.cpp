@@ -84,7 +84,7 @@ bool compute(std::byte* payload) {
         if (!compute(product)) return false;
         advance(product.a_data, product.a);
         advance(product.b_data, product.b);
-        if (product.c_data) advance(product.c_data, product.c);
+        if (product.c_data) advance(product.c_data, product.d);
         const void* d = product.d_data;
         advance(d, product.d);
         product.d_data = const_cast<void*>(d);
@@ -101,14 +101,7 @@ bool compute(const Product& product) {
 
     std::vector<float> a = load(product.a_data, product.a, description.transpose_a != CUBLAS_OP_N);
     std::vector<float> b = load(product.b_data, product.b, description.transpose_b != CUBLAS_OP_N);
-    // Header, CUBLASLT_EPILOGUE_BGRADA, BGRADB: stores sums along k of A, for each row of D, or of B, for each column.
-    // That alpha does not scale them and TF32 does not round them is not documented.
-    std::vector<float> sums(epilogue.sums == Sums::of_b ? n : m);
-    if (epilogue.sums == Sums::of_a)
-        for (std::size_t i = 0; i < a.size(); ++i) sums[i % m] += a[i];
-    if (epilogue.sums == Sums::of_b)
-        for (std::size_t i = 0; i < b.size(); ++i) sums[i / k] += b[i];
-
+    std::vector<float> sums(m);
     if (description.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
         for (auto* matrix : {&a, &b}) std::ranges::transform(*matrix, matrix->begin(), to_tf32);
     std::vector<float> results(m * n);
@@ -124,7 +117,7 @@ bool compute(const Product& product) {
         for (std::size_t row = 0; row < m; ++row) {
             float value = product.alpha * results[column * m + row];
             if (product.beta != 0)
-                value += product.beta * value_at(product.c_data, type, column * std::size_t(product.c.ld) + row);
+                value += product.beta * value_at(product.c_data, type, column * std::size_t(product.d.ld) + row);
             // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before other operations.
             if (epilogue.adds_bias) value += value_at(description.bias, type, row);
             const std::size_t at = column * std::size_t(description.auxiliary_ld) + row;
@@ -138,10 +131,10 @@ bool compute(const Product& product) {
             if (epilogue.gelu_gradient) value *= gelu_slope(value_at(description.auxiliary, type, at));
             // Header, CUBLASLT_EPILOGUE_DGELU_BGRAD: stores the bias gradient. That it is of unrounded D is not
             // documented.
-            if (epilogue.sums == Sums::of_d) sums[row] += value;
+            if (epilogue.sums) sums[row] += value;
             put(product.d_data, type, column * std::size_t(product.d.ld) + row, value);
         }
-    if (epilogue.sums != Sums::none)
+    if (epilogue.sums)
         for (std::size_t i = 0; i < sums.size(); ++i) put(description.bias, type, i, sums[i]);
     return true;
 }

@@ -1,7 +1,7 @@
 // cublaslt_rules.h - descriptors of the stand-in for libcublasLt, and the rules by which it refuses calls
 //
 // Sources: "header" is cublasLt.h of CUDA 13, "guide" the cuBLAS guide's section of that name, "seen" the behaviour of
-// the library of CUDA 13.1 without a GPU (handles, attributes). Undocumented behaviour is marked.
+// the library of CUDA 13.1 without a GPU. Undocumented behaviour is marked.
 #pragma once
 #include <cublasLt.h>
 
@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -66,11 +65,9 @@ struct Algorithm {
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 static_assert(std::has_unique_object_representations_v<Algorithm>);
 
-enum class Sums { none, of_a, of_b, of_d };
 struct Epilogue {
-    bool adds_bias = false, gelu = false, gelu_gradient = false;
-    Sums sums = Sums::none;
-    bool has_bias() const { return adds_bias || sums != Sums::none; }
+    bool adds_bias = false, gelu = false, gelu_gradient = false, sums = false;  // sums: the bias gradient
+    bool has_bias() const { return adds_bias || sums; }
     bool has_auxiliary() const { return gelu || gelu_gradient; }
 };
 
@@ -81,9 +78,7 @@ inline std::optional<Epilogue> find_epilogue(std::uint32_t epilogue) {
         case CUBLASLT_EPILOGUE_GELU_AUX: return Epilogue{.gelu = true};
         case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return Epilogue{.adds_bias = true, .gelu = true};
         case CUBLASLT_EPILOGUE_DGELU: return Epilogue{.gelu_gradient = true};
-        case CUBLASLT_EPILOGUE_DGELU_BGRAD: return Epilogue{.gelu_gradient = true, .sums = Sums::of_d};
-        case CUBLASLT_EPILOGUE_BGRADA: return Epilogue{.sums = Sums::of_a};
-        case CUBLASLT_EPILOGUE_BGRADB: return Epilogue{.sums = Sums::of_b};
+        case CUBLASLT_EPILOGUE_DGELU_BGRAD: return Epilogue{.gelu_gradient = true, .sums = true};
         default: return {};
     }
 }
@@ -91,7 +86,7 @@ inline std::optional<Epilogue> find_epilogue(std::uint32_t epilogue) {
 // One product: the payload of its task.
 struct Product {
     Description description;
-    Layout a, b, c, d;
+    Layout a, b, d;  // C has the layout of D
     Algorithm algorithm{};
     const void *a_data = nullptr, *b_data = nullptr, *c_data = nullptr;
     void* d_data = nullptr;
@@ -103,9 +98,9 @@ struct Product {
     std::uint64_t k() const { return description.transpose_a == CUBLAS_OP_N ? a.columns : a.rows; }
     Epilogue epilogue() const { return *find_epilogue(description.epilogue); }
     Layout auxiliary() const { return {d.type, m(), n(), description.auxiliary_ld}; }
-    // Header, CUBLASLT_EPILOGUE_BIAS, BGRADA, BGRADB: as long as D has rows, but for BGRADB columns. Its type is D's:
-    // guide, cublasLtMatmul; header, CUBLASLT_MATMUL_DESC_BIAS_POINTER. The length for DGELU_BGRAD is not documented.
-    std::size_t bias_bytes() const { return (epilogue().sums == Sums::of_b ? n() : m()) * d.element_bytes(); }
+    // Header, CUBLASLT_EPILOGUE_BIAS: as long as D has rows. Its type is D's: guide, cublasLtMatmul; header,
+    // CUBLASLT_MATMUL_DESC_BIAS_POINTER. The length for DGELU_BGRAD is not documented.
+    std::size_t bias_bytes() const { return m() * d.element_bytes(); }
     // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type. The
     // number of bytes is not documented.
     std::size_t workspace_bytes(const Algorithm& chosen) const {
@@ -119,11 +114,11 @@ bool compute(std::byte* payload);
 // ---- the rules
 
 // Guide, cublasLtMatmul, types supported: scale type fp32; with compute type 32F bf16 matrices give bf16 or fp32, fp32
-// ones fp32; 32F_FAST_TF32 has fp32 inputs and results. C and D have the same type: the same section, out of place.
+// ones fp32; 32F_FAST_TF32 has fp32 inputs and results.
 inline bool types_supported(const Product& product) {
     const auto compute = product.description.compute;
     const cudaDataType in = product.a.type, out = product.d.type;
-    if (product.description.scale != CUDA_R_32F || product.b.type != in || product.c.type != out) return false;
+    if (product.description.scale != CUDA_R_32F || product.b.type != in) return false;
     if (compute == CUBLAS_COMPUTE_32F && in == CUDA_R_16BF) return out == CUDA_R_16BF || out == CUDA_R_32F;
     return (compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32) && in == CUDA_R_32F &&
            out == CUDA_R_32F;
@@ -136,32 +131,23 @@ inline bool valid(const Layout& layout) {
 }
 
 inline bool sizes_fit(const Product& product) {
-    const Layout &a = product.a, &b = product.b, &c = product.c, &d = product.d;
+    const Layout &a = product.a, &b = product.b, &d = product.d;
     const bool plain_a = product.description.transpose_a == CUBLAS_OP_N;
     const bool plain_b = product.description.transpose_b == CUBLAS_OP_N;
-    // Guide, cublasLtMatmul: the leading dimension of C may be 0, which broadcasts its one column.
-    return valid(a) && valid(b) && valid(d) && (valid(c) || c.ld == 0) && c.rows == d.rows && c.columns == d.columns &&
-           (plain_a ? a.rows : a.columns) == d.rows && (plain_b ? b.columns : b.rows) == d.columns &&
-           (plain_b ? b.rows : b.columns) == product.k() && a.batch == d.batch && b.batch == d.batch &&
-           c.batch == d.batch;  // Header, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: of all matrices the same
+    return valid(a) && valid(b) && valid(d) && (plain_a ? a.rows : a.columns) == d.rows &&
+           (plain_b ? b.columns : b.rows) == d.columns && (plain_b ? b.rows : b.columns) == product.k() &&
+           a.batch == d.batch && b.batch == d.batch;  // Header, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: of all the same
 }
 
-inline bool is_transpose(std::int32_t value) {
-    return value == CUBLAS_OP_N || value == CUBLAS_OP_T || value == CUBLAS_OP_C;
-}
+inline bool is_transpose(std::int32_t value) { return value == CUBLAS_OP_N || value == CUBLAS_OP_T; }
 
 // STAND_IN_CUBLASLT: cublaslt.cpp.
-inline std::string_view mode_of_environment() {
+inline bool left_out_by_environment(const Product& product) {
     const char* const told = std::getenv("STAND_IN_CUBLASLT");
-    return told ? told : "";
-}
-inline cublasStatus_t left_out_by_environment(const Product& product) {
-    const std::string_view mode = mode_of_environment();
-    const bool plain = product.description.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
-                       product.description.epilogue == CUBLASLT_EPILOGUE_BIAS;
-    if (mode == "nothing") return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!mode.ends_with("epilogues") || plain) return CUBLAS_STATUS_SUCCESS;
-    return mode == "no-epilogues" ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
+    const std::string_view mode = told ? told : "";
+    const std::uint32_t epilogue = product.description.epilogue;
+    return mode == "nothing" ||
+           (mode == "no-epilogues" && epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS);
 }
 
 inline std::uint32_t alignment_of(const void* address) {
@@ -172,13 +158,13 @@ inline std::uint32_t alignment_of(const void* address) {
 inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                    cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                    cublasLtMatrixLayout_t d) {
-    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;  // seen
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     // Guide, cublasLtMatmul: INVALID_VALUE if parameters are unexpectedly NULL, in conflict or impossible;
-    // NOT_SUPPORTED if the device does not support the operation; if Cdesc is omitted, C has the layout of D.
+    // NOT_SUPPORTED if the device does not support the operation.
     if (!description || !a || !b || !d) return CUBLAS_STATUS_INVALID_VALUE;
+    if (c != d) stop("the stand-in for cuBLASLt supports C only in the layout of D");
     const auto layout = [](cublasLtMatrixLayout_t from) { return *reinterpret_cast<const Layout*>(from); };
-    product = {.description = *reinterpret_cast<const Description*>(description),
-               .a = layout(a), .b = layout(b), .c = layout(c ? c : d), .d = layout(d)};
+    product = {*reinterpret_cast<const Description*>(description), layout(a), layout(b), layout(d)};
     const Description& described = product.description;
     if (!is_transpose(described.transpose_a) || !is_transpose(described.transpose_b) || !sizes_fit(product))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -195,14 +181,14 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
         // depend on the alignment of the address.
         if (alignment_of(described.auxiliary) < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    return left_out_by_environment(product);
+    return left_out_by_environment(product) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
 // The epilogues with split-k are not documented; here none that sums.
 inline bool computes(const Algorithm& algorithm, const Product& product) {
     const bool split = algorithm.parts > 1, reduces = algorithm.reduction != CUBLASLT_REDUCTION_SCHEME_NONE;
     if (split != reduces || (algorithm.id != 1 && algorithm.parts != kParts[std::size_t(algorithm.id)])) return false;
-    return !split || (product.k() >= std::uint64_t(algorithm.parts) && product.epilogue().sums == Sums::none);
+    return !split || (product.k() >= std::uint64_t(algorithm.parts) && !product.epilogue().sums);
 }
 
 // False if these are not the bytes of an algorithm.
@@ -223,7 +209,7 @@ inline bool aligned_as_promised(const Product& product) {
     const auto& [a, b, c, d] = algorithm.alignments;
     const Epilogue epilogue = product.epilogue();
     return aligned(product.a_data, a, product.a) && aligned(product.b_data, b, product.b) &&
-           aligned(product.c_data, c, product.c) && aligned(product.d_data, d, product.d) &&
+           aligned(product.c_data, c, product.d) && aligned(product.d_data, d, product.d) &&
            (!epilogue.has_bias() || aligned(product.description.bias, algorithm.bias_alignment, product.d)) &&
            (!epilogue.has_auxiliary() ||
             aligned(product.description.auxiliary, algorithm.auxiliary_alignment, product.d));

@@ -15,18 +15,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "test/stand_in/accesses.h"
 #include "test/stand_in/addresses.h"
-#include "test/stand_in/host_link.h"
-#include "test/stand_in/streams.h"
 
 namespace stand_in {
 namespace {
@@ -35,6 +35,97 @@ enum class Schedule { eager, late, random };
 
 constexpr int kSilenceMilliseconds = 3;
 constexpr std::size_t kMostPoisoned = std::size_t(64) << 20;
+
+// The device's end of the sockets: sends messages to the host, and copies memory that only the host can access.
+class HostLink {
+public:
+    HostLink(int commands, int done) : commands_(commands), done_(done) {}
+    int commands() const { return commands_; }
+    void send(const Message& message) const {
+        while (::send(commands_, &message, sizeof message, MSG_NOSIGNAL) < 0)
+            if (errno != EINTR) _exit(0);  // the host has ended
+    }
+    // Whether the host has answered message `number`; returns true once per message.
+    bool is_done(std::uint64_t number, bool waits) {
+        while (!finished_.contains(number)) {
+            Done message;
+            const ssize_t got = recv(done_, &message, sizeof message, waits ? 0 : MSG_DONTWAIT);
+            if (got == 0) _exit(0);
+            if (got < 0 && !waits) return false;
+            if (got == sizeof message) finished_.insert(message.number);
+        }
+        finished_.erase(number);
+        return true;
+    }
+    // Copies between memory of any kind; copies of private host memory use the bounce buffer.
+    void copy(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
+        const auto is_common = [](std::uint64_t address) {
+            return is_device(reinterpret_cast<void*>(address)) || is_pinned(reinterpret_cast<void*>(address));
+        };
+        if (is_common(to) && is_common(from)) {
+            std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+            return;
+        }
+        void* const bounce = reinterpret_cast<void*>(kPinnedBegin);
+        for (std::size_t at = 0; at < bytes; at += kBounceBytes) {
+            const std::size_t part = std::min(kBounceBytes, bytes - at);
+            if (is_common(from)) std::memcpy(bounce, reinterpret_cast<const void*>(from + at), part);
+            else ask(Message::Kind::to_bounce, from + at, part);
+            if (is_common(to)) std::memcpy(reinterpret_cast<void*>(to + at), bounce, part);
+            else ask(Message::Kind::from_bounce, to + at, part);
+        }
+    }
+
+private:
+    // Numbers of requests; host function calls use the much smaller numbers of their operations.
+    static constexpr std::uint64_t kFirstRequest = std::uint64_t(1) << 62;
+
+    void ask(Message::Kind kind, std::uint64_t address, std::size_t bytes) {
+        Message message{};
+        message.kind = kind;
+        message.number = ++last_request_;
+        message.argument = address;
+        message.bytes = bytes;
+        send(message);
+        is_done(message.number, true);
+    }
+
+    const int commands_, done_;
+    std::set<std::uint64_t> finished_;
+    std::uint64_t last_request_ = kFirstRequest;
+};
+
+// Result of cudaEventRecord: done once its stream reaches it.
+struct Point {
+    std::uint32_t stream = 0;
+    bool done = false;
+    double seconds = 0;  // of the device's clock
+    Clock before;        // precedes operations that wait for it
+};
+
+struct Pending {
+    Command command;
+    std::uint32_t operation = 0;
+    std::uint64_t age = 0;  // position among all commands
+    std::vector<Range> ranges;
+    std::vector<std::byte> payload;
+    std::shared_ptr<Point> point;
+    bool begun = false;
+};
+
+struct Stream {
+    std::deque<Pending> pending;
+    std::uint32_t count = 0;  // operations so far
+    Clock before;             // precedes its next operation
+    double seconds = 0;
+};
+
+// A wait of the host.
+struct Wait {
+    std::uint64_t answer;
+    std::vector<std::shared_ptr<Point>> points;
+    bool orders = true;  // later commands of the host come after the points
+};
 
 class Device {
 public:
@@ -89,8 +180,8 @@ private:
             case Kind::record:
             case Kind::wait_for_event:
             case Kind::call_host: break;
-            case Kind::allocate: return allocate(command.to, command.bytes, command.site);
-            case Kind::free: return free(command.to, command.bytes, command.site);
+            case Kind::allocate: return allocate(command.to, command.bytes);
+            case Kind::free: return free(command.to, command.bytes);
             case Kind::destroy_event: events_.erase(command.event); return;
             case Kind::sync_stream: waits_.push_back({command.answer, {end_of(command.stream)}}); return;
             case Kind::sync_event:
@@ -128,7 +219,7 @@ private:
             stream.before.join(known->second->before);
         }
         stream.before.set(command.stream, ++stream.count);
-        pending.operation = remember({std::move(name), command.stream, stream.count, command.site, stream.before});
+        pending.operation = remember({std::move(name), command.stream, stream.count, stream.before});
         if (command.kind == Command::Kind::record) {
             pending.point = std::make_shared<Point>(command.stream, false, 0.0, stream.before);
             events_[command.event] = pending.point;
@@ -141,17 +232,17 @@ private:
     // ---- memory
 
     // Uninitialized device memory is NaN. Pinned memory is unchanged, since accesses of the host are not tracked.
-    void allocate(std::uint64_t address, std::size_t bytes, std::uint32_t site) {
+    void allocate(std::uint64_t address, std::size_t bytes) {
         void* const memory = reinterpret_cast<void*>(address);
         protect(address, bytes, PROT_READ | PROT_WRITE);
         if (is_device(memory) && bytes <= kMostPoisoned) std::memset(memory, 0xff, bytes);
-        memory_is_allocated(address, bytes, site);
+        memory_is_allocated(address, bytes);
     }
-    void free(std::uint64_t address, std::size_t bytes, std::uint32_t site) {
+    void free(std::uint64_t address, std::size_t bytes) {
         const auto [begin, length] = pages_of(address, bytes);
         madvise(reinterpret_cast<void*>(begin), length, MADV_REMOVE);
         protect(address, bytes, PROT_NONE);
-        memory_is_freed(address, bytes, site);
+        memory_is_freed(address, bytes);
     }
 
     // ---- what the host waits for
@@ -265,7 +356,9 @@ private:
         const bool begins = !std::exchange(pending.begun, true);
         switch (command.kind) {
             case Command::Kind::work:
-                if (!reinterpret_cast<Work>(code_at(command.work))(pending.payload.data())) return false;
+                if (!reinterpret_cast<Work>(std::uintptr_t(program_begin) + std::uintptr_t(command.work))(
+                        pending.payload.data()))
+                    return false;
                 break;
             case Command::Kind::copy:
                 note_access(from, command.bytes, false);
@@ -317,21 +410,18 @@ private:
 Device* device = nullptr;
 
 void explain_fault(int, siginfo_t* info, void*) {
-    const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-    const std::string what = "\"" + running_operation().name + "\" touches ";
-    if (is_device(info->si_addr)) report_memory(what + "device memory at ", address);
-    if (is_pinned(info->si_addr)) report_memory(what + "pinned memory at ", address);
-    report_wrong(what + "host memory or unmapped memory");
+    if (is_device(info->si_addr) || is_pinned(info->si_addr))
+        report_memory(is_device(info->si_addr) ? "touches device memory" : "touches pinned memory",
+                      reinterpret_cast<std::uintptr_t>(info->si_addr));
+    report_wrong("an operation of the device touches host memory or unmapped memory");
 }
 
 }  // namespace
 
-void report_wrong(const std::string& what, std::array<std::uint32_t, 2> other_sites) {
+void report_wrong(const std::string& what) {
     Message message{};
     message.kind = Message::Kind::wrong;
     what.copy(message.text, sizeof message.text - 1);
-    message.sites[0] = running_operation().site;
-    std::ranges::copy(other_sites, message.sites + 1);
     if (device) {
         device->send(message);
         sleep(60);  // the host ends both processes

@@ -1,30 +1,25 @@
 // host.cpp - starts the device process, communicates with it, and tracks the program's allocations, handles and calls
-#include "test/stand_in/host.h"
+#include "test/stand_in/protocol.h"
 
+#include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <fstream>
-#include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <vector>
 
 #include "test/stand_in/addresses.h"
-#include "test/stand_in/sites.h"
 
 extern char** environ;
 
@@ -33,14 +28,19 @@ namespace {
 
 constexpr int kWrongExit = 96, kLeakExit = 97;
 
+// No address is used twice, so freed memory stays inaccessible.
+struct AddressRange {
+    std::uintptr_t next, end;
+    Allocations given{};
+};
+
 struct Host {
     std::mutex sending;  // guards the members up to `calls`
     int commands = -1, done = -1;
     pid_t device = 0;
-    Addresses device_memory{kDeviceBegin, kDeviceBytes};
-    Addresses pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBytes - kBounceBytes};
+    AddressRange device_memory{kDeviceBegin, kDeviceBegin + kDeviceBytes};
+    AddressRange pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBegin + kPinnedBytes};
     std::map<const void*, std::string> handles;
-    std::set<const void*> dead;
     bool broken = false;  // by STAND_IN_FAIL=FUNCTION:N+
     std::map<std::string, std::int64_t, std::less<>> calls;
 
@@ -54,7 +54,7 @@ struct Host {
     std::deque<Message> to_call;
     std::atomic<bool> ending = false;
 
-    Addresses& addresses(Memory kind) { return kind == Memory::device ? device_memory : pinned_memory; }
+    AddressRange& memory(Memory kind) { return kind == Memory::device ? device_memory : pinned_memory; }
     void start();
     void read();
     void call();
@@ -65,7 +65,6 @@ struct Host {
 };
 
 thread_local bool in_host_function = false;
-thread_local const char* copying = nullptr;  // "reads" or "writes": direction of a copy of host memory
 
 // Never destroyed: its threads use it until the process ends.
 Host& host() {
@@ -73,20 +72,18 @@ Host& host() {
     return only;
 }
 
-int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes, int protection) {
+bool is_host() {
+    static const bool answer = !std::getenv(kDeviceVariable);
+    return answer;
+}
+
+int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes) {
     const int file = memfd_create(name, 0);
     void* const wanted = reinterpret_cast<void*>(begin);
     if (file < 0 || ftruncate(file, off_t(bytes)) != 0 ||
-        mmap(wanted, bytes, protection, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
+        mmap(wanted, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
         stop(std::string("the addresses are not available for ") + name + ": " + std::strerror(errno));
     return file;
-}
-
-std::string describe_sites(std::span<const std::uint32_t> sites) {
-    std::string text;
-    for (const std::uint32_t site : sites)
-        if (site > 0) text += "; " + describe_site(site);
-    return text;
 }
 
 // Prints one line on standard error and ends the host.
@@ -100,42 +97,33 @@ std::string describe_sites(std::span<const std::uint32_t> sites) {
 // The function and the number of its call that must fail in this process, from STAND_IN_FAIL; number 0: none. `stays`:
 // every later call of any function fails, too.
 struct Fault {
-    std::string function;
-    std::int64_t number = 0;
+    char function[128] = "";
+    long long number = 0;
     bool stays = false;
 };
 const Fault& fault() {
     static const Fault requested = [] {
+        Fault told;
         const char* const text = std::getenv("STAND_IN_FAIL");
         const long long mine = setting("OMPI_COMM_WORLD_RANK", 0);
-        char function[128] = "";
-        long long number = 0, rank = mine;
-        int length = 0;
-        if (text) std::sscanf(text, "%127[^:]:%lld%n", function, &number, &length);
-        const bool stays = text && text[length] == '+';
-        if (text) std::sscanf(text + length + stays, "@%lld", &rank);
-        return rank == mine ? Fault{function, number, stays} : Fault{};
+        char after = 0;
+        long long rank = mine;
+        if (text && std::sscanf(text, "%127[^:]:%lld%c%lld", told.function, &told.number, &after, &rank) < 2)
+            stop(std::string("STAND_IN_FAIL is \"") + text + "\"; expected FUNCTION:N, FUNCTION:N+ or FUNCTION:N@RANK");
+        told.stays = after == '+';
+        return rank == mine ? told : Fault{};
     }();
     return requested;
 }
 
 std::string name_of(Memory kind) { return kind == Memory::device ? "device memory" : "pinned memory"; }
 
-// "; cudaMalloc at main; cudaFree at main": call sites of the allocation of `address`.
-std::string history_of(Memory kind, std::uintptr_t address) {
-    const Allocation found = host().addresses(kind).given().at_or_before(address);
-    return describe_sites(std::array{found.allocated_at, found.freed_at});
-}
-
 // The host accessed device memory, or freed pinned memory.
 void explain_fault(int signal, siginfo_t* info, void*) {
-    if (is_device(info->si_addr) || is_pinned(info->si_addr)) {
-        const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-        const Memory kind = is_device(info->si_addr) ? Memory::device : Memory::pinned;
-        stop("the host touches " + name_of(kind) + ", " + host().addresses(kind).given().describe(address) + ", at " +
-             places(frames_here()) + history_of(kind, address));
-    }
-    if (copying) stop(std::string("a copy ") + copying + " host memory that is not allocated");
+    for (const Memory kind : {Memory::device, Memory::pinned})
+        if (kind == Memory::device ? is_device(info->si_addr) : is_pinned(info->si_addr))
+            stop("the host touches " + name_of(kind) + ", " +
+                 host().memory(kind).given.describe(reinterpret_cast<std::uintptr_t>(info->si_addr)));
     ::signal(signal, SIG_DFL);
     raise(signal);
 }
@@ -150,9 +138,9 @@ void Host::start() {
     }
     fcntl(command_pair[0], F_SETFD, FD_CLOEXEC);
     fcntl(done_pair[0], F_SETFD, FD_CLOEXEC);
-    const int memory_file = common_memory("device memory", kDeviceBegin, kDeviceBytes, PROT_NONE);
-    const int pinned_file = common_memory("pinned memory", kPinnedBegin, kPinnedBytes, PROT_NONE);
-    mprotect(reinterpret_cast<void*>(kPinnedBegin), kBounceBytes, PROT_READ | PROT_WRITE);
+    const int memory_file = common_memory("device memory", kDeviceBegin, kDeviceBytes);
+    const int pinned_file = common_memory("pinned memory", kPinnedBegin, kPinnedBytes);
+    protect(kPinnedBegin, kBounceBytes, PROT_READ | PROT_WRITE);
 
     std::string variable = std::string(kDeviceVariable) + "=" + std::to_string(command_pair[1]) + "," +
                            std::to_string(done_pair[1]) + "," + std::to_string(memory_file) + "," +
@@ -161,10 +149,7 @@ void Host::start() {
     for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
     environment.push_back(variable.data());
     environment.push_back(nullptr);
-    char program[4096];
-    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) stop("/proc/self/exe does not name this program");
-    program[length] = 0;
+    char program[] = "/proc/self/exe";
     char* arguments[] = {program, nullptr};
     if (const int failure = posix_spawn(&device, program, nullptr, nullptr, arguments, environment.data()))
         stop(std::string("the device process cannot start: ") + std::strerror(failure));
@@ -217,18 +202,14 @@ void Host::read() {
                 break;
             }
             case Message::Kind::to_bounce:
-                copying = "reads";
                 std::memcpy(bounce, memory, message.bytes);
-                copying = nullptr;
                 send_done(message.number);
                 break;
             case Message::Kind::from_bounce:
-                copying = "writes";
                 std::memcpy(memory, bounce, message.bytes);
-                copying = nullptr;
                 send_done(message.number);
                 break;
-            case Message::Kind::wrong: stop(message.text + describe_sites(message.sites));
+            case Message::Kind::wrong: stop(message.text);
         }
     }
 }
@@ -258,10 +239,10 @@ void Host::call() {
         std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
         for (const auto& [function, count] : mine.calls) out << function << ' ' << count << '\n';
     }
-    std::map<std::string, int> left;
+    std::map<std::string, std::size_t> left;
     for (const auto& [handle, kind] : mine.handles) ++left[kind];
     for (const Memory kind : {Memory::device, Memory::pinned})
-        if (const auto count = mine.addresses(kind).given().live()) left["allocation of " + name_of(kind)] = int(count);
+        if (const std::size_t count = mine.memory(kind).given.live()) left["allocation of " + name_of(kind)] = count;
     if (left.empty()) return;
     std::string text = "not freed at exit:";
     for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
@@ -270,9 +251,9 @@ void Host::call() {
 
 }  // namespace
 
-bool is_host() {
-    static const bool answer = !std::getenv(kDeviceVariable);
-    return answer;
+std::int64_t setting(const char* variable, std::int64_t otherwise) {
+    const char* const text = std::getenv(variable);
+    return text ? std::atoll(text) : otherwise;
 }
 
 void stop(const std::string& what) {
@@ -292,33 +273,22 @@ bool failure_injected(std::string_view function) {
     return fails || mine.broken;
 }
 
-void made(const void* handle, std::string_view kind) {
-    Host& mine = host();
-    const std::lock_guard lock(mine.sending);
-    mine.dead.erase(handle);
-    mine.handles[handle] = kind;
+void made(const void* handle, const char* kind) {
+    const std::lock_guard lock(host().sending);
+    host().handles[handle] = kind;
 }
 
-void released(const void* handle, std::string_view kind) {
-    Host& mine = host();
-    std::unique_lock lock(mine.sending);
-    const auto found = mine.handles.find(handle);
-    if (found != mine.handles.end() && found->second == kind) {
-        mine.handles.erase(found);
-        mine.dead.insert(handle);
-        return;
-    }
-    const bool twice = mine.dead.contains(handle);
-    lock.unlock();
-    stop("a " + std::string(kind) + " is released " + (twice ? "twice" : "that was never created") + ", at " +
-         places(frames_here()));
+void require_there(const void* handle, const char* kind) {
+    const std::lock_guard lock(host().sending);
+    const auto found = host().handles.find(handle);
+    if (found == host().handles.end() || found->second != kind)
+        stop("a " + std::string(kind) + " is used or released that does not exist, or no longer");
 }
 
-void require_there(const void* handle, std::string_view kind) {
-    std::unique_lock lock(host().sending);
-    if (!host().dead.contains(handle)) return;
-    lock.unlock();
-    stop("a " + std::string(kind) + " is used after its release, at " + places(frames_here()));
+void released(const void* handle, const char* kind) {
+    require_there(handle, kind);
+    const std::lock_guard lock(host().sending);
+    host().handles.erase(handle);
 }
 
 void send(Command command, std::span<const Range> ranges, std::string_view name, std::span<const std::byte> payload) {
@@ -340,9 +310,7 @@ void send(Command command, std::span<const Range> ranges, std::string_view name,
     if (mine.device == 0) mine.start();
     while (sendmsg(mine.commands, &message, MSG_NOSIGNAL) < 0) {
         if (errno == EINTR) continue;
-        if (errno == EPIPE || errno == ECONNRESET) {  // the reading thread reports the cause
-            sleep(5);
-        }
+        if (errno == EPIPE || errno == ECONNRESET) sleep(5);  // the reading thread reports the cause
         stop(std::string("no connection to the device: ") + std::strerror(errno));
     }
 }
@@ -356,37 +324,32 @@ double ask(Command command) {
     return mine.answers.extract(command.answer).mapped();
 }
 
-void* allocate(Memory kind, std::size_t bytes, std::string_view function) {
-    Host& mine = host();
-    const std::uint32_t site = call_site(function);
-    void* memory = nullptr;
+// An allocation ends, rounded to its alignment, at the end of a page; the next page is inaccessible.
+void* allocate(Memory kind, std::size_t bytes) {
+    std::uintptr_t address = 0;
     {
-        const std::lock_guard lock(mine.sending);
-        if (kind == Memory::device && bytes > device_bytes_total() - mine.device_memory.given().live_bytes())
+        const std::lock_guard lock(host().sending);
+        AddressRange& memory = host().memory(kind);
+        const std::size_t pages = round_up(bytes, kPage);
+        if (memory.next + pages + kPage > memory.end ||
+            (kind == Memory::device && bytes > device_bytes_total() - memory.given.live_bytes()))
             return nullptr;
-        memory = mine.addresses(kind).take(bytes, site);
+        address = memory.next + pages - round_up(bytes, kDeviceAlignment);
+        memory.next += pages + kPage;
+        memory.given.add(address, bytes);
     }
-    if (!memory) return nullptr;
-    const auto address = reinterpret_cast<std::uintptr_t>(memory);
-    send({.kind = Command::Kind::allocate, .site = site, .to = address, .bytes = bytes});
+    send({.kind = Command::Kind::allocate, .to = address, .bytes = bytes});
     if (kind == Memory::pinned) protect(address, bytes, PROT_READ | PROT_WRITE);
-    return memory;
+    return reinterpret_cast<void*>(address);
 }
 
-void give_back(Memory kind, void* memory, std::string_view function) {
-    Host& mine = host();
-    const std::uint32_t site = call_site(function);
+void give_back(Memory kind, void* memory) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
-    std::unique_lock lock(mine.sending);
-    const std::size_t bytes = mine.addresses(kind).give_back(memory, site);
+    std::unique_lock lock(host().sending);
+    const std::size_t bytes = host().memory(kind).given.remove(address);
     lock.unlock();
-    if (bytes == 0) {
-        const bool is_of_kind = kind == Memory::device ? is_device(memory) : is_pinned(memory);
-        stop(std::string(function) + " of " +
-             (is_of_kind ? mine.addresses(kind).given().describe(address) : "an address outside of " + name_of(kind)) +
-             ", at " + places(frames_here()) + (is_of_kind ? history_of(kind, address) : ""));
-    }
-    send({.kind = Command::Kind::free, .site = site, .to = address, .bytes = bytes});
+    if (bytes == 0) stop("memory is freed that is no allocation of " + name_of(kind) + ", or no longer");
+    send({.kind = Command::Kind::free, .to = address, .bytes = bytes});
     if (kind == Memory::pinned) protect(address, bytes, PROT_NONE);
 }
 
@@ -398,7 +361,7 @@ std::size_t device_bytes_total() {
 }
 std::size_t device_bytes_free() {
     const std::lock_guard lock(host().sending);
-    return device_bytes_total() - host().device_memory.given().live_bytes();
+    return device_bytes_total() - host().device_memory.given.live_bytes();
 }
 
 }  // namespace stand_in

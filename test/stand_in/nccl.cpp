@@ -8,7 +8,7 @@
 // Sums are rank 0 + rank 1 + ..., in float for bf16, rounded once. A launch matches one launch of each peer: two sends
 // of one group do not match two separate receives, which NCCL would allow.
 // Calls that NCCL forbids, or that would hang, end the program with the operations of both ranks, if necessary after
-// STAND_IN_NCCL_SECONDS.
+// kMostWait.
 //
 // The shared memory is an unnamed file, which exists until the last process closes it: ncclGetUniqueId creates it, the
 // other ranks open it as /proc/PID/fd/FD.
@@ -18,12 +18,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
@@ -41,10 +39,6 @@ struct ncclComm {
     int rank, size;
     std::atomic<std::uint64_t> launches = 0;
 };
-struct ncclWindow_vidmem {
-    ncclComm_t comm;
-    const void* memory;
-};
 
 namespace {
 
@@ -61,12 +55,10 @@ struct Group {
 };
 thread_local Group group;
 
-std::mutex last_error_mutex;  // guards `last_error`, which all threads share
-std::string last_error;
+thread_local std::string last_error;
 
 // Stores the message for ncclGetLastError and marks the current group as failed.
 ncclResult_t fail(ncclResult_t status, const std::string& why) {
-    const std::lock_guard lock(last_error_mutex);
     last_error = why;
     if (group.depth > 0) group.failed = status;
     return status;
@@ -102,7 +94,6 @@ void enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> op
     launch->rank = comm->rank;
     launch->size = comm->size;
     launch->number = ++comm->launches;
-    launch->seconds = stand_in::setting("STAND_IN_NCCL_SECONDS", 30);
     std::vector<stand_in::Range> ranges;
     std::map<std::pair<Kind, int>, int> seen;
     std::size_t at = 0;
@@ -123,14 +114,10 @@ void enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> op
 }
 
 ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncclRedOp_t reduction = ncclSum) {
-    if (!comm) return fail(ncclInvalidArgument, "no communicator");
     if (op.root < 0 || op.root >= comm->size)
         return fail(ncclInvalidArgument, "no rank " + std::to_string(op.root) + " among " + std::to_string(comm->size));
-    if (op.type < 0 || op.type >= ncclNumTypes) return fail(ncclInvalidArgument, "unknown type");
-    if (reduction < 0 || reduction >= ncclNumOps) return fail(ncclInvalidArgument, "unknown reduction");
-    if (op.type != ncclFloat32 && op.type != ncclBfloat16 && op.type != ncclUint8)
-        stop("the stand-in for NCCL supports float32, bfloat16 and uint8 only");
-    if (reduction != ncclSum) stop("the stand-in for NCCL supports ncclSum only");
+    if ((op.type != ncclFloat32 && op.type != ncclBfloat16 && op.type != ncclUint8) || reduction != ncclSum)
+        stop("the stand-in for NCCL supports sums of float32, bfloat16 and uint8 only");
     if (op.count == 0) return ncclSuccess;
     if ((!op.in && op.bytes_read(comm->rank, comm->size)) || (!op.out && op.bytes_written(comm->rank, comm->size)))
         return fail(ncclInvalidArgument, "a buffer is null");
@@ -146,16 +133,13 @@ ncclResult_t end_group(ncclResult_t status) {
     if (--group.depth > 0) return status;
     const Group ended = std::exchange(group, {});
     if (ended.failed != ncclSuccess) return ended.failed;  // none of its operations starts
-    std::vector<std::pair<ncclComm_t, cudaStream_t>> launches;
-    for (const Call& call : ended.calls)
-        if (const std::pair to(call.comm, call.stream); std::ranges::find(launches, to) == launches.end())
-            launches.push_back(to);
-    for (const auto& [comm, stream] : launches) {
-        std::vector<Operation> operations;
-        for (const Call& call : ended.calls)
-            if (call.comm == comm && call.stream == stream) operations.push_back(call.op);
-        enqueue(comm, stream, operations);
+    std::vector<Operation> operations;
+    for (const Call& call : ended.calls) {
+        if (call.comm != ended.calls[0].comm || call.stream != ended.calls[0].stream)
+            stop("the stand-in for NCCL supports groups on one stream of one communicator only");
+        operations.push_back(call.op);
     }
+    if (!operations.empty()) enqueue(ended.calls[0].comm, ended.calls[0].stream, operations);
     return ncclSuccess;
 }
 
@@ -165,50 +149,25 @@ Place place_of(const ncclUniqueId& id) {
     return place;
 }
 
-// Reports to the other ranks, which wait in ncclCommInitRank, that this rank has failed.
-ncclResult_t stay_away(const ncclUniqueId& id, int rank, ncclResult_t status) {
-    Place place = place_of(id);
-    Shared* shared = open_shared(place, 0);
-    if (shared && rank >= 0 && rank < kMostRanks) shared->rank[rank].state = State::failed;
-    return status;
-}
-
-// Waits for the other ranks in ncclCommInitRank. Returns "" once all have joined, otherwise the reason why not.
-std::string wait_for_ranks(const Shared& shared, int size, std::int64_t seconds) {
-    const auto until = Clock::now() + std::chrono::seconds(seconds);
-    for (;;) {
-        std::string absent, lost;
-        for (int rank = 0; rank < size; ++rank) {
-            const State state = shared.rank[rank].state;
-            const std::string name = " rank " + std::to_string(rank);
-            if (state == State::absent) absent += name;
-            if (state == State::failed) lost = name + " failed";
-            if (state == State::joined && shared.rank[rank].gone()) lost = name + "'s process has ended";
+// Waits for the other ranks in ncclCommInitRank.
+void wait_for_ranks(const Shared& shared, int size) {
+    const auto until = Clock::now() + 2 * kMostWait;
+    for (const Rank& rank : std::span(shared.rank, size))
+        while (rank.state == State::absent) {
+            if (Clock::now() > until)
+                stop("ncclCommInitRank: rank " + std::to_string(&rank - shared.rank) + " stays away");
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        if (absent.empty() && !lost.ends_with("failed")) return "";
-        if (!lost.empty()) return lost;
-        if (Clock::now() > until) return " after " + std::to_string(seconds) + " s missing:" + absent;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
 }
 
-std::vector<ncclWindow_t> windows;  // that are registered: by one thread
-
-void end_window(ncclWindow_t window) {
-    stand_in::released(window, "ncclWindow_t");
-    std::erase(windows, window);
-    delete window;
-}
+std::map<const void*, ncclComm_t> windows;  // registered memory; a window's handle is its memory
 
 // Common part of ncclCommDestroy and ncclCommAbort: frees the communicator.
 ncclResult_t leave(const char* function, ncclComm_t comm, State state) {
     const bool fails = stand_in::failure_injected(function);
-    if (!comm) return fail(ncclInvalidArgument, "no communicator");
     // NCCL ends a communicator's windows, too; here only ncclCommAbort does
-    for (const ncclWindow_t window : std::vector(windows))
-        if (window->comm != comm) continue;
-        else if (state == State::aborted) end_window(window);
-        else stop("ncclCommDestroy: memory is still registered as a window");
+    if (std::erase_if(windows, [&](const auto& window) { return window.second == comm; }) && state == State::destroyed)
+        stop("ncclCommDestroy: memory is still registered as a window");
     stand_in::released(comm, "ncclComm_t");
     comm->shared->rank[comm->rank].state = state;
     delete comm;
@@ -223,36 +182,15 @@ std::byte* bytes(void* buffer) { return static_cast<std::byte*>(buffer); }
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-    if (!version) return fail(ncclInvalidArgument, "ncclGetVersion: null pointer");
-    *version = NCCL_VERSION_CODE;  // ncclGetVersion: the same number as in the header
+    *version = NCCL_VERSION_CODE;
     return ncclSuccess;
 }
-
-// ncclGetErrorString: a text for each result; the texts are not documented.
-const char* ncclGetErrorString(ncclResult_t result) {
-    constexpr const char* kTexts[] = {"no error",
-                                      "unhandled CUDA error",
-                                      "unhandled system error",
-                                      "internal error",
-                                      "invalid argument",
-                                      "invalid usage",
-                                      "remote process exited or there was a network error",
-                                      "operation in progress"};
-    return result >= 0 && result < ncclNumResults ? kTexts[result] : "unknown result code";
-}
-
-// ncclGetLastError: the last error in NCCL; reading does not clear it.
-const char* ncclGetLastError(ncclComm_t) {
-    thread_local std::string text;
-    const std::lock_guard lock(last_error_mutex);
-    text = last_error;
-    return text.c_str();
-}
+const char* ncclGetErrorString(ncclResult_t) { return "an error of the stand-in for NCCL"; }
+const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
 // ncclGetUniqueId: called once per communicator; all ranks pass the identifier to ncclCommInitRank.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
-    if (!id) return fail(ncclInvalidArgument, "ncclGetUniqueId: null pointer");
     std::random_device random;
     const std::uint64_t identity = std::uint64_t(random()) << 32 | random();
     const Place place{getpid(), memfd_create("stand_in_nccl", MFD_CLOEXEC), identity};
@@ -266,30 +204,17 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 // ncclCommInitRank: creates a communicator on the current device; returns once all ranks have called it.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
-    STAND_IN_MAY_FAIL(stay_away(id, rank, requested_failure(ncclSystemError)));
-    if (!comm) return stay_away(id, rank, fail(ncclInvalidArgument, "ncclCommInitRank: null pointer"));
-    // ncclCommInitRank: the rank is from 0 to the number of ranks - 1
-    if (size < 1 || rank < 0 || rank >= size)
-        return fail(ncclInvalidArgument, "no rank " + std::to_string(rank) + " among " + std::to_string(size));
-    if (size > kMostRanks) stop("ncclCommInitRank: the stand-in supports at most 16 ranks");
-    if (group.depth > 0) stop("ncclCommInitRank: the stand-in does not support it in a group");
+    STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
+    if (size < 1 || rank < 0 || rank >= size || size > kMostRanks)
+        stop("ncclCommInitRank: rank " + std::to_string(rank) + " of " + std::to_string(size) + ", of at most 16");
     Place place = place_of(id);
     Shared* const shared = open_shared(place, size);
     if (!shared) return fail(ncclRemoteError, "the process that created the identifier has ended");
     Rank& mine = shared->rank[rank];
-    // ncclCommInitRank: each rank joins once
     State state = State::absent;
-    if (!mine.state.compare_exchange_strong(state, State::joined))
-        return fail(ncclInvalidUsage, "ncclCommInitRank: rank " + std::to_string(rank) + " has already joined");
+    if (!mine.state.compare_exchange_strong(state, State::joined)) stop("ncclCommInitRank: a rank joins twice");
     mine.host = getpid();
-    int others = 0;
-    if (!shared->size.compare_exchange_strong(others, size) && others != size)
-        return stay_away(id, rank,
-                         fail(ncclInvalidUsage, "ncclCommInitRank: " + std::to_string(size) +
-                                                    " ranks, but another rank passed " + std::to_string(others)));
-    const std::int64_t seconds = 2 * stand_in::setting("STAND_IN_NCCL_SECONDS", 30);
-    if (const std::string why = wait_for_ranks(*shared, size, seconds); !why.empty())
-        return stay_away(id, rank, fail(ncclRemoteError, "ncclCommInitRank:" + why));
+    wait_for_ranks(*shared, size);
     *comm = new ncclComm{shared, place, rank, size};
     stand_in::made(*comm, "ncclComm_t");
     return ncclSuccess;
@@ -308,7 +233,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 // ncclCommGetAsyncError: stores errors of running operations in `error`; the call itself succeeds.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
-    if (!comm || !error) return fail(ncclInvalidArgument, "ncclCommGetAsyncError: null pointer");
     *error = ncclSuccess;
     for (int rank = 0; rank < comm->size; ++rank) {
         const Rank& other = comm->shared->rank[rank];
@@ -326,40 +250,32 @@ ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
     return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : fail(ncclUnhandledCudaError, "out of memory");
 }
 
-// ncclMemFree: frees memory of ncclMemAlloc, which must not be registered any more.
+// Never while the memory is registered. Whether it waits for work is not documented.
 ncclResult_t ncclMemFree(void* memory) {
     const bool fails = stand_in::failure_injected(__func__);
-    if (std::ranges::find(windows, memory, &ncclWindow_vidmem::memory) != windows.end())
-        stop("ncclMemFree: the memory is still registered as a window");
+    if (windows.contains(memory)) stop("ncclMemFree: the memory is still registered as a window");
     cudaFree(memory);
     return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
 }
 
-// ncclCommWindowRegister: all ranks call it; sizes are equal, and with NCCL_WIN_COLL_SYMMETRIC the memory is of
-// ncclMemAlloc.
+// A collective call, in which sizes are equal.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes, ncclWindow_t* window, int) {
     STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
-    if (!comm || !memory || !window) return fail(ncclInvalidArgument, "ncclCommWindowRegister: null pointer");
     std::atomic<std::uint64_t>& mine = comm->shared->rank[comm->rank].registered;
     mine += bytes;
-    const auto until = Clock::now() + std::chrono::seconds(stand_in::setting("STAND_IN_NCCL_SECONDS", 30));
+    const auto until = Clock::now() + kMostWait;
     for (const Rank& other : std::span(comm->shared->rank, comm->size))
         while (other.registered < mine) {
             if (Clock::now() > until) stop("ncclCommWindowRegister: a rank stays away, or has a smaller size");
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-    *window = new ncclWindow_vidmem{comm, memory};
-    stand_in::made(*window, "ncclWindow_t");
-    windows.push_back(*window);
+    windows[memory] = comm;
+    *window = reinterpret_cast<ncclWindow_t>(memory);
     return ncclSuccess;
 }
-
-// ncclCommWindowDeregister: the communicator exists, and none of its operations uses the memory any more.
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
     const bool fails = stand_in::failure_injected(__func__);
-    if (!comm || !window || std::ranges::find(windows, window) == windows.end() || window->comm != comm)
-        stop("ncclCommWindowDeregister: no window of this communicator");
-    end_window(window);
+    if (windows.erase(window) == 0) stop("ncclCommWindowDeregister: this is no window");
     return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
 }
 

@@ -24,10 +24,8 @@ std::string describe(const Operation& op) {
     return std::string(kNames[int(op.kind)]) + " of " + std::to_string(op.count) + type +
            (root.empty() ? "" : root + std::to_string(op.root));
 }
-std::string describe(std::span<const Operation> launch, const Operation* op) {
-    if (!op) op = launch.data();
-    const std::string place = std::to_string(op - launch.data() + 1) + " of " + std::to_string(launch.size());
-    return describe(*op) + (launch.size() > 1 ? " (" + place + " in a group)" : "");
+std::string describe(std::span<const Operation> launch) {
+    return describe(launch[0]) + (launch.size() > 1 ? " and " + std::to_string(launch.size() - 1) + " more" : "");
 }
 
 Shared* open_shared(Place& place, int size) {
@@ -46,17 +44,6 @@ Shared* open_shared(Place& place, int size) {
 
 namespace {
 
-std::string whereabouts(const Rank& rank) {
-    const std::uint64_t begun = rank.begun, ended = rank.ended;
-    const std::string last = begun == 0 ? "no launch started"
-                                        : "launch " + std::to_string(begun) + " was " + describe(rank.launch()) +
-                                              (begun == ended ? ", ended" : ", not ended");
-    return last + (rank.state == State::aborted     ? "; aborted"
-                   : rank.state == State::destroyed ? "; destroyed its communicator"
-                   : rank.gone()                    ? "; its process has ended"
-                                                    : "");
-}
-
 // Whether the launch waits for other ranks: to take the previous launch, or to post theirs.
 bool waits(const Launch& launch, const Shared& shared) {
     const Rank& mine = shared.rank[launch.rank];
@@ -68,12 +55,12 @@ bool waits(const Launch& launch, const Shared& shared) {
         if (!here) missing.push_back(peer);
     }
     if (missing.empty()) return false;
-    if (Clock::now() - launch.began < std::chrono::seconds(launch.seconds)) return true;
+    if (Clock::now() - launch.began < kMostWait) return true;
     std::string who;
     for (const int peer : missing)
-        who += (who.empty() ? "" : ", ") + std::to_string(peer) + " (" + whereabouts(shared.rank[peer]) + ")";
-    stop("rank " + std::to_string(launch.rank) + " has waited " + std::to_string(launch.seconds) + " s in launch " +
-         std::to_string(launch.number) + ", " + describe(launch.all()) + ", for rank " + who);
+        who.append(" ").append(std::to_string(peer)).append(shared.rank[peer].gone() ? " (its process has ended)" : "");
+    stop("rank " + std::to_string(launch.rank) + " has waited " + std::to_string(kMostWait.count()) + " s in launch " +
+         std::to_string(launch.number) + ", " + describe(launch.all()) + ", for rank" + who);
 }
 
 void post(Launch& launch, Shared& shared) {
@@ -103,8 +90,8 @@ const Operation& counterpart(const Operation& op, const Launch& launch, int peer
     if (found != theirs.end() && found->type == op.type && found->count == op.count &&
         (!op.collective() || (found->kind == op.kind && found->root == op.root)))
         return *found;
-    std::pair one(rank, describe(launch.all(), &op));
-    std::pair other(peer, describe(theirs, found == theirs.end() ? nullptr : &*found));
+    std::pair one(rank, describe(op));
+    std::pair other(peer, found != theirs.end() ? describe(*found) : theirs.empty() ? "nothing" : describe(theirs));
     if (other < one) std::swap(one, other);
     stop("rank " + std::to_string(one.first) + " is in " + one.second + ", rank " + std::to_string(other.first) +
          " in " + other.second);

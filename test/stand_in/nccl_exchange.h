@@ -16,6 +16,7 @@
 namespace stand_in::nccl {
 
 inline constexpr int kMostRanks = 16;
+inline constexpr std::chrono::seconds kMostWait(30);  // for other ranks
 inline constexpr std::size_t kMostOperations = 2048;  // per group, the limit of NCCL 2.9
 inline constexpr std::size_t kAreaBytes = 256 << 20;  // limit of the bytes that a rank sends in a launch; a sparse file
 
@@ -49,12 +50,11 @@ struct Operation {
 };
 
 std::string describe(const Operation& op);
-// An operation of a launch; default: the first one
-std::string describe(std::span<const Operation> launch, const Operation* op = nullptr);
+std::string describe(std::span<const Operation> launch);
 
 // ---- what ranks share
 
-enum class State { absent, joined, failed, aborted, destroyed };
+enum class State { absent, joined, aborted, destroyed };
 
 // Only the rank itself writes its fields.
 struct Rank {
@@ -74,7 +74,6 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<Sta
 
 struct alignas(4096) Shared {
     std::uint64_t identity;
-    std::atomic<int> size;
     Rank rank[kMostRanks];
 
     std::byte* area(int of) { return reinterpret_cast<std::byte*>(this + 1) + of * kAreaBytes; }
@@ -99,7 +98,6 @@ struct Launch {
     Place place;
     int rank, size;
     std::uint64_t number;     // of the launch in its communicator, from 1
-    std::int64_t seconds;     // longest wait for other ranks
     std::chrono::steady_clock::time_point began;  // when it started
     bool posted;
     std::size_t operations;

@@ -9,7 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/simt/simt_host.h"
-#include "test/stand_in/program.h"
+#include "test/stand_in/stand_in.h"
 
 extern "C" {
 
@@ -17,15 +17,13 @@ extern "C" {
 int __real_main(int argc, char** argv);
 void __real__ZN4simt8run_gridERKNS_6LaunchE(const simt::Launch&);
 
-extern const char program_begin[] asm("__executable_start");
-
 }  // extern "C"
 
 namespace stand_in {
 namespace {
 
-// The first part of a launch's payload; the arguments follow. Code and constants have other addresses in the device
-// process, so they are sent as offsets from the start of the program.
+// The first part of a launch's payload; the arguments follow. Code and constants, which have other addresses in the
+// device process, are offsets from program_begin.
 struct alignas(16) Sent {
     simt::LaunchConfig config;
     std::ptrdiff_t kernel, run_range;
@@ -56,8 +54,9 @@ extern "C" void __wrap__ZN4simt8run_gridERKNS_6LaunchE(const simt::Launch& launc
     std::memcpy(payload.data(), &sent, sizeof sent);
     std::memcpy(payload.data() + sizeof sent, launch.arguments.data(), launch.arguments.size());
     const std::string name = simt::readable(launch.kernel);
-    if (!stand_in::launch(launch.config.stream, name, stand_in::run_kernel, payload))
+    if (stand_in::failure_injected("cudaLaunchKernelExC"))
         throw base::Error("cudaLaunchKernelExC of " + name + " fails on request", base::Blame::runtime);
+    stand_in::enqueue(launch.config.stream, name, stand_in::run_kernel, payload, {});
 }
 
 extern "C" int __wrap_main(int argc, char** argv) {

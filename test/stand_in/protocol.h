@@ -1,9 +1,5 @@
 // protocol.h - messages between the host and the device process, and the addresses of their shared memory
 #pragma once
-#include <array>
-#include <cstddef>
-#include <cstdint>
-
 #include "test/stand_in/stand_in.h"
 
 namespace stand_in {
@@ -25,14 +21,6 @@ inline bool is_pinned(const void* address) {
 // descriptors.
 inline constexpr const char* kDeviceVariable = "STAND_IN_DEVICE";
 
-// Code in a module of the program, whose address differs between the processes.
-struct CodePlace {
-    char module[40];  // empty: the program itself
-    std::uint64_t offset;
-};
-CodePlace place_of(const void* code);
-std::uintptr_t code_at(const CodePlace& place);
-
 // From the host, in the order of its calls.
 struct Command {
     enum class Kind : std::uint32_t {
@@ -44,12 +32,11 @@ struct Command {
         sync_stream, sync_event, sync_device, drain_device, query_event, elapsed
     } kind;
     std::uint32_t stream, event, other_event;
-    std::uint32_t site;        // call site, numbered by the host
     std::uint32_t value;       // of fill
     std::uint64_t to, from, bytes;
     std::uint64_t answer;      // number of the answer
     double seconds;
-    CodePlace work;
+    std::ptrdiff_t work;       // offset from program_begin
     std::uint32_t range_count, name_bytes, payload_bytes;  // sizes of the data after the command, in this order
 };
 // Longest command with its data.
@@ -65,20 +52,35 @@ struct Message {
         call_host,      // call `function` with `argument`; the host answers with a Done
         to_bounce,      // copy `bytes` from `argument` to the bounce memory; the host answers with a Done
         from_bounce,    // the reverse
-        wrong           // an error of the program: text, and up to three call sites; unused ones are 0
+        wrong           // an error of the program: text
     } kind;
     std::uint64_t number;
     double value;
     std::uint64_t function, argument, bytes;
-    std::uint32_t sites[3];
     char text[600];
 };
 
 // From the host, on its own socket.
 struct Done { std::uint64_t number; };
 
-// In the device process: reports an error of the running operation, with other call sites concerned, to the host, which
-// ends both processes.
-[[noreturn]] void report_wrong(const std::string& what, std::array<std::uint32_t, 2> other_sites = {});
+// ---- in the device process: stop()
+
+[[noreturn]] void report_wrong(const std::string& what);
+
+// ---- in the host process
+
+// Sends a command and the data that follows it; starts the device before the first one.
+void send(Command command, std::span<const Range> ranges = {}, std::string_view name = {},
+          std::span<const std::byte> payload = {});
+// The same, and waits for the answer.
+double ask(Command command);
+
+enum class Memory { device, pinned };
+// Returns nullptr if there is no room.
+void* allocate(Memory kind, std::size_t bytes);
+// Frees an allocation; ends the program if `address` is not a live allocation of that kind.
+void give_back(Memory kind, void* address);
+std::size_t device_bytes_total();
+std::size_t device_bytes_free();
 
 }  // namespace stand_in
