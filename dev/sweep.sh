@@ -26,7 +26,7 @@
 # checkpoint's step, times f^0.5 where -d is f times its size (--batch-lr-exponent), and falls linearly to 0 in the last
 # half of a branch, as it does at the end of runs: at a constant rate a larger step looks better than it is, because it
 # averages the noise that a decay removes. There is no warm-up, and one validation, at the end; samples, HellaSwag,
-# --max-minutes, --stop-after and --keep-best are off. Flags after -- and of --vary replace all these. Choose a
+# --stop-after and --keep-best are off. Flags after -- and of --vary replace these, -k all of the schedule. Choose a
 # checkpoint after the warm-up and before a cool-down, and 50 steps or more of the largest -d. Below the table is the
 # critical batch: the largest -d whose loss is at most 0.005 above the best. Start it where the run was started: its
 # paths may be relative. A run of 1-bit Adam, --pad-last or --overfit-batch has steps of one size; one with outer steps
@@ -104,6 +104,11 @@ try:
     for flag, value in zip(sys.argv[end + 1:], sys.argv[end + 2:] + [""]):
         if flag.partition("=")[0] == "--max-tokens":
             total = whole_number("--max-tokens", flag.partition("=")[2] or value, before + 1, 2 ** 53)
+    lengths = given & {"-x", "--max-steps", "--epochs", "--max-minutes"}
+    if lengths:
+        fail(lengths.pop(), "given with --from", "--max-tokens: all branches train for the same tokens")
+    if not options["val-data"] and not given & {"-j", "--val-data"}:
+        fail("--from", "a run without validation data", "-j after --")
     if last["lr"] < 0.01 * peak and not given & {"-l", "--lr"}:
         fail(f"the learning rate of step {step}", f"{last['lr']:g}", f"1 % or more of the run's --lr {peak:g}",
              "use an earlier checkpoint, or give --lr after --")
@@ -138,11 +143,12 @@ for one in "${varied[@]}"; do
     done
     combinations=("${longer[@]}")
 done
+# name_of FLAGS...: each on a line as "lr=3e-3,weight-decay=0.1"
+name_of() { printf '%s\n' "$@" | sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g'; }
 # shellcheck disable=SC2086
 twice=$(printf '%s\n' $seeds "${combinations[@]}" | sort | uniq -d)
+twice=${twice:-$(name_of "${combinations[@]}" | sort | uniq -d)}
 [ -z "$twice" ] || refuse "\"${twice%%$'\n'*}\" is given twice; $see"
-# name_of FLAGS: "lr=3e-3,weight-decay=0.1"
-name_of() { sed -E 's/(^| )-+/,/g; s/^,//; s/ /=/g; s|/|_|g' <<<"$1"; }
 ended='^(all steps completed|out of time|no lower validation loss)'  # reasons of a finished run
 # What a run resumes: its own checkpoint, or that of --from.
 origin() { if [ -z "$from" ] || compgen -G "$out/$1/step_*" >/dev/null; then echo auto; else echo "$from"; fi; }
@@ -162,9 +168,10 @@ read -r first _ <<<"$seeds"
 for flags in "${combinations[@]}"; do
     run=$(name_of "$flags"),seed=$first
     ! finished "$out/$run" || continue
+    resumed=$(origin "$run") folder=$out/$run
+    [ "$resumed" = auto ] || folder=$out/.new  # of a branch that has saved nothing, and starts again
     # shellcheck disable=SC2086
-    said=$("$@" "${threads[@]}" $flags --seed "$first" -o "$out/$run" -y "$(origin "$run")" --dry-run 2>&1 \
-        </dev/null) ||
+    said=$("$@" "${threads[@]}" $flags --seed "$first" -o "$folder" -y "$resumed" --dry-run 2>&1 </dev/null) ||
         refuse "the dry run of $run fails: ${said##*error: }"
     [[ $said == *"validation data: "* ]] || refuse "no validation data; expected -j among the program's flags"
     [[ ! "$said " =~ --val-every=0[[:space:]] ]] ||
@@ -177,7 +184,7 @@ stop() {
     kill -TERM "${pids[@]}" 2>/dev/null || true  # they save; background jobs ignore SIGINT
 }
 trap stop INT TERM
-running() { jobs -rp | wc -l; }
+running() { set -- $(jobs -rp) && echo $#; }  # without another program, which a signal would end, too
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 for seed in $seeds; do
     for flags in "${combinations[@]}"; do

@@ -180,7 +180,12 @@ std::string read_state(const StateFile& file, const StateSource& source,
     for (const StateTensor& tensor : file.tensors) {
         const bool own = tensor.of_each_rank || workers > 0,
                    averages = own && (!same_ranks || workers != file.workers);
-        const auto from = own && !averages ? std::span(files).subspan(std::size_t(source.rank), 1) : std::span(files);
+        // Of this rank, or of its worker, whose ranks may have had other shards.
+        const std::size_t ranks = workers > 0 && !tensor.of_each_rank && !tensor.whole
+                                      ? files.size() / std::size_t(workers) : 1;
+        const auto from = own && !averages
+                              ? std::span(files).subspan(std::size_t(source.rank) / ranks * ranks, ranks)
+                              : std::span(files);
         const TensorFiles values(tensor, averages, workers, from, kind, source.elements);
         std::vector<float> part;
         for (const StateTensor::Shard& shard : tensor.shards)

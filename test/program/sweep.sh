@@ -173,6 +173,13 @@ check "-d 128 is the run continued by hand" cmp "$work/hand/step_00000018/model.
     "$work/d/d=128,seed=7/step_00000018/model.safetensors"
 branch d '64 128 1024'
 check "nothing to do again" test "$?, $(grep -c ^started: "$work/out")" = "0, 0"
+# A branch that was killed before it saved.
+rm -r "$work/d/d=128,seed=7"/step_*
+sed -i '$d' "$work/d/d=128,seed=7/log.jsonl"
+branch d '64 128 1024'
+check "a branch that saved nothing starts again" test "$?, $(grep ^started: "$work/out")" = "0, started: d=128,seed=7"
+one_line 'error: -x is given with --from; expected --max-tokens' dev/sweep.sh -o "$work/x" --from "$checkpoint" \
+    --vary '-d 64 128' -- "$build/train_gpt2" -x 30
 branch e '128 256' --lr 1e-3 -k constant
 check "flags that replace the usual ones" grep -q "gpt2 --lr 1e-3 -k constant --max-tokens=1280 --warmup-steps=0" \
     "$work/e/command"

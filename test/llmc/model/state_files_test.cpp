@@ -95,6 +95,33 @@ TEST_CASE("moments of any number of ranks and stage can be read by any other", "
     }
 }
 
+TEST_CASE("ranks of a worker may have had other shards", "[moments]") {
+    const std::int64_t elements = 100;
+    std::vector<float> values(2 * std::size_t(elements), 1.0f);  // of worker 0, and of worker 1
+    std::iota(values.begin() + elements, values.end(), 1000.0f);
+    // File of rank 2 w + i: part i of worker w's moments, cut at `cut`.
+    const auto file_of = [&](int rank, std::int64_t cut, std::span<float> memory) {
+        const std::int64_t first = rank % 2 == 0 ? 0 : cut, size = rank % 2 == 0 ? cut : elements - cut;
+        return StateFile{.name = "optimizer", .by = StateFile::By::all, .workers = 2,
+                         .tensors = {{.name = "first_moments", .shards = {{first, memory.first(std::size_t(size))}}}}};
+    };
+    const test::ScratchFolder scratch;
+    std::vector<float> memory(std::size_t(elements), 0.0f);
+    for (int rank = 0; rank < 4; ++rank) {
+        const StateFile file = file_of(rank, 64, memory);
+        const auto& [first, of] = file.tensors[0].shards[0];
+        write_state(scratch / state_file_name("optimizer", rank, 4), file, elements,
+                    std::span(values).subspan(std::size_t(rank / 2 * elements + first), of.size()));
+    }
+    for (int rank = 0; rank < 4; ++rank) {
+        const StateFile file = file_of(rank, 32, memory);
+        const auto& [first, of] = file.tensors[0].shards[0];
+        CHECK(read_to_host(file, {.folder = scratch.path(), .files = 4, .elements = elements, .rank = rank, .ranks = 4})
+                  .empty());
+        CHECK(std::ranges::equal(of, std::span(values).subspan(std::size_t(rank / 2 * elements + first), of.size())));
+    }
+}
+
 TEST_CASE("elements that no file has are named", "[moments]") {
     const test::ScratchFolder scratch;
     const ParameterTable table(ModelConfig{1, 1, 16, 16, 61});
