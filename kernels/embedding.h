@@ -32,8 +32,9 @@ template <class T>
 void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream);
 
 // The rows of one micro-batch sorted by token: list i has the rows row[start[i]] .. row[start[i + 1] - 1], ascending,
-// of token[i]. First come the tokens with more than rows_per_chunk() rows, as one list per so many of them, `chunks`
-// lists in all, then the other tokens that occur, one list each; both in ascending order.
+// of token[i]. A token with more than rows_per_chunk() rows is frequent: it has one list for each chunk of that many
+// rows. The `chunks` lists of frequent tokens come first, then one list for each other token that occurs; both in
+// ascending order of tokens.
 template <class Ints>
 struct RowsByToken {
     Ints token, start, row;  // n, n + 1 and rows long
