@@ -10,7 +10,6 @@
 #include "kernels/outer.h"
 #include "llmc/base/json_text.h"
 #include "llmc/model/context.h"
-#include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_mean.h"
 
 namespace llmc {
@@ -20,11 +19,6 @@ constexpr std::size_t kRow = 32;  // doubles of a rank's row: 256 bytes, as an a
 // The squared change of what it owns in the round; the loss of its worker's last step; the mean's squared change.
 enum InRow : std::size_t { kChange, kLoss, kMean };
 constexpr std::size_t kVerdict = 64;  // ints, likewise
-
-OnebitMeanSettings mean_of(const OuterSettings& outer) {
-    return {.scale = OnebitScale::tensor, .bits = outer.bits, .errors = outer.errors || outer.bits == 1,
-            .error_decay = outer.error_decay};
-}
 
 // Partial sums, one per tile, and their total.
 struct PartialSums {
@@ -100,7 +94,7 @@ public:
         if (outer_.bits < 32) {
             changing = changing_elements(model.table(), outer_.seq_len);
             active_ = {changing, context.stream};
-            mean_.emplace(model.table(), OnebitRanks{.across = context.across.get()}, mean_of(outer_), context,
+            mean_.emplace(model.table(), OnebitRanks{.across = context.across.get()}, outer_mean(outer_), context,
                           sharding);
             mean_->set_active(changing);
             of_mean_ = {mean_->tiles(), context.stream};
@@ -436,38 +430,6 @@ OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std:
     return {.local_after = local_after, .round_began = count("round_began", std::max<std::int64_t>(local_after, 0)),
             .rounds = count("rounds", 0), .skipped_in_a_row = int(count("skipped_in_a_row", 0)),
             .rate_sum = rates.get<double>()};
-}
-
-OptimizerReport measure_outer_steps(const OptimizerRun& run, Context& context) {
-    const OuterSettings& outer = run.settings.outer;
-    if (outer.every == 0 || outer.bits > 1) return {};
-    return report_compression("outer steps: ", outer.every == 1 ? "step" : "round",
-                              run.table.elements() / run.sharding.ranks, outer.workers,
-                              double(outer.every) * (run.reduce_in_bf16 ? 2 : 4), context);
-}
-
-double outer_bytes_sent(const OuterSettings& settings, const ParameterTable& table, Sharding sharding) {
-    double bytes = 4 * double(table.elements());
-    if (settings.bits < 32) {
-        bytes = 0;
-        for (sharding.rank = 0; sharding.rank < sharding.ranks; ++sharding.rank)
-            bytes += double(OnebitMean::bytes(table, settings.workers, 1, mean_of(settings), sharding).messages);
-    }
-    return 2 * double(settings.workers - 1) / settings.workers * bytes;
-}
-
-std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table,
-                                        const Sharding& sharding) {
-    if (settings.every == 0) return {};
-    const std::size_t bytes = std::size_t(GradientBuckets(table, sharding).owned_elements()) * sizeof(float);
-    // Within a round a rank copies its weights.
-    std::vector<OptimizerBytes> all{{"outer steps: anchor, fp32", bytes, bytes}};
-    if (settings.momentum > 0) all.push_back({"outer steps: momentum, fp32", bytes, bytes});
-    if (settings.bits < 32) {
-        const auto mean = OnebitMean::bytes(table, settings.workers, 1, mean_of(settings), sharding);
-        all.push_back({"outer steps: exchange", mean.device + mean.lists, mean.errors});
-    }
-    return all;
 }
 
 }  // namespace llmc

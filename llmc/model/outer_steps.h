@@ -23,6 +23,8 @@
 
 namespace llmc {
 
+struct OnebitMeanSettings;
+
 inline constexpr const char* kOuterWorker = "worker";  // the state's file that checkpoints within a round have
 
 // Decorates an optimizer that exists once per worker (Settings::world of the exchange). Throws Error unless the ZeRO
@@ -44,6 +46,8 @@ struct OuterCounts {
 // `where` for values that no run can have.
 OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std::string& where);
 
+// How 4 bits or 1 are exchanged.
+OnebitMeanSettings outer_mean(const OuterSettings& settings);
 // Device bytes in addition to those of the inner optimizer, for the memory plan.
 std::vector<OptimizerBytes> outer_bytes(const OuterSettings& settings, const ParameterTable& table,
                                         const Sharding& sharding);
