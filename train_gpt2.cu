@@ -32,14 +32,14 @@ struct Trainer {
     Context& context;
     Interrupt& interrupt;
     const RunPlan& plan = startup.plan;
-    const Options& options = plan.options;
+    const RunSettings& options = plan.settings;
     RunBatches& batches = startup.data.batches;
     const std::unique_ptr<Model> model = make_initial_model(startup, context);
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
-                      .may_overfit = options.overfit_batch, .in_order = !options.shuffle,
+                      .may_overfit = options.data.overfit_batch, .in_order = !options.data.shuffle,
                       .starts_trained = !startup.start.path.empty() && plan.first_step == 0,
-                      .output_dir = options.output_dir, .total_steps = plan.steps.total}};
+                      .output_dir = options.checkpoints.output_dir, .total_steps = plan.steps.total}};
     std::optional<Report> report{};
     std::optional<Evaluator> evaluator{};
 
@@ -63,7 +63,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     Communicator& ranks = *context.world;
     const MicroBatchShape shape = plan.setup.shape;
     optimizer.round_parameters(*model);
-    StepNoise noise(options.noise_scale_beta);
+    StepNoise noise(options.noise.beta);
     // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
     if (resumption) health.restore(resumption->state, /*counts_failed=*/startup.changes.options.empty());
     if (resumption && !resumption->state.noise.empty())
@@ -73,7 +73,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
                      plan.measures_noise(),
                      {.steps = plan.steps, .optimizer = optimizer, .ranks = ranks, .interrupt = interrupt,
                       .health = health, .report = *report});
-    StepBatches step_batches(*batches.loader, options.overfit_batch, shape.rows());
+    StepBatches step_batches(*batches.loader, options.data.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.between_steps,
                                {.ranks = ranks, .steps = plan.steps, .optimizer = optimizer.optimizer(),
                                 .interrupt = interrupt, .report = *report,
@@ -125,9 +125,8 @@ int Trainer::train() {
     if (const Resumption* const from = startup.resumption())
         load_optimizer(optimizer, from->folder, from->state, plan.table, context);
     open_log();
-    CheckpointWriter checkpoints({.output_dir = options.output_dir, .end_of_text = plan.end_of_text,
-                                  .tokenizer = plan.tokenizer_files, .keep_checkpoints = options.keep_checkpoints,
-                                  .major_every = options.major_every, .keep_best = options.keep_best,
+    CheckpointWriter checkpoints(options.checkpoints,
+                                 {.end_of_text = plan.end_of_text, .tokenizer = plan.tokenizer_files,
                                   .first_step = plan.first_step, .run = plan.identity},
                                  *model, optimizer, context, *report);
     return run_steps(*gradients, optimizer, checkpoints);
@@ -147,13 +146,13 @@ int Trainer::evaluate() {
 
 // From the command line to the exit code, on every rank.
 int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
-    std::unique_ptr<LineFile> log = lock_log(line.options, *communicator);  // before checkpoints are looked at
-    ResumeSearch search = find_resumption(line.options, *communicator);
-    const Options options =
+    std::unique_ptr<LineFile> log = lock_log(line.settings, *communicator);  // before checkpoints are looked at
+    ResumeSearch search = find_resumption(line.settings.checkpoints, *communicator);
+    const RunSettings options =
         together(*communicator, [&] { return options_of_run(line, search, communicator->size()); });
     Context context = open_context(options, communicator);
     Startup startup = prepare_run(options, std::move(search), context);
-    if (options.dry_run) return 0;
+    if (options.dry_run.plans) return 0;
     startup.log = std::move(log);
     Trainer trainer{std::move(startup), context, interrupt};
     return options.eval_only ? trainer.evaluate() : trainer.train();
@@ -185,8 +184,8 @@ int main(int argc, char** argv) {
             case Request::help: if (first_rank) print_stdout(help_text()); return 0;
             case Request::version: if (first_rank) print_stdout(version_text()); return 0;
             case Request::print_config: {
-                const ResumeSearch search = find_resumption(line.options, *communicator);
-                const Options options = options_of_run(line, search, communicator->size());
+                const ResumeSearch search = find_resumption(line.settings.checkpoints, *communicator);
+                const RunSettings options = options_of_run(line, search, communicator->size());
                 if (first_rank) print_stdout(config_text(options));
                 return 0;
             }

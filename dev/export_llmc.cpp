@@ -5,7 +5,7 @@
 
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
-#include "llmc/run/options/options.h"
+#include "llmc/model/precision.h"
 #include "llmc/weights/llmc_file.h"
 #include "llmc/weights/saved_model.h"
 

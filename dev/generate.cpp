@@ -22,7 +22,7 @@
 #include "llmc/model/model.h"
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/evaluation/generation.h"
-#include "llmc/run/options/options.h"
+#include "llmc/model/precision.h"
 #include "llmc/text/bpe_merges.h"
 #include "llmc/text/text_stream.h"
 #include "llmc/text/tokenizer_files.h"

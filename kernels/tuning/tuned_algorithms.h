@@ -3,7 +3,7 @@
 //
 // The caller looks an entry up with find(). If there is none and `timing` is true, it times the candidates (timing.h)
 // and stores the fastest with keep(); otherwise it uses the library's first algorithm and stores nothing.
-// llmc/run/start/tuning.h reads and writes the file, and exchanges entries between ranks.
+// llmc/model/tuning.h reads and writes the file, and exchanges entries between ranks.
 #pragma once
 #include <cstddef>
 #include <functional>

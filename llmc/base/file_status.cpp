@@ -56,4 +56,11 @@ struct stat status_of_file(const std::string& path, const std::string& what) {
     return status;
 }
 
+std::filesystem::path free_name(const std::string& name) {
+    std::filesystem::path free = name;
+    for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(free)); ++number)
+        free = name + std::to_string(number);
+    return free;
+}
+
 }  // namespace llmc

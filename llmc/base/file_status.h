@@ -34,4 +34,7 @@ bool is_present(const std::filesystem::path& path);
 // Throws Error if the file is missing or a folder, or UnreadableError if stat() fails.
 struct stat status_of_file(const std::string& path, const std::string& what);
 
+// The first of NAME, NAME2, NAME3, ... that does not exist.
+std::filesystem::path free_name(const std::string& name);
+
 }  // namespace llmc

@@ -31,6 +31,10 @@ std::string clock_text(double seconds) {
     return format("%lld:%02lld", minutes, whole % 60);
 }
 
+std::string time_text(double seconds) {
+    return seconds < 59.5 ? format("%.3g s", seconds) : clock_text(seconds);
+}
+
 std::string left_text(double seconds) {
     const auto minutes = (long long)(seconds / 60);
     if (minutes < 60) return clock_text(seconds);

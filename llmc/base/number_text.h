@@ -38,6 +38,7 @@ std::string with_commas(std::int64_t number, const std::string& noun);
 std::string short_text(double number);
 std::string mebibytes(std::size_t bytes);  // "12.3 MiB"
 
+std::string time_text(double seconds);   // "0.0136 s", "35d 07:13"
 std::string clock_text(double seconds);  // "3:07", "1:02:45", "2d 03:10"
 std::string left_text(double seconds);   // in at most 6 columns: "0:42", "12h05", "3d04h"
 

@@ -1,9 +1,14 @@
-// option.h - a flag of the command line, and a list of flags: code of every layer can add its own
+// option.h - a flag of the command line, and a list of flags, to which every component adds its own
+//
+// A component has a struct of settings and a function add_options(OptionList&, settings&), which adds a row for each
+// flag, and checks of several of them. --help, parsing, messages, files of options, the log, the comparison of ranks,
+// and what a resumed run may change are made from the rows.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -60,24 +65,37 @@ struct Option {
     Quantity quantity{};
     Needs needs{};
 
+    std::string name() const;                 // the long name, without dashes
+    std::vector<std::string> values() const;  // as they are parsed, at least one; a switch as "on" or "off"
+    nlohmann::json json() const;
+    // Sets the field. Throws Error that starts with `what` if a value is outside the limits, or there are several for a
+    // flag that takes one. Empty ones of a list are left out.
+    void set(const std::string& what, const std::vector<std::string>& values) const;
+    // The value with its name in an object of options, if that has one; `file` is where that is.
+    void take(const nlohmann::json& options, const std::string& file) const;
+    bool is_auto() const;
+
     bool is_text() const { return std::holds_alternative<std::string*>(field); }
     bool is_switch() const { return std::holds_alternative<bool*>(field); }
     bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(field); }
 };
 
-// In the order of --help. It is a list, so that the code that reads it is compiled once instead of once per flag.
+// The rows of all components. It is a list, so that the code that reads it is compiled once instead of once per flag.
 struct OptionList {
-    std::vector<Option> options{};
-    std::string group{};  // of --help, for the next flags
-    Needs needs{};        // of the next flags
+    std::vector<Option> options{};  // in the order of --help: groups, then as they were added
+    std::vector<std::function<void()>> checks{};  // of several flags of one component; each throws Error
+
+    // Of the next flags: their group of --help, of those that order_of_groups() names; what they need.
+    void group(const std::string& in) { group_ = in; }
+    void need(const Needs& needs = {}) { needs_ = needs; }
+    void order_of_groups(const std::vector<std::string>& groups) { groups_ = groups; }
+    void check(std::function<void()> throws) { checks.push_back(std::move(throws)); }
 
     // Columns: Bounds for a number, the table of names for a choice, and what differs from the first value of an enum
     // above. It comes last in its group.
     template <class Field, class... Columns>
     void entry(const char* flag, Field& field, const std::string& help, const Columns&... columns) {
-        const auto last = std::ranges::find(options.rbegin(), options.rend(), group, &Option::group);
-        const auto at = last == options.rend() ? options.end() : last.base();
-        Option option{.group = group, .flag = flag, .help = help, .needs = needs};
+        Option option{.group = group_, .flag = flag, .help = help, .needs = needs_};
         if constexpr (!(std::is_array_v<Columns> || ...)) option.field = &field;
         [[maybe_unused]] const auto set = [&]<class Column>(const Column& column) {
             if constexpr (std::is_array_v<Column>) option.field = Choice(field, column);
@@ -87,8 +105,23 @@ struct OptionList {
             else option.limits = column;
         };
         (set(columns), ...);
-        options.insert(at, std::move(option));
+        add(std::move(option));
     }
+
+    // The flag with this long name without dashes, which must exist.
+    const Option& operator[](std::string_view name) const;
+    bool is_met(const Needs& needs) const;
+
+private:
+    void add(Option option);
+
+    std::vector<std::string> groups_{};
+    std::string group_{};
+    Needs needs_{};
 };
+
+// Values as on a command line. Throws Error that names `what` unless it is text, a number, true, false, or a list of
+// texts.
+std::vector<std::string> values_of_setting(const std::string& what, const nlohmann::json& value);
 
 }  // namespace llmc

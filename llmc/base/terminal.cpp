@@ -84,4 +84,19 @@ void ProgressLine::show_share(const std::string& work, double share) {
     show(work + ' ' + std::to_string(int(100 * share)) + " %" + left);
 }
 
+std::string for_shell(const std::string& text) {
+    constexpr std::string_view kPlain = "_./:=,+-%@";
+    const auto is_plain = [&](unsigned char c) { return std::isalnum(c) || kPlain.find(char(c)) != kPlain.npos; };
+    if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+    const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
+    const bool escaped = std::ranges::any_of(text, is_control);  // bash's $'...'
+    std::string quoted = escaped ? "$'" : "'";
+    for (const char c : text) {
+        if (is_control(static_cast<unsigned char>(c))) quoted += format("\\x%02x", static_cast<unsigned char>(c));
+        else if (c == '\'') quoted += escaped ? "\\'" : "'\\''";
+        else quoted += escaped && c == '\\' ? "\\\\" : std::string(1, c);
+    }
+    return quoted + '\'';
+}
+
 }  // namespace llmc

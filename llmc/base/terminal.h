@@ -15,6 +15,9 @@ int terminal_columns();
 // first word. A word longer than a line gets its own line. Ends with a newline.
 std::string wrapped(const std::string& first, const std::vector<std::string>& words);
 
+// Quoted for a shell if needed, on one line.
+std::string for_shell(const std::string& text);
+
 // A line on stderr's terminal that is overwritten during long work; the destructor erases it. If stderr is not a
 // terminal, such as a file or mpirun's pipe, it prints nothing, or a line at an interval.
 class ProgressLine {

@@ -160,12 +160,13 @@ bool uses_nccl(Transport requested, const std::vector<std::string>& gpus, const 
 // device_cuda.cpp.
 constexpr std::size_t kNcclBytes = std::size_t(512) << 20;
 
-Placement place_rank(Communicator& communicator, int threads, int device, Transport requested) {
+Placement place_rank(Communicator& communicator, const PlacementSettings& settings) {
+    auto threads = int(settings.threads);
     share_cores(communicator, threads);
     const int within = part_of_quota(communicator);
     if (threads == 0 && within < std::ssize(affinity())) threads = std::min(within, omp_get_thread_limit());
     device::Info opened = together(communicator, [&] {
-        return device::open(threads, gpu_of_rank(device, communicator.local_rank(), device::count()));
+        return device::open(threads, gpu_of_rank(int(settings.device), communicator.local_rank(), device::count()));
     });
     // The ranks that share a GPU, or on CPUs a machine, share its free memory.
     const auto memories = communicator.host_gather(opened.id + " in " + machine());
@@ -173,9 +174,20 @@ Placement place_rank(Communicator& communicator, int threads, int device, Transp
                                                  memories[std::size_t(communicator.rank())]));
     opened.memory_free = opened.memory_available();
     const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
-    const bool nccl = together(communicator, [&] { return uses_nccl(requested, gpus, why_no_nccl()); });
+    const bool nccl = together(communicator, [&] { return uses_nccl(settings.comm, gpus, why_no_nccl()); });
     if (nccl) opened.library_bytes += kNcclBytes;
     return {std::move(opened), nccl};
+}
+
+void add_options(OptionList& list, PlacementSettings& s) {
+    list.group("Data parallelism");
+    list.entry("comm", s.comm, "collectives backend; auto: nccl if every rank has its own GPU, else mpi", kTransports);
+    list.group("Machine");
+    list.entry("threads", s.threads,
+        "CPU threads per rank; 0: one per hardware thread of the rank's cores, within its control group's CPU quota",
+        Whole{0, 1024}, OnRanks::of_the_host);
+    list.entry("device", s.device, "index of the first GPU; the ranks of a host use this one and the following ones",
+        Whole{0, 1023}, OnRanks::of_the_host);
 }
 
 }  // namespace llmc

@@ -11,6 +11,7 @@
 
 #include "kernels/device/device.h"
 #include "llmc/base/names.h"
+#include "llmc/base/option.h"
 #include "llmc/comm/communicator.h"
 
 namespace llmc {
@@ -39,12 +40,18 @@ inline constexpr Named<Transport> kTransports[] = {{"auto", Transport::automatic
 // available.
 bool uses_nccl(Transport requested, const std::vector<std::string>& gpus, const std::string& lacks);
 
+struct PlacementSettings {
+    Transport comm = Transport::automatic;
+    std::int64_t threads = 0, device = 0;  // 0: see place_rank(); the first GPU
+};
+void add_options(OptionList& list, PlacementSettings& settings);
+
 struct Placement {
     device::Info device;
     bool nccl;
 };
 // Binds this process to cores, opens its device and selects the transport. Every rank calls it; an error on one rank is
 // a SharedError on all. `threads` 0: the rank's hardware threads, within its part of the control group's CPU quota.
-Placement place_rank(Communicator& communicator, int threads, int device, Transport requested);
+Placement place_rank(Communicator& communicator, const PlacementSettings& settings);
 
 }  // namespace llmc

@@ -16,7 +16,7 @@ RowNumbers number_rows(const ShardSet& shards, const DataLoaderSettings& setting
     const std::int64_t seq_len = settings.steps.batch().seq_len;
     std::vector<std::int64_t> rows;
     for (const Shard& shard : shards.shards())
-        rows.push_back((shard.tokens() - 1 + (settings.pad ? seq_len - 1 : 0)) / seq_len);
+        rows.push_back((shard.tokens() - 1 + (settings.data.pad_last ? seq_len - 1 : 0)) / seq_len);
     return RowNumbers(rows);
 }
 
@@ -41,9 +41,9 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderSettings& setting
     }
     if (shards_.is_weighted()) mix_.emplace(weights);
     const std::int64_t rows = rows_.total();
-    if (settings_.pad && mix_) {
+    if (settings_.data.pad_last && mix_) {
         rows_per_epoch_ = rows;
-    } else if (settings_.pad) {
+    } else if (settings_.data.pad_last) {
         require(rows > 0, "number of tokens in the longest shard of the training data", 1,
                 "at least 2, an input and its target", "use more data");
         require(steps.is_constant(), "--pad-last", "set for steps of several sizes",
@@ -81,7 +81,7 @@ std::int64_t DataLoader::row_of_mix(std::int64_t position) const {
     const auto [first, count] = corpora_[std::size_t(corpus)];
     const std::int64_t epoch = number / count, row = number % count;
     return first +
-           (settings_.shuffle_seed ? Permutation(count, *settings_.shuffle_seed, std::uint64_t(epoch))(row) : row);
+           (settings_.data.shuffle ? Permutation(count, settings_.seed, std::uint64_t(epoch))(row) : row);
 }
 
 LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
@@ -91,8 +91,8 @@ LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
     LoaderPosition next = moved(at, std::int64_t(rank) * micro_batch);
     std::int64_t count;
     for (std::int64_t row = 0; row < micro_batch; row += count, next = moved(next, count)) {
-        if (settings_.shuffle_seed && !mix_ && (!shuffled || next.row == 0))
-            shuffled.emplace(rows_.total(), *settings_.shuffle_seed, std::uint64_t(next.epoch));
+        if (settings_.data.shuffle && !mix_ && (!shuffled || next.row == 0))
+            shuffled.emplace(rows_.total(), settings_.seed, std::uint64_t(next.epoch));
         RowNumbers::Place place{.shard = 0, .row = 0, .left = rows_per_epoch_ - next.row};
         const bool has_tokens = next.row < rows_.total();
         if (mix_) place = rows_.find(row_of_mix(next.epoch * rows_per_epoch_ + next.row));
@@ -106,8 +106,8 @@ LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
         fill_rows(shard, first, valid, std::span(batch.inputs).subspan(begin, length),
                   std::span(batch.targets).subspan(begin, length));
     }
-    if (settings_.mask_document_start) ignore_document_starts(batch, shards_.vocabulary().end_of_text);
-    if (settings_.mask_document_start || settings_.pad) count_valid_targets(batch);
+    if (settings_.data.mask_document_start) ignore_document_starts(batch, shards_.vocabulary().end_of_text);
+    if (settings_.data.mask_document_start || settings_.data.pad_last) count_valid_targets(batch);
     else batch.valid_targets = settings_.steps.batch().positions();
     return moved(at, settings_.steps.batch().global_rows());
 }
@@ -153,7 +153,33 @@ double DataLoader::epochs_of_corpus(std::int64_t corpus, std::int64_t positions)
 }
 
 std::int64_t DataLoader::dropped_per_epoch() const {
-    return settings_.pad ? 0 : targets_ - rows_.total() * settings_.steps.batch().seq_len;
+    return settings_.data.pad_last ? 0 : targets_ - rows_.total() * settings_.steps.batch().seq_len;
+}
+
+void add_options(OptionList& list, DataSettings& s) {
+    list.group("Data and model");
+    list.entry(
+        "i,train-data", s.train,
+        "training shards: glob patterns; may be repeated, the shards are read in this order, or in the proportions of "
+        "weights: 'web_*.bin:0.7' 'books_*.bin:0.3'",
+        OnRanks::of_the_host);
+    list.entry("j,val-data", s.val,
+        "validation shards: like --train-data; each pattern has a loss of its own, and its weight in their mean",
+        OnRanks::of_the_host);
+    list.group("Batch and length");
+    list.entry("shuffle", s.shuffle,
+        "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "
+        "shards, which fits documents that are in random order already, such as FineWeb's",
+        OnResume::same);
+    list.entry("mask-document-start", s.mask_document_start,
+        "ignore the loss on the first token of every document, which has no context, in training and validation",
+        OnResume::same);
+    list.entry("pad-last", s.pad_last,
+        "pad the last sequence of a shard and the last step of an epoch with ignored targets, so that every token is "
+        "used",
+        OnResume::same);
+    list.entry("a,overfit-batch", s.overfit_batch,
+        "repeat the first step's batch in every step, to check that the loss goes to 0", OnResume::same);
 }
 
 }  // namespace llmc

@@ -21,8 +21,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "llmc/base/background_task.h"
+#include "llmc/base/option.h"
 #include "llmc/data/batch.h"
 #include "llmc/data/data_mix.h"
 #include "llmc/data/shard_set.h"
@@ -31,12 +34,20 @@
 
 namespace llmc {
 
+struct DataSettings {
+    std::vector<std::string> train{}, val{};  // globs of shards
+    bool shuffle = false;              // a new order of rows for every epoch
+    bool mask_document_start = false;  // ignore_document_starts()
+    bool pad_last = false;             // pad the ends of shards and epochs instead of dropping them
+    bool overfit_batch = false;        // the first step's batch in every step
+};
+void add_options(OptionList& list, DataSettings& settings);
+
 struct DataLoaderSettings {
-    StepPlan steps;                            // with the shape of batches
-    std::optional<std::uint64_t> shuffle_seed; // empty: sequential
-    bool mask_document_start = false;          // ignore_document_starts()
-    bool pad = false;                          // pad the ends of shards and epochs instead of dropping them
-    bool prefetch = true;                      // a thread prepares the next batch, which is the same without it
+    StepPlan steps;         // with the shape of batches
+    DataSettings data{};
+    std::uint64_t seed = 0; // of the order of rows
+    bool prefetch = true;   // a thread prepares the next batch, which is the same without it
 };
 
 class DataLoader {

@@ -26,8 +26,9 @@ void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars, const 
             if (shard.matrix) return;
             kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.owned.of(first_.span()),
                                .v = shard.owned.of(second_.span()), .grad = gradients_.reduced(shard),
-                               .segments = segments_.of(shard), .scalars = scalars, .beta1 = settings_.beta1,
-                               .beta2 = rates.beta2, .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                               .segments = segments_.of(shard), .scalars = scalars, .beta1 = float(settings_.beta1),
+                               .beta2 = rates.beta2, .eps = float(settings_.eps),
+                               .weight_decay = float(settings_.weight_decay),
                                .rounding = rounding_of(settings_, shard.flat.first)}, context_.stream);
         });
     };

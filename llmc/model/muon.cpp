@@ -163,7 +163,7 @@ private:
                                  .scale = kMuonScale * std::sqrt(float(std::max(batch.rows, batch.columns))),
                                  .tiles = tiles, .scalars = scalars,
                                  .learning_rate_factor = float(muon_.learning_rate_factor),
-                                 .weight_decay = settings_.weight_decay, .rounding = rounding_of(settings_, 0),
+                                 .weight_decay = float(settings_.weight_decay), .rounding = rounding_of(settings_, 0),
                                  .packed_master = packed_master, .cautious = muon_.cautious_decay}, stream);
     }
 
@@ -209,7 +209,7 @@ OptimizerReport muon_report(const OptimizerRun& run) {
 
 void muon_flags(OptionList& list, std::any& own) {
     auto& muon = std::any_cast<MuonSettings&>(own);
-    list.group = "Optimizer";
+    list.group("Optimizer");
     list.entry("muon-momentum", muon.momentum, "Muon's momentum of the matrices", Real{0, 0.9999999});
     list.entry("muon-lr-scale", muon.learning_rate_factor,
                "factor on --lr for Muon's matrices, in their weight decay, too", Real{0, 1e3});

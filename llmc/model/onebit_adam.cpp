@@ -26,7 +26,7 @@ bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && workers_of(settings, ranks) > 1;
 }
 
-bool has_shadow(const OptimizerSettings& settings) { return onebit_of(settings).shadow_beta2 > settings.beta2; }
+bool has_shadow(const OptimizerSettings& settings) { return onebit_of(settings).shadow_beta2 > float(settings.beta2); }
 
 // Consecutive tensors that are all excluded from compression, or all compressed.
 struct TensorRange {
@@ -197,8 +197,8 @@ private:
                                .m = in(adamw_.first_moments()), .v = in(adamw_.second_moments()),
                                .grad = in(gradient()),
                                .segments = segments_of_ranges_.span().subspan(range.first_segment, range.segments),
-                               .scalars = scalars, .beta1 = settings_.beta1, .beta2 = settings_.beta2,
-                               .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                               .scalars = scalars, .beta1 = float(settings_.beta1), .beta2 = float(settings_.beta2),
+                               .eps = float(settings_.eps), .weight_decay = float(settings_.weight_decay),
                                .rounding = rounding_of(settings_, range.flat.first), .frozen = !range.live},
                               context_.stream);
         }
@@ -211,8 +211,9 @@ private:
         kernels::onebit_admit(mean_->finite(), scalars, stream);
         mean_->exchange({.values = gradient(), .momentum = adamw_.first_moments(),
                          .second_moment = update_space ? adamw_.second_moments() : std::span<float>(),
-                         .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
-                         .gradient_weight = (1 - settings_.beta1) * float(workers_), .eps = settings_.eps,
+                         .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = float(settings_.beta1),
+                         .gradient_weight = (1 - float(settings_.beta1)) * float(workers_),
+                         .eps = float(settings_.eps),
                          .gradients = &local_});
         kernels::onebit_skip_non_finite(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
@@ -225,8 +226,9 @@ private:
                                      .master = in(model.master_weights()), .m = in(adamw_.first_moments()),
                                      .v = in(adamw_.second_moments()),
                                      .largest = largest_.span().subspan(tile, bucket.tiles.size()),
-                                     .segments = segments_of_flat_.span(), .scalars = scalars, .eps = settings_.eps,
-                                     .weight_decay = settings_.weight_decay, .update_space = update_space,
+                                     .segments = segments_of_flat_.span(), .scalars = scalars,
+                                     .eps = float(settings_.eps),
+                                     .weight_decay = float(settings_.weight_decay), .update_space = update_space,
                                      .rounding = rounding_of(settings_, bucket.flat.first)}, stream);
             tile += bucket.tiles.size();
         }
@@ -237,7 +239,7 @@ private:
     // The second moment that will be frozen, and the factor that corrects its bias.
     std::span<float> settling_moment() const { return shadows_ ? shadow() : adamw_.second_moments(); }
     float correction() const {
-        const double beta = double(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
+        const double beta = double(shadows_ ? onebit_.shadow_beta2 : float(settings_.beta2));
         return float(1 / (1 - std::pow(beta, double(max_updates_))));
     }
 

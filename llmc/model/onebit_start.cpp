@@ -22,7 +22,7 @@ struct OnebitFlags {
 
 void onebit_flags(OptionList& list, std::any& own) {
     auto& onebit = std::any_cast<OnebitFlags&>(own);
-    list.group = "1-bit Adam";
+    list.group("1-bit Adam");
     list.entry("onebit-freeze-step", onebit.freeze_step,
                "number of updates before the second moment is frozen, 15 to 25 % of a run; auto: after the "
                "learning-rate warm-up, once the second moment no longer changes (checked every 500 updates)");
@@ -107,16 +107,16 @@ std::string excluded_text(const OptimizerRun& run) {
            " parameters, whose gradients stay uncompressed: " + names + (tensors > 3 ? ", ..." : "") + '\n';
 }
 
-void check_onebit_resumption(const OptimizerRun& run, const JsonValue& then, const JsonValue& now,
+void check_onebit_resumption(const OptimizerRun& run, const std::any& then, const std::any& now,
                              const std::string& file) {
     const std::int64_t freeze_after = onebit_of(run.settings).freeze_after, frozen = frozen_after(run, file),
                        updates = run.before.updates;
     if (frozen == 0)
         return require(freeze_after == 0 || freeze_after > updates, "--onebit-freeze-step", freeze_after,
                        "more than the " + counted(updates, "update") + " of the checkpoint, which is not frozen yet");
-    const std::string step = now->value("onebit-freeze-step", "auto"), exclude = now->value("onebit-exclude", ""),
-                      step_then = then->value("onebit-freeze-step", "auto"),
-                      exclude_then = then->value("onebit-exclude", "");
+    const auto &flags_then = std::any_cast<const OnebitFlags&>(then), &flags = std::any_cast<const OnebitFlags&>(now);
+    const std::string &step = flags.freeze_step, &step_then = flags_then.freeze_step,
+                      &exclude = flags.settings.exclude, &exclude_then = flags_then.settings.exclude;
     require(step == step_then || step == std::to_string(frozen), "--onebit-freeze-step", in_quotes(step),
             in_quotes(step_then) + ", because the second moment was frozen after " + counted(frozen, "update"),
             "use that");

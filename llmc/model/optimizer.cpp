@@ -17,6 +17,42 @@ kernels::Rounding rounding_of(const OptimizerSettings& settings, std::int64_t fi
             .first_element = first};
 }
 
+void add_options(OptionList& list, OptimizerSettings& s) {
+    list.group("Batch and length");
+    list.entry("batch-beta-scaling", s.scales_beta2,
+        "decay second moments by beta2^(tokens of the step / tokens of the first step): the same decay per token");
+    list.group("Optimizer");
+    list.entry("c,weight-decay", s.weight_decay, "weight decay, of matrices and embeddings only",
+        Real{0, 1e3});
+    list.entry("beta1", s.beta1, "AdamW decay rate of the first moment", Real{0, 0.9999999});
+    list.entry("beta2", s.beta2, "AdamW decay rate of the second moment", Real{0, 0.9999999});
+    list.entry("eps", s.eps, "AdamW epsilon", Real{1e-30, 1});
+    list.entry("grad-clip", s.max_grad_norm, "clip the gradient to this global L2 norm; 0: off", Real{0, 1e30});
+    list.entry("skip-loss-z", s.max_loss_z,
+        "skip the update of a step whose loss is more than this many standard deviations above the mean of the last "
+        "128 steps that made an update; 0: off",
+        Real{0, 1e30});
+    list.entry("skip-norm-z", s.max_norm_z, "like --skip-loss-z, for the gradient norm before clipping; 0: off",
+        Real{0, 1e30});
+    std::string optimizers = "optimizer";
+    for (const auto& [name, kind] : kOptimizers)
+        if (*kind->help) optimizers.append("; ").append(name).append(" ").append(kind->help);
+    list.entry("optimizer", s.kind, optimizers, kOptimizers);
+    for (std::size_t i = 0; i < std::size(kOptimizers); ++i) {
+        const auto& [name, kind] = kOptimizers[i];
+        std::any& own = s.flags_of_kinds[i];
+        if (!own.has_value()) own = kind->own();
+        list.need({"optimizer", std::string(name)});
+        kind->flags(list, own);
+    }
+    list.need();
+}
+
+const std::any& own_flags(const OptimizerSettings& settings) {
+    const auto kind = std::ranges::find(kOptimizers, settings.kind, [](const auto& named) { return named.second; });
+    return settings.flags_of_kinds[kind - kOptimizers];
+}
+
 ShardSegments::ShardSegments(const ParameterTable& table, const GradientBuckets& buckets, device::StreamRef stream) {
     const auto of_table = table.decay_segments();
     std::vector<kernels::DecaySegment> segments;
@@ -69,12 +105,12 @@ void OptimizerStep::run(Model& model, const Input& input) {
     const double power = settings_.scales_beta2 ? input.relative : 1;
     kernels::step_scalars({.scalars = scalars_.span(), .window = window_.span(), .totals = totals_.span(),
                            .rank_sums = gradients_.sums().rank_sums(), .positions = input.positions,
-                           .learning_rate = input.learning_rate, .max_norm = settings_.max_grad_norm,
-                           .beta1 = settings_.beta1, .beta2 = settings_.beta2, .second_power = power,
+                           .learning_rate = input.learning_rate, .max_norm = float(settings_.max_grad_norm),
+                           .beta1 = float(settings_.beta1), .beta2 = float(settings_.beta2), .second_power = power,
                            .max_loss_z = settings_.max_loss_z, .max_norm_z = settings_.max_norm_z}, stream);
     optimizer_->update(model, scalars_.span(),
                        {.learning_rate = input.learning_rate,
-                        .beta2 = power == 1 ? settings_.beta2 : float(std::pow(double(settings_.beta2), power))});
+                        .beta2 = power == 1 ? float(settings_.beta2) : float(std::pow(float(settings_.beta2), power))});
     slot_ ^= 1;
     device::copy_to_host(host_slot(slot_), scalars_.span().data(), sizeof(StepScalars), stream);
     device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), sizeof(kernels::RankSums),

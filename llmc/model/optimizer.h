@@ -1,6 +1,7 @@
 // optimizer.h - what an optimizer is, the list of them (OptimizerKind), and one step with one (OptimizerStep)
 #pragma once
 #include <any>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "kernels/grad_norm.h"
 #include "llmc/base/json_value.h"
 #include "llmc/base/names.h"
+#include "llmc/base/option.h"
 #include "llmc/model/gradient_exchange.h"
 #include "llmc/model/model.h"
 #include "llmc/model/optimizer_state.h"
@@ -19,36 +21,40 @@
 namespace llmc {
 
 struct OptimizerKind;
-struct OptionList;
 extern const OptimizerKind kAdamW, kOnebitAdam, kMuon;
 inline constexpr Named<const OptimizerKind*> kOptimizers[] = {{"adamw", &kAdamW},
                                                               {"onebit-adam", &kOnebitAdam},
                                                               {"muon", &kMuon}};
 
-// Of outer steps (outer_steps.h).
+// Of outer steps (outer_steps.h). 0 workers and NaN are auto, until a run knows its ranks.
 struct OuterSettings {
     std::int64_t every = 0;                   // steps of a round; 0: no outer steps
     std::int64_t start_step = 0;              // data-parallel steps before the first round
-    float learning_rate = 0.7f, momentum = 0.6f;
-    int bits = 32;                            // of an element of what workers exchange: 32, 4 or 1
+    double learning_rate = NAN, momentum = NAN;
+    std::int64_t bits = 32;                   // of an element of what workers exchange: 32, 4 or 1
     bool errors = false;                      // those of compression are carried over to the next round,
-    float error_decay = 0.9f;                 // decayed by this; always with 1 bit
-    int workers = 1;                          // of the run
+    double error_decay = 0.9;                 // decayed by this; always with 1 bit
+    std::int64_t workers = 0;                 // of the run
+    // Known to a run:
     std::int64_t seq_len = 0;                 // later rows of the position table are not exchanged
     std::optional<std::int64_t> last_step{};  // of the run, which ends its last round
 };
 
 struct OptimizerSettings {
-    float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
-    float max_grad_norm = 1;  // 0: no clipping
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+    double max_grad_norm = 1;   // 0: no clipping
     bool scales_beta2 = false;  // to the power of Input::relative: a decay of so much per token
     double max_loss_z = 0, max_norm_z = 0;  // a step above either bound is skipped (outlier_window.h); 0: no bound
     // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
     std::optional<std::uint64_t> rounding_seed{};
     const OptimizerKind* kind = &kAdamW;
-    std::any own{};  // settings that this kind alone has
+    std::any own{};  // settings that this kind alone has, of OptimizerKind::settings
     OuterSettings outer{};
+    std::any flags_of_kinds[std::size(kOptimizers)]{};  // filled by add_options()
 };
+void add_options(OptionList& list, OptimizerSettings& settings);
+// As add_options() left them.
+const std::any& own_flags(const OptimizerSettings& settings);
 
 // What an outer step did, for the log.
 struct OuterRound {
@@ -170,12 +176,13 @@ struct OptimizerRun {
     std::optional<std::int64_t> total_steps;  // empty: the length is a time
     int ranks_here;                           // on this machine
     bool reduce_in_bf16;
+    kernels::DType dtype;                     // of parameters
 };
 // What an optimizer reports of it: lines for the terminal, fields for the log (an object), a note. Each may be empty.
 struct OptimizerReport {
     std::string lines{};
     JsonValue fields{};
-    std::string note{};
+    std::string note{}, details{};  // details: with --verbose
 };
 
 // Device bytes of an array, for the memory plan; `copied`: as much of it as this rank copies for a checkpoint.
@@ -210,10 +217,10 @@ struct OptimizerKind {
     // What it measures, before gradients and optimizer have memory. Every rank calls it.
     OptimizerReport (*measure)(const OptimizerRun& run, Context& context) =
         [](const OptimizerRun&, Context&) { return OptimizerReport(); };
-    // Throws Error for counts, in `file`, or options that the checkpoint cannot have. `then`, `now`: all options.
-    void (*check_resumption)(const OptimizerRun& run, const JsonValue& then, const JsonValue& now,
+    // Throws Error for counts, in `file`, or flags that the checkpoint cannot have. `then`, `now`: its own flags.
+    void (*check_resumption)(const OptimizerRun& run, const std::any& then, const std::any& now,
                              const std::string& file) =
-        [](const OptimizerRun&, const JsonValue&, const JsonValue&, const std::string&) {};
+        [](const OptimizerRun&, const std::any&, const std::any&, const std::string&) {};
 };
 
 class OptimizerStep {

@@ -341,8 +341,9 @@ private:
             kernels::outer_update<T>({.parameter = parameter, .master = master, .anchor = stored.of(anchor_.span()),
                                       .momentum = momentum_of(stored), .sums = gradients_.reduced(shard),
                                       .norm = norm_.span(), .scalars = scalars, .workers = workers(),
-                                      .learning_rate = outer_.learning_rate,
-                                      .mu = outer_.momentum, .rounding = rounding_of(settings_, shard.flat.first)},
+                                      .learning_rate = float(outer_.learning_rate),
+                                      .mu = float(outer_.momentum),
+                                      .rounding = rounding_of(settings_, shard.flat.first)},
                                      stream);
         });
     }
@@ -368,8 +369,8 @@ private:
                  .one = mean_->one_scale(),
                  .anchor = stored.of(anchor_.span()), .momentum = momentum_of(stored),
                  .partial = of_mean_.of({tile, tiles}), .finite = mean_->finite(),
-                 .rate_sum = rate_sum, .learning_rate = outer_.learning_rate,
-                 .mu = outer_.momentum}, stream);
+                 .rate_sum = rate_sum, .learning_rate = float(outer_.learning_rate),
+                 .mu = float(outer_.momentum)}, stream);
             tile += tiles;
         }
         mean_->commit();

@@ -46,6 +46,18 @@ struct OuterCounts {
 // `where` for values that no run can have.
 OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std::string& where);
 
+// ---- what the program knows of outer steps, as OptimizerKind of an optimizer
+
+void add_outer_options(OptionList& list, OuterSettings& settings);
+// Those of the run that saved these options, as to_json() writes them, in `file`.
+OuterSettings outer_settings_in(const JsonValue& options, const std::string& file);
+// The number of ranks of a worker: with outer steps, else all. Throws Error if --outer-workers does not divide `ranks`.
+int ranks_of_worker(const OuterSettings& settings, int ranks);
+// Replaces auto, for this number of workers.
+void resolve_auto(OuterSettings& settings, int workers, std::int64_t seq_len);
+// Throws Error for settings without auto that do not match a worker or the length of the run.
+void check_outer_steps(const OuterSettings& settings, const Sharding& worker);
+OptimizerReport report_outer_steps(const OptimizerRun& run);
 // How 4 bits or 1 are exchanged.
 OnebitMeanSettings outer_mean(const OuterSettings& settings);
 // Device bytes in addition to those of the inner optimizer, for the memory plan.

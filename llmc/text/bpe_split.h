@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/text/utf8.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 

@@ -7,7 +7,7 @@
 #include "kernels/base/start_thread.h"
 #include "llmc/base/json_text.h"
 #include "llmc/text/text_source.h"
-#include "llmc/text/utf8.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 

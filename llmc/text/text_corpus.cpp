@@ -12,7 +12,7 @@
 #include "llmc/text/encoding_pool.h"
 #include "llmc/text/shard_writer.h"
 #include "llmc/text/text_source.h"
-#include "llmc/text/utf8.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 namespace {

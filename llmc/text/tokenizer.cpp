@@ -4,7 +4,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
 #include "llmc/text/bpe_tokenizer.h"
-#include "llmc/text/utf8.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 namespace {

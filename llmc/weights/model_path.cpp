@@ -71,4 +71,22 @@ void refuse_missing_model(const std::string& path) {
              : "check the spelling; -e of train_gpt2 also takes a size, such as d12 or custom:l=4,h=4,c=128");
 }
 
+void add_options(OptionList& list, ModelSettings& s) {
+    list.group("Data and model");
+    list.entry("e,init", s.init,
+        "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
+        "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
+        "llm.c's .bin file; or the folder of a run, for its newest checkpoint",
+        OnResume::same);
+    list.group("Tokenizer");
+    list.entry("merges", s.merges,
+        "file with GPT-2's BPE merges, for text in prompts and samples and for the tokenizer in checkpoints: "
+        "vocab.bpe, merges.txt or tokenizer.json; empty: from the folder of --init, else "
+        "data/gpt2/vocab.bpe (written by scripts/get_gpt2_tokenizer.sh)",
+        OnRanks::of_the_host);
+    list.entry("allow-larger-vocabulary", s.allow_larger_vocabulary,
+        "allow a model whose vocabulary is larger than the shards'; the extra ids never occur, and checkpoints "
+        "keep the tokenizer files and eos_token_id of a model that adds tokens to GPT-2's");
+}
+
 }  // namespace llmc

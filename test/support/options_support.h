@@ -1,7 +1,7 @@
 // options_support.h - parses the command line of train_gpt2
 #pragma once
 #include "kernels/base/error.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/command_line.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
@@ -14,10 +14,11 @@ inline llmc::CommandLine read(std::vector<std::string> arguments) {
     return llmc::parse(int(argv.size()), argv.data());
 }
 
-inline llmc::Options parsed(const std::vector<std::string>& arguments, llmc::Request expected = llmc::Request::run) {
+inline llmc::RunSettings parsed(const std::vector<std::string>& arguments,
+                                llmc::Request expected = llmc::Request::run) {
     const llmc::CommandLine line = read(arguments);
     REQUIRE(line.request == expected);
-    return line.options;
+    return line.settings;
 }
 
 inline std::string refusal(std::vector<std::string> arguments) {

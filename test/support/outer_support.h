@@ -11,6 +11,7 @@ using kernels::DType;
 
 inline OptimizerSettings settings_of(const OptimizerKind& kind, const OuterSettings& outer) {
     OptimizerSettings settings{.kind = &kind, .outer = outer};
+    resolve_auto(settings.outer, std::max(int(outer.workers), 1), outer.seq_len);
     if (kind.own) settings.own = kind.own();
     return settings;
 }

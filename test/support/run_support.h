@@ -18,7 +18,7 @@
 #include "kernels/device/device.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/option.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/run_settings.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 #include "test/support/processes.h"
@@ -66,10 +66,10 @@ inline std::string program(const std::string& name) {
 // Flags of train_gpt2, without those that a later one replaces, so that a test can replace flags that it has from
 // elsewhere.
 inline Texts last_of_each(const Texts& words) {
-    llmc::Options options;
+    llmc::RunSettings options;
     std::map<std::string, std::string> known;
-    for (const llmc::Option& option : llmc::option_table(options)) {
-        const std::string name = llmc::long_name(option.flag), flag = option.flag;
+    for (const llmc::Option& option : llmc::option_table(options).options) {
+        const std::string name = "--" + option.name(), flag = option.flag;
         known[name] = name;
         if (flag[1] == ',') known[std::string("-") + flag[0]] = name;
     }

@@ -45,7 +45,7 @@ bool is_major(std::int64_t step, const fs::path& folder, std::int64_t every) {
         const TrainerState saved = read_trainer_state(folder);
         const OuterCounts outer = outer_counts(saved.optimizer.own, step, folder.string());
         return outer.rounds > 0 && outer.round_began == step &&
-               step % every < saved.run.options->at("outer-steps").get<std::int64_t>();
+               step % every < outer_settings_in(saved.run.options, folder.string()).every;
     } catch (const std::exception&) {  // damaged
         return false;
     }
@@ -53,16 +53,50 @@ bool is_major(std::int64_t step, const fs::path& folder, std::int64_t every) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model,
-                                   const OptimizerStep& optimizer, Context& context, Report& report)
+void add_options(OptionList& list, CheckpointSettings& s) {
+    list.group("Data and model");
+    list.entry("o,output-dir", s.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written",
+        OnResume::of_one_start);
+    list.group("Checkpoint");
+    list.entry("n,checkpoint-every", s.every, "steps between checkpoints; 0: only one, at the end of the run",
+        Whole{0, kMany});
+    list.entry("checkpoint-minutes", s.minutes,
+        "minutes between checkpoints, in addition to --checkpoint-every; 0: off", Real{0, 1e7});
+    list.entry("keep-checkpoints", s.keep,
+        "keep the newest N checkpoints; older ones are deleted when a newer one is complete; 0: keep all",
+        Whole{0, kMany});
+    list.entry("major-every", s.major_every,
+        "never delete checkpoints whose step is a multiple of N, or that waited for the end of its round; 0: off",
+        Whole{0, kMany});
+    list.entry("keep-best", s.keep_best,
+        "save a checkpoint after every validation with a new lowest loss, link the folder best to it, and delete the "
+        "one before unless --keep-checkpoints or --major-every keeps it; needs -o, -j and --keep-checkpoints N");
+    list.entry("y,resume", s.resume,
+        "resume training from a checkpoint; auto: the newest complete one in --output-dir, or start a new run if "
+        "there is none; or the folder of a checkpoint; or never",
+        OnResume::of_one_start);
+    list.entry("allow-new-data", s.allow_new_data,
+        "with --resume: allow training shards that differ from the checkpoint's; they are read from their start",
+        OnResume::of_one_start);
+    list.check([&s] {
+        require(!s.keep_best || s.keep > 0, "--keep-best", "set with --keep-checkpoints 0, which keeps all",
+                "--keep-checkpoints above 0", "add --keep-checkpoints 1, or remove it");
+    });
+}
+
+CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const CheckpointContents& contents,
+                                   const Model& model, const OptimizerStep& optimizer, Context& context,
+                                   Report& report)
     : settings_(settings),
+      contents_(contents),
+      output_dir_(settings.output_dir),
       writes_model_(context.world->rank() == 0),
       model_(model),
       optimizer_(optimizer),
       context_(context),
       report_(report),
       writers_(context.world->duplicate_control()),
-      good_step_(settings.first_step),
+      good_step_(contents.first_step),
       writing_([this] { write_and_publish(); }) {}
 
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding,
@@ -97,7 +131,7 @@ void CheckpointWriter::allocate() {
 void CheckpointWriter::begin(TrainerState state) {
     if (begun_) end(false);
     const auto [rank, ranks] = std::pair(context_.world->rank(), context_.world->size());
-    state.run = settings_.run;
+    state.run = contents_.run;
     state.optimizer = optimizer_.counts();
     state.workers.clear();
     if (optimizer_.optimizer().is_local())
@@ -116,7 +150,7 @@ void CheckpointWriter::begin(TrainerState state) {
     // A folder at the old path may be another run's.
     const std::int64_t lost =
         context_.world->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
-    fs::path output_dir = settings_.output_dir;
+    fs::path output_dir = output_dir_;
     if (lost != 0) output_dir += ".process-" + std::to_string(lost);
     const fs::path folder = step_folder(output_dir, state.step);
     begun_.emplace(Begun{.state = std::move(state), .folder = folder, .beside = lost != 0});
@@ -125,7 +159,7 @@ void CheckpointWriter::begin(TrainerState state) {
             allocate();
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
-            require_room_on_disk(output_dir, model_.table(), state_elements, settings_.tokenizer);
+            require_room_on_disk(output_dir, model_.table(), state_elements, contents_.tokenizer);
         });
     } catch (const SharedError& error) {
         begun_->failure = error.what();
@@ -168,9 +202,9 @@ void CheckpointWriter::write() {
             written_[copied.name] =
                 write_state(folder / copied.name, copied.file, model_.table().elements(), copied.values);
         if (writes_model_) {
-            written_.merge(write_model(folder, model_.table(), master_weights_, settings_.end_of_text));
+            written_.merge(write_model(folder, model_.table(), master_weights_, contents_.end_of_text));
             written_[kStateName] = write_trainer_state(folder, begun_->state);
-            for (const auto& [name, contents] : settings_.tokenizer)
+            for (const auto& [name, contents] : contents_.tokenizer)
                 written_[name] = write_file(folder / name, contents);
         }
     } catch (...) {
@@ -211,8 +245,8 @@ void CheckpointWriter::publish(const Manifest& all) {
 
 void CheckpointWriter::name_best(const HealthState& health) {
     if (!settings_.keep_best || !writes_model_ || health.best_validation_after < 0) return;
-    const fs::path folder = step_folder(settings_.output_dir, health.best_validation_after),
-                   link = settings_.output_dir / kBestName, hidden = settings_.output_dir / ".best.partial";
+    const fs::path folder = step_folder(output_dir_, health.best_validation_after),
+                   link = output_dir_ / kBestName, hidden = output_dir_ / ".best.partial";
     std::error_code fault;
     if (!fs::exists(folder / kManifestName, fault) || fs::read_symlink(link, fault) == folder.filename()) return;
     const bool taken = fs::exists(fs::symlink_status(link, fault)) && !fs::is_symlink(link, fault);
@@ -225,7 +259,7 @@ void CheckpointWriter::name_best(const HealthState& health) {
 }
 
 std::optional<Report::Best> CheckpointWriter::best(const HealthState& health) const {
-    const fs::path link = settings_.output_dir / kBestName;
+    const fs::path link = output_dir_ / kBestName;
     std::error_code none;
     if (health.best_validation_after < 0 ||
         fs::read_symlink(link, none) != step_folder("", health.best_validation_after) || !has_files_of_manifest(link))
@@ -236,24 +270,24 @@ std::optional<Report::Best> CheckpointWriter::best(const HealthState& health) co
 // Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
 // Checkpoints whose model may have diverged are counted apart: they do not replace good ones.
 void CheckpointWriter::delete_older() {
-    if (settings_.keep_checkpoints == 0) return;
+    if (settings_.keep == 0) return;
     const TrainerState& state = begun_->state;
     if (!state.may_have_diverged() && state.health.high_steps == 0) good_step_ = state.step;
     std::map<std::int64_t, fs::path> folders;
     try {
-        folders = step_folders(settings_.output_dir);
+        folders = step_folders(output_dir_);
     } catch (const Error& error) {
         print_stderr(std::string("note: no old checkpoint is deleted: ") + error.what());
     }
     std::error_code none;
-    const fs::path best = fs::read_symlink(settings_.output_dir / kBestName, none);
+    const fs::path best = fs::read_symlink(output_dir_ / kBestName, none);
     const std::int64_t best_step = settings_.keep_best ? state.health.best_validation_after : -1;
     std::int64_t newer_good = 0, newer_others = 0;
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const auto& [step, folder] = *entry;
         if (step > state.step) continue;
         std::int64_t& newer = step <= good_step_ ? newer_good : newer_others;
-        if (newer < settings_.keep_checkpoints) {
+        if (newer < settings_.keep) {
             newer += has_files_of_manifest(folder);  // others cannot be resumed
             continue;
         }

@@ -20,6 +20,7 @@
 #include <optional>
 
 #include "llmc/base/background_task.h"
+#include "llmc/base/option.h"
 #include "llmc/base/staged_folder.h"
 #include "llmc/model/model.h"
 #include "llmc/model/optimizer.h"
@@ -31,20 +32,31 @@
 namespace llmc {
 
 struct CheckpointSettings {
-    std::filesystem::path output_dir;
-    int end_of_text = -1;                                // token id; -1: none
-    TokenizerFiles tokenizer{};                          // of the data; empty: not saved
-    std::int64_t keep_checkpoints = 0, major_every = 0;  // the flags
-    bool keep_best = false;
-    std::int64_t first_step = 0;                         // completed by the checkpoint that is resumed
+    std::string output_dir{};      // of the log, too; empty: nothing is written
+    std::int64_t every = 0;        // steps; 0: only at the end
+    double minutes = 0;            // between two, in addition; 0: off
+    std::int64_t keep = 0, major_every = 0;  // the newest ones, 0: all; those of multiples, 0: off
+    bool keep_best = false;        // the lowest validation loss makes a checkpoint due
+    std::string resume{};          // never, auto, or a folder; empty: as never
+    bool allow_new_data = false;   // when resuming
+
+    bool resumes() const { return !resume.empty() && resume != "never"; }
+};
+void add_options(OptionList& list, CheckpointSettings& settings);
+
+// What the checkpoints of a run have in common.
+struct CheckpointContents {
+    int end_of_text = -1;          // token id; -1: none
+    TokenizerFiles tokenizer{};    // of the data; empty: not saved
+    std::int64_t first_step = 0;   // completed by the checkpoint that is resumed
     RunIdentity run{};
 };
 
 class CheckpointWriter {
 public:
     // All arguments must outlive it. Every rank constructs one. The destructor waits for the checkpoint.
-    CheckpointWriter(const CheckpointSettings& settings, const Model& model, const OptimizerStep& optimizer,
-                     Context& context, Report& report);
+    CheckpointWriter(const CheckpointSettings& settings, const CheckpointContents& contents, const Model& model,
+                     const OptimizerStep& optimizer, Context& context, Report& report);
 
     // Host memory in bytes that one rank needs for its copy.
     static std::size_t copy_bytes(const ParameterTable& table, const Sharding& sharding,
@@ -89,7 +101,9 @@ private:
     void publish(const Manifest& all);  // on rank 0
     void delete_older();                // on rank 0
 
-    CheckpointSettings settings_;
+    const CheckpointSettings settings_;
+    const CheckpointContents contents_;
+    const std::filesystem::path output_dir_;
     const bool writes_model_;  // this rank
     const Model& model_;
     const OptimizerStep& optimizer_;

@@ -19,10 +19,21 @@
 #pragma once
 #include <optional>
 
+#include "llmc/base/names.h"
+#include "llmc/base/option.h"
 #include "llmc/data/step_plan.h"
-#include "llmc/run/options/options.h"
 
 namespace llmc {
+
+enum class LrSchedule { cosine, linear, constant, wsd };
+inline constexpr Named<LrSchedule> kLrSchedules[] = {{"cosine", LrSchedule::cosine},
+                                                     {"linear", LrSchedule::linear},
+                                                     {"constant", LrSchedule::constant},
+                                                     {"wsd", LrSchedule::wsd}};
+
+enum class CooldownShape { linear, one_minus_sqrt };
+inline constexpr Named<CooldownShape> kCooldownShapes[] = {{"linear", CooldownShape::linear},
+                                                           {"1-sqrt", CooldownShape::one_minus_sqrt}};
 
 struct Schedule {
     LrSchedule kind = LrSchedule::cosine;
@@ -40,5 +51,15 @@ private:
     double of_progress(const StepSize& step, double share) const;
     double after_warmup(double at, double first, double last) const;  // the warm-up ends at `first`
 };
+
+struct ScheduleSettings {
+    Schedule curve{};                                  // with the length and warm-up of a run when that is known
+    std::int64_t warmup_steps = 0, warmup_tokens = 0;  // at most one of them
+
+    std::int64_t warmup_of(const StepPlan& steps) const {  // in steps
+        return warmup_tokens > 0 ? steps.steps_until(warmup_tokens) : warmup_steps;
+    }
+};
+void add_options(OptionList& list, ScheduleSettings& settings);
 
 }  // namespace llmc

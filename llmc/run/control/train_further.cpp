@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "llmc/base/file_status.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
-#include "llmc/run/checkpoint/resume.h"
 #include "llmc/run/control/run_control.h"
 #include "llmc/run/log/report.h"
 #include "llmc/weights/manifest.h"

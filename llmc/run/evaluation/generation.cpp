@@ -13,7 +13,7 @@ constexpr std::uint64_t kSeedStride = 1000003;  // between samples, so that neig
 DecoderShape decoder_shape(const GenerationSettings& settings, std::size_t prompt_tokens) {
     // The last sampled token is never an input.
     const std::size_t text = prompt_tokens + std::size_t(settings.tokens) - 1;
-    return {.sequences = std::min(settings.samples, kSamplesAtOnce),
+    return {.sequences = std::min(int(settings.samples), kSamplesAtOnce),
             .window = int(std::min(text, std::size_t(settings.window)))};
 }
 
@@ -24,9 +24,9 @@ Generator::Generator(const ModelWeights& weights, const GenerationSettings& sett
       decoder_(make_decoder(weights, decoder_shape(settings, prompt_tokens), context)) {}
 
 bool Generator::generate(std::span<const int> prompt, const Drawn& drawn, const Stop& stop) {
-    for (int first = 0; first < settings_.samples; first += kSamplesAtOnce)
-        if (!generate_group(prompt, first, std::min(kSamplesAtOnce, settings_.samples - first), drawn, stop))
-            return false;
+    const auto samples = int(settings_.samples);
+    for (int first = 0; first < samples; first += kSamplesAtOnce)
+        if (!generate_group(prompt, first, std::min(kSamplesAtOnce, samples - first), drawn, stop)) return false;
     return true;
 }
 

@@ -12,7 +12,7 @@
 namespace llmc {
 
 struct GenerationSettings {
-    int tokens = 64, samples = 1;  // new tokens per sample, at most; samples per prompt
+    std::int64_t tokens = 64, samples = 1;  // new tokens per sample, at most; samples per prompt
     Sampling sampling{};
     std::uint64_t seed = 0;        // sample i has its own random stream, which depends on seed and i
     int window = 0;                // maximum context in tokens (decoder.h)

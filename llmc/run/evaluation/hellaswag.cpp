@@ -76,4 +76,15 @@ HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, Ba
     return score;
 }
 
+void add_options(OptionList& list, HellaSwagSettings& s) {
+    list.group("Evaluation and sampling");
+    list.entry("hellaswag", s.file,
+        "HellaSwag examples to score the model on: a file made by dev/data/prepare hellaswag, or llm.c's "
+        "hellaswag_val.bin",
+        OnRanks::of_the_host);
+    list.entry("hellaswag-every", s.every,
+        "steps between HellaSwag scores; also after the last step, unless --max-minutes ended the run",
+        Whole{1, kMany});
+}
+
 }  // namespace llmc

@@ -8,12 +8,20 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
+#include "llmc/base/option.h"
 #include "llmc/data/hellaswag_batches.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/evaluation/signal_poll.h"
 
 namespace llmc {
+
+struct HellaSwagSettings {
+    std::string file{};        // empty: off
+    std::int64_t every = 250;  // steps
+};
+void add_options(OptionList& list, HellaSwagSettings& settings);
 
 struct HellaSwagScore {
     std::int64_t examples = 0, right = 0, right_norm = 0;

@@ -11,7 +11,7 @@
 namespace llmc {
 
 struct Sampling {
-    int top_k = 50;          // 0: all tokens
+    std::int64_t top_k = 50;  // 0: all tokens
     double top_p = 1;        // of the probability of the k most likely tokens; 1: all of it
     double temperature = 1;  // 0: the most likely token; ties: the lowest id
 };

@@ -63,4 +63,21 @@ Samples draw_samples(const TextSampler& sampler, Model& model, Context& context,
     return samples;
 }
 
+void add_options(OptionList& list, SampleSettings& s) {
+    list.group("Evaluation and sampling");
+    list.entry("s,sample-every", s.every, "steps between samples; also after the last step; 0: off",
+        Whole{0, kMany});
+    list.entry("g,sample-tokens", s.generation.tokens, "new tokens per sample", Whole{1, 1 << 20});
+    list.entry("samples", s.generation.samples, "number of samples every --sample-every steps", Whole{1, 1000});
+    list.entry("prompt", s.prompt, "text that samples continue; empty: the start of a document");
+    list.entry("top-k", s.generation.sampling.top_k,
+        "sample only from the k most likely tokens; 0: from all", Whole{0, 65536});
+    list.entry("top-p", s.generation.sampling.top_p,
+        "nucleus sampling: sample only from the smallest set of tokens with at least this cumulative probability; 1: "
+        "off",
+        Real{1e-6, 1});
+    list.entry("temperature", s.generation.sampling.temperature,
+        "softmax temperature for sampling; 0: greedy", Real{0, 100});
+}
+
 }  // namespace llmc

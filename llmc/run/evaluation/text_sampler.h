@@ -5,12 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/option.h"
 #include "llmc/model/model.h"
 #include "llmc/run/evaluation/generation.h"
 #include "llmc/run/evaluation/signal_poll.h"
 #include "llmc/text/tokenizer.h"
 
 namespace llmc {
+
+struct SampleSettings {
+    std::int64_t every = 0;  // steps; 0: off
+    std::string prompt{};
+    GenerationSettings generation{};
+};
+void add_options(OptionList& list, SampleSettings& settings);
 
 // Continues a prompt; an empty prompt is the start of a document. It has its own random stream, which starts from the
 // same seed in every call.

@@ -5,12 +5,20 @@
 #include <span>
 #include <vector>
 
+#include "llmc/base/option.h"
 #include "llmc/data/validation_batches.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/evaluation/signal_poll.h"
 #include "llmc/text/tokenizer.h"
 
 namespace llmc {
+
+struct ValidationSettings {
+    std::int64_t every = 250, tokens = 10485760;  // steps from one to the next, 0: off; of each
+    bool spread = true;           // over the validation data, or else its start
+    std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
+};
+void add_options(OptionList& list, ValidationSettings& settings);
 
 // Either a loss, or why there is none; the same on every rank.
 struct ValidationLoss {

@@ -374,4 +374,17 @@ void Report::end(std::int64_t steps, const std::string& reason, double seconds, 
     write(event);
 }
 
+void add_options(OptionList& list, ReportSettings& s) {
+    list.group("Machine");
+    list.entry("log-gpu", s.log_gpu,
+        "log NVML readings of rank 0's GPU with every step: energy, power, clocks, temperature, memory in use, "
+        "utilization and throttle reasons");
+    list.group("Other");
+    list.entry("log-every", s.log_every,
+        "print every N-th step on the terminal, the first, the last, and one at least every 30 s; log.jsonl has "
+        "every step",
+        Whole{1, kMany});
+    list.entry("verbose", s.verbose, "print versions, options, data and memory plan before the first step in detail");
+}
+
 }  // namespace llmc

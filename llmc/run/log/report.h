@@ -19,6 +19,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "llmc/base/line_file.h"
+#include "llmc/base/option.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/evaluation/hellaswag.h"
@@ -42,6 +43,12 @@ std::unique_ptr<LineFile> open_log_file(const std::string& output_dir, bool crea
 
 // --max-minutes for training further: twice as many, or as often doubled as it takes to exceed the seconds used.
 double longer_minutes(double minutes, double seconds);
+
+struct ReportSettings {
+    std::int64_t log_every = 1;  // steps, on the terminal
+    bool log_gpu = false, verbose = false;
+};
+void add_options(OptionList& list, ReportSettings& settings);
 
 // What the terminal shows.
 struct ReportLines {

@@ -8,6 +8,16 @@
 
 namespace llmc {
 
+void add_options(OptionList& list, NoiseSettings& s) {
+    list.group("Noise scale");
+    list.entry("noise-scale", s.estimator,
+        "estimate the gradient noise scale by comparing gradients of ranks (rank) or of micro-batches (micro) with "
+        "those of the whole batch",
+        kNoiseEstimators);
+    list.entry("noise-scale-beta", s.beta, "decay rate of the moving averages of --noise-scale",
+        Real{0, 0.9999999});
+}
+
 NoiseChoice choose_noise_estimator(NoiseEstimator requested, int stage, int ranks, int micro_batches) {
     const auto counts = counted(ranks, "rank") + " with " + std::to_string(micro_batches) +
                         (micro_batches == 1 ? " micro-batch" : " micro-batches") + " per step";

@@ -3,11 +3,24 @@
 #pragma once
 #include <string>
 
+#include "llmc/base/names.h"
+#include "llmc/base/option.h"
 #include "llmc/model/step_sums.h"
 #include "llmc/run/log/noise_scale.h"
-#include "llmc/run/options/options.h"
 
 namespace llmc {
+
+enum class NoiseEstimator { off, automatic, rank, micro };
+inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstimator::off},
+                                                             {"auto", NoiseEstimator::automatic},
+                                                             {"rank", NoiseEstimator::rank},
+                                                             {"micro", NoiseEstimator::micro}};
+
+struct NoiseSettings {
+    NoiseEstimator estimator = NoiseEstimator::automatic;
+    double beta = 0.99;  // of the averages
+};
+void add_options(OptionList& list, NoiseSettings& settings);
 
 // The small batches for --noise-scale off, auto, rank or micro. `note`: a line to print once; empty: none.
 //   ZeRO stages 0 and 1   rank: the gradient of each rank (needs 2 ranks); micro: the gradient of each rank's first

@@ -1,17 +1,16 @@
 // command_line.cpp - the parser and --help, made from the table of flags
+#include "llmc/run/options/command_line.h"
+
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/names.h"
-#include "llmc/base/option.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/options/arguments.h"
 #include "llmc/run/options/config_file.h"
 #include "llmc/run/options/llmc_flags.h"
-#include "llmc/run/options/option_checks.h"
-#include "llmc/run/options/options.h"
 
 namespace llmc {
 namespace {
@@ -19,25 +18,26 @@ namespace {
 // Resets flags of earlier sources that what this one sets (its long names) replaces (Quantity) or leaves without effect
 // (Needs). Throws Error if it sets a quantity in two units.
 template <class Set>
-void replace_others(Options& o, const Set& set) {
-    Options defaults;
-    const std::vector<Option> options = option_table(o), of_defaults = option_table(defaults);
-    const auto is_default = [&](std::size_t i) { return values_of(options[i]) == values_of(of_defaults[i]); };
-    const auto reset = [&](std::size_t i) { set_values(options[i], "the default", values_of(of_defaults[i])); };
-    const auto sets = [&](std::size_t i) { return set.contains(long_name(options[i].flag).substr(2)); };
+void replace_others(RunSettings& settings, const Set& set) {
+    RunSettings defaults;
+    const OptionList table = option_table(settings), table_of_defaults = option_table(defaults);
+    const std::vector<Option> &options = table.options, &of_defaults = table_of_defaults.options;
+    const auto is_default = [&](std::size_t i) { return options[i].values() == of_defaults[i].values(); };
+    const auto reset = [&](std::size_t i) { options[i].set("the default", of_defaults[i].values()); };
+    const auto sets = [&](std::size_t i) { return set.contains(options[i].name()); };
     std::map<std::string, std::map<std::string, std::size_t>> units;  // by quantity and flag
     for (std::size_t i = 0; i < options.size(); ++i) {
         const Option& option = options[i];
-        if (!option.quantity.name.empty()) units[option.quantity.name].emplace(long_name(option.flag), i);
-        if (!sets(i) && set.contains(option.needs.name) && !is_met(option.needs, options)) reset(i);
+        if (!option.quantity.name.empty()) units[option.quantity.name].emplace("--" + option.name(), i);
+        if (!sets(i) && set.contains(option.needs.name) && !table.is_met(option.needs)) reset(i);
     }
     for (const auto& [quantity, flags] : units)
         for (const auto& [flag, i] : flags) {
             if (is_default(i) || !sets(i)) continue;
-            const std::string value = options[i].is_text() ? "" : ' ' + values_of(options[i]).front();
+            const std::string value = options[i].is_text() ? "" : ' ' + options[i].values().front();
             for (const auto& [other, at] : flags) {
                 if (at == i || is_default(at)) continue;
-                require(!sets(at), other, values_of(options[at]).front(), "none with " + flag + value,
+                require(!sets(at), other, options[at].values().front(), "none with " + flag + value,
                         "remove one of them");
                 reset(at);
             }
@@ -45,16 +45,25 @@ void replace_others(Options& o, const Set& set) {
 }
 
 // Sets the options of one source, which override those of earlier ones.
-void set_all(CommandLine& line, const Settings& settings) {
-    for (const Option& option : option_table(line.options)) {
-        const auto setting = settings.find(long_name(option.flag).substr(2));
-        if (setting == settings.end()) continue;
+void set_all(CommandLine& line, const GivenOptions& source) {
+    for (const Option& option : option_table(line.settings).options) {
+        const auto setting = source.find(option.name());
+        if (setting == source.end()) continue;
         const auto& [key, value] = *setting;
         for (const std::string& text : value.values) refuse_foreign_value("--" + key, text);
-        set_values(option, value.what, value.values);
+        option.set(value.what, value.values);
         line.given.insert(key);
     }
-    replace_others(line.options, settings);
+    replace_others(line.settings, source);
+}
+
+void check_resume(const CommandLine& line) {
+    const std::string& from = line.settings.checkpoints.resume;
+    if (!line.resumes()) return;
+    require(!line.settings.eval_only, "--resume", '"' + from + "\" with --eval-only",
+            "no --resume, as nothing is trained", "set --init to the checkpoint's folder");
+    require(!line.settings.checkpoints.output_dir.empty(), "--resume", '"' + from + "\" without --output-dir",
+            "--output-dir with the folder of the run");
 }
 
 // The start of --help.
@@ -75,14 +84,14 @@ struct Parser {
 };
 
 Parser parser() {
-    Options defaults;
+    RunSettings defaults;
     Parser line{cxxopts::Options("train_gpt2", kExamples), {}};
     set_help_width(line.options, terminal_columns());
-    for (const Option& option : option_table(defaults)) {
+    for (const Option& option : option_table(defaults).options) {
         if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
         if (option.is_switch()) {
             line.options.add_options(option.group)(
-                option.flag, option.help + std::string(values_of(option).front() == "on" ? " (default: on)" : ""));
+                option.flag, option.help + std::string(option.values().front() == "on" ? " (default: on)" : ""));
             continue;
         }
         const auto* const choice = std::get_if<Choice>(&option.field);
@@ -91,10 +100,10 @@ Parser parser() {
                                                    "GLOB...");
             continue;
         }
-        const std::string otherwise = values_of(option).front();
+        const std::string otherwise = option.values().front();
         auto value = cxxopts::value<std::string>();
         if (!otherwise.empty()) value = value->default_value(otherwise);
-                line.options.add_options(option.group)(
+        line.options.add_options(option.group)(
             option.flag, (choice ? list_names(choice->names) + ": " : "") + option.help, value,
             choice ? "NAME" : option.is_text() ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
     }
@@ -119,7 +128,7 @@ CommandLine parse(int argc, char** argv) {
             if (given.count(name) && given[name].as<bool>()) return {.request = request};
         if (!parsed.unmatched.empty()) refuse_argument(parsed.unmatched.front(), flag_names(known.options), kHelp);
         if (given.count("config")) set_all(line, read_config(given["config"].as<std::string>()));
-        Settings flags;
+        GivenOptions flags;
         for (const auto& argument : given.arguments()) {
             auto& [name, values] = flags[argument.key()];
             name = "--" + argument.key();
@@ -132,22 +141,23 @@ CommandLine parse(int argc, char** argv) {
     }
     check_resume(line);
     if (line.request != Request::run) return line;
-    if (!line.resumes()) check_together(line);
+    if (!line.resumes()) check_together(line.settings, line.given);
     return line;
 }
 
 CommandLine continued(const CommandLine& now, const nlohmann::json& before, const std::string& file) {
     CommandLine line{.given = now.given};
-    Options given = now.options;
-    const std::vector<Option> table = option_table(line.options), table_of_given = option_table(given);
-    for (std::size_t i = 0; i < table.size(); ++i) {
-        const std::string key = long_name(table[i].flag).substr(2);
-        if (now.given.contains(key) || table[i].resume == OnResume::of_one_start)
-            set_values(table[i], "--" + key, values_of(table_of_given[i]));
-        else if (before.contains(key))
-            set_values(table[i], file + ": " + key, values_of_setting(file + ": " + key, before[key]));
+    RunSettings given = now.settings;
+    const OptionList table = option_table(line.settings), table_of_given = option_table(given);
+    for (std::size_t i = 0; i < table.options.size(); ++i) {
+        const Option& option = table.options[i];
+        const std::string key = option.name();
+        if (now.given.contains(key) || option.resume == OnResume::of_one_start)
+            option.set("--" + key, table_of_given.options[i].values());
+        else
+            option.take(before, file);
     }
-    replace_others(line.options, now.given);
+    replace_others(line.settings, now.given);
     return line;
 }
 

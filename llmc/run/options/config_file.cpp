@@ -9,38 +9,22 @@
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
 #include "llmc/run/options/llmc_flags.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/run_settings.h"
 
 namespace llmc {
 
-std::vector<std::string> values_of_setting(const std::string& what, const nlohmann::json& value) {
-    if (value.is_array() && std::ranges::all_of(value, &nlohmann::json::is_string)) {
-        std::vector<std::string> values;
-        for (const auto& element : value) values.push_back(values_of_setting(what, element).front());
-        return values;
-    }
-    if (value.is_string()) {
-        auto text = value.get<std::string>();
-        require(text.find('\0') == text.npos, what, in_quotes(text), "text without the character NUL");
-        return {text};
-    }
-    require(value.is_number() || value.is_boolean(), what, excerpt(value),
-            "text, a number, true or false; or for train-data and val-data a list of texts");
-    return {text_of(value)};
-}
-
-Settings read_config(const std::string& file) {
+GivenOptions read_config(const std::string& file) {
     const nlohmann::json object =
         parse_json_object(file, read_text(file, "the file of --config"),
                           "write option names and values, such as {\"lr\": 6e-4}; --print-config prints such a file",
                           Comments::allowed);
-    const nlohmann::json known = to_json(Options());
+    const nlohmann::json known = to_json(RunSettings());
     std::vector<std::string> names, flags;
     for (const auto& [name, value] : known.items()) {
         names.push_back(name);
         flags.push_back("--" + name);
     }
-    Settings settings;
+    GivenOptions settings;
     for (const auto& [key, value] : object.items()) {
         if (!known.contains(key)) {
             const std::string name = file + ": the name " + in_quotes(key);

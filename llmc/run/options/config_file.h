@@ -4,7 +4,6 @@
 //   { "init": "d12", "max-steps": 18865, "lr": 6e-4, "shuffle": true }
 #pragma once
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -14,14 +13,10 @@ struct Setting {
     std::string what;                 // "--lr", or "FILE: lr", for messages
     std::vector<std::string> values;  // as on a command line
 };
-using Settings = std::map<std::string, Setting>;  // by long name without dashes
+using GivenOptions = std::map<std::string, Setting>;  // by long name without dashes
 
 // Throws Error for a file that cannot be read or is not such an object, and for a name that is no option: the message
 // has the nearest one. Values are checked where they are set.
-Settings read_config(const std::string& file);
-
-// Values as on a command line. Throws Error that names `what` unless it is text, a number, true, false, or a list of
-// texts.
-std::vector<std::string> values_of_setting(const std::string& what, const nlohmann::json& value);
+GivenOptions read_config(const std::string& file);
 
 }  // namespace llmc

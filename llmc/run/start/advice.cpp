@@ -102,7 +102,7 @@ std::string smaller_model(const RunPlan& plan, const RunData& data) {
     if (!data.batches.loader) return "";
     const double parameters = parameters_of(plan.table),
                  most = kMostParametersPerToken * double(data.batches.loader->targets());
-    const std::int64_t seq_len = plan.options.seq_len;
+    const std::int64_t seq_len = plan.settings.batch.seq_len;
     std::string smaller;
     if (parameters <= most) return smaller;
     for (std::string shape : {"d48", "d36", "d24", "d12", "d6", "custom:l=4,h=4,c=128", "custom:l=2,h=2,c=64",
@@ -120,21 +120,22 @@ std::string smaller_model(const RunPlan& plan, const RunData& data) {
 }  // namespace
 
 std::string note_on_default_model(const RunPlan& plan, const RunData& data) {
-    const bool is_default = plan.options.init == Options().init && plan.first_step == 0;
+    const bool is_default = plan.settings.model.init == ModelSettings().init && plan.first_step == 0;
     const std::string smaller = is_default ? smaller_model(plan, data) : "";
     if (smaller.empty()) return "";
-    return "the model, " + plan.options.init + ", is far too large for " +
+    return "the model, " + plan.settings.model.init + ", is far too large for " +
            with_commas(data.batches.loader->targets(), "token") + "; try --init " + smaller;
 }
 
 std::string note_on_passes(const RunPlan& plan, const RunData& data) {
-    const Options& o = plan.options;
-    if (!plan.setup.training || !plan.steps.total || !data.batches.loader || o.overfit_batch || o.stop_after > 0)
+    const RunSettings& o = plan.settings;
+    if (!plan.setup.training || !plan.steps.total || !data.batches.loader || o.data.overfit_batch ||
+        o.validation.stop_after > 0)
         return "";
     const double tokens = tokens_per_pass(data), passes = double(plan.steps.positions_left(0)) / tokens;
     if (passes <= kManyPasses) return "";
     const std::int64_t every = std::max<std::int64_t>(*plan.steps.total / 40, 1);
-    return (o.max_minutes > 0 ? "unless --max-minutes ends it, " : "") +
+    return (o.length.minutes > 0 ? "unless --max-minutes ends it, " : "") +
            format("the run makes %.3g passes over its ", passes) + with_commas(std::llround(tokens), "token") +
            ", which it may learn by heart: use more text, or fewer steps; or validate" +
            (data.files.val ? "" : " on text that is held out (-j)") + ", with --val-every " + std::to_string(every) +
@@ -142,7 +143,7 @@ std::string note_on_passes(const RunPlan& plan, const RunData& data) {
 }
 
 std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t largest_micro_batch) {
-    const Options& o = plan.options;
+    const RunSettings& o = plan.settings;
     if (!plan.setup.training) return "";
     const double parameters = parameters_of(plan.table);
     const PublishedRun& run = nearest(parameters);
@@ -151,13 +152,13 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const double given = plan.steps.total ? double(plan.positions_on_data()) / text_tokens : 0;
     const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
     const double tokens = std::min(wanted, most_passes * text_tokens);
-    const std::int64_t unit = o.seq_len * plan.steps.batch().world;  // one sequence of every rank
-    const double noise = noise_of_log(o.output_dir),
+    const std::int64_t unit = o.batch.seq_len * plan.steps.batch().world;  // one sequence of every rank
+    const double noise = noise_of_log(o.checkpoints.output_dir),
                  whole = data.batches.loader ? double(data.batches.loader->positions_in(1)) : INFINITY,
                  best = noise > 0 ? std::min({noise, 1e9, whole}) : std::min(run.step_tokens, tokens / kLeastSteps);
-    const bool as_published = is_model_name(o.init) && plan.first_step == 0;  // random weights
+    const bool as_published = is_model_name(o.model.init) && plan.first_step == 0;  // random weights
     const bool keeps_step =
-        plan.first_step > 0 && (plan.optimizer.kind->constant_batch || o.pad_last || o.overfit_batch);
+        plan.first_step > 0 && (plan.optimizer.kind->constant_batch || o.data.pad_last || o.data.overfit_batch);
     const bool changes_step = plan.steps.is_constant() && !keeps_step && (noise > 0 || as_published);
     const std::int64_t most = std::max<std::int64_t>(std::int64_t(best / double(unit)), 1);
     const std::int64_t step_tokens = changes_step ? three_bits(most) * unit : plan.steps.common();
@@ -169,13 +170,13 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const std::string name = run.name;
     std::string text = "suggestions, to be taken together, and the reason for each (without an arrow: as it is):\n";
     if (const std::string smaller_one = smaller_model(plan, data); as_published && !smaller_one.empty())
-        return text + "  --init " + o.init + " -> " + smaller_one + ": the model is far too large, with\n    " +
+        return text + "  --init " + o.model.init + " -> " + smaller_one + ": the model is far too large, with\n    " +
                with_commas(std::int64_t(parameters / double(data.batches.loader->targets()))) +
                " parameters per token of the text instead of at most 20; other suggestions depend on it\n";
     largest_micro_batch = std::min(largest_micro_batch, sequences);
     while (largest_micro_batch > 1 && sequences % largest_micro_batch != 0) --largest_micro_batch;
     if (largest_micro_batch > 0)
-        text += suggestion("--micro-batch", o.micro_batch, largest_micro_batch,
+        text += suggestion("--micro-batch", o.batch.micro_batch, largest_micro_batch,
                            "the largest that divides a step and fits the memory");
     const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (changes_step)
@@ -186,26 +187,27 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                            : smaller < 1 ? "less than that of " + name + ", for at least 500 steps"
                                          : name + ", the nearest published size");
     if (as_published)
-        text += suggestion("--lr", o.lr, two_digits(run.lr * std::sqrt(smaller) * optimizer.rate),
+        text += suggestion("--lr", o.schedule.curve.peak, two_digits(run.lr * std::sqrt(smaller) * optimizer.rate),
                            (optimizer.rate == 1 ? "of " : optimizer.title + (": " + text_of_number(optimizer.rate)) +
                                                               " times that of ") + name +
                                (smaller < 1 ? ", for smaller steps by their square root" : ", at its tokens per step"));
-    if (plan.setup.dtype == kernels::DType::fp32 && (device::is_gpu() || o.plans_elsewhere()))
+    if (plan.setup.dtype == kernels::DType::fp32 && (device::is_gpu() || o.dry_run.elsewhere()))
         text += "  --dtype fp32 -> bf16: on GPUs half of the memory of activations, and much faster products\n";
-    if (plan.setup.sharding.ranks > 1 && o.zero_stage == 0 && !optimizer.local_gradients)
+    if (plan.setup.sharding.ranks > 1 && o.exchange.zero_stage == 0 && !optimizer.local_gradients)
         text += "  --zero-stage 0 -> 1: bit-identical, and every rank stores only a part of the optimizer state\n";
-    if (o.outer_steps > 0 && o.beta2 < kBeta2OfWorkers)
-        text += suggestion("--beta2", o.beta2, kBeta2OfWorkers,
+    if (o.optimizer.outer.every > 0 && o.optimizer.beta2 < kBeta2OfWorkers)
+        text += suggestion("--beta2", o.optimizer.beta2, kBeta2OfWorkers,
                            "a worker sees a rare token less often, and its second moment should last until then");
-    else if (as_published && step_tokens <= kFewTokens && o.beta2 < kBeta2OfFewTokens)
-        text += suggestion("--beta2", o.beta2, kBeta2OfFewTokens,
+    else if (as_published && step_tokens <= kFewTokens && o.optimizer.beta2 < kBeta2OfFewTokens)
+        text += suggestion("--beta2", o.optimizer.beta2, kBeta2OfFewTokens,
                            "second moments of steps of so few tokens are noisy; measured at 512 to 8,192");
     if (OuterSettings outer = plan.optimizer.outer;
         outer.workers > 1 && outer.every > 1 && step_tokens >= outer.workers * kTokensForOneBit) {
         outer.every = outer.bits = 1;
-        text += std::string("  --outer-steps 1 --outer-bits 1") + (o.outer_errors ? " --outer-errors=off" : "") +
-                (std::isnan(o.outer_lr) ? "" : " --outer-lr auto") +
-                (std::isnan(o.outer_momentum) ? "" : " --outer-momentum auto") +
+        text += std::string("  --outer-steps 1 --outer-bits 1") + 
+                (o.optimizer.outer.errors ? " --outer-errors=off" : "") +
+                (std::isnan(o.optimizer.outer.learning_rate) ? "" : " --outer-lr auto") +
+                (std::isnan(o.optimizer.outer.momentum) ? "" : " --outer-momentum auto") +
                 format(": %.3g MB a step, and the loss ends\n    lower than with rounds of several steps, as measured "
                        "(RUNS.md)\n", outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6);
     }
@@ -222,13 +224,14 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         passes < kPassesAsNew ? ""
         : held_out ? "    4 passes count nearly as new text, and more than 40 add nothing (Muennighoff et al. 2023);\n"
                      "    with --val-every " + std::to_string(std::max<std::int64_t>(steps / 40, 1)) +
-                     " --keep-best --keep-checkpoints 1 --stop-after 5" + (o.output_dir.empty() ? " -o FOLDER" : "") +
+                     " --keep-best --keep-checkpoints 1 --stop-after 5" +
+                     (o.checkpoints.output_dir.empty() ? " -o FOLDER" : "") +
                      " the run ends when the validation loss\n    stops falling\n"
                    : "    4 passes count nearly as new text (Muennighoff et al. 2023), and more improve a small model "
                      "further:\n    hold out text (-j), and train until its loss stops falling\n";
     const auto length = [&](const char* unit, std::int64_t in_steps, std::int64_t in_tokens, std::int64_t now,
                             std::int64_t better, const std::string& why) {
-        const bool as_tokens = in_tokens > 0 || (in_steps == 0 && !o.batch_schedule.empty());
+        const bool as_tokens = in_tokens > 0 || (in_steps == 0 && !o.batch.schedule.empty());
         const std::string flag = std::string(unit) + (as_tokens ? "tokens" : "steps");
         return as_tokens ? suggestion(flag.c_str(), plan.steps.at(now).positions_before, better * step_tokens, why)
                          : suggestion(flag.c_str(), now,
@@ -236,16 +239,17 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                                       why);
     };
     if (as_published)
-        text += length("--max-", o.max_steps, o.max_tokens, plan.steps.total.value_or(0), steps,
+        text += length("--max-", o.length.steps, o.length.tokens, plan.steps.total.value_or(0), steps,
                        length_reason) +
-                (o.has_steps() || o.epochs == 0 ? "" : "    it replaces --epochs\n") + what_passes_add +
-                length("--warmup-", o.warmup_steps, o.warmup_tokens, plan.warmup_steps, warmup,
+                (o.length.has_steps() || o.length.epochs == 0 ? "" : "    it replaces --epochs\n") + what_passes_add +
+                length("--warmup-", o.schedule.warmup_steps, o.schedule.warmup_tokens, plan.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (const std::int64_t last = plan.steps.at(plan.steps.changes().back().step).positions_before;
         as_published && last >= steps * step_tokens && last > 0)
         text += "  --batch-schedule: without the sizes from " + with_commas(steps * step_tokens, "token") + " on\n";
-    if (as_published && o.outer_steps > 0 && o.outer_start_step >= steps)
-        text += suggestion("--outer-start-step", o.outer_start_step, steps * 3 / 10, "30 % of the run, as measured");
+    if (as_published && o.optimizer.outer.every > 0 && o.optimizer.outer.start_step >= steps)
+        text += suggestion("--outer-start-step", o.optimizer.outer.start_step, steps * 3 / 10,
+                           "30 % of the run, as measured");
     if (!data.batches.loader || weighted) return text;  // whose corpora have epochs of their own
     return text + "  this run makes " +
            format("%.3g", double(plan.positions_on_data()) / text_tokens) +

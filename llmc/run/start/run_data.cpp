@@ -66,15 +66,15 @@ const ShardSet* weights_of_validation(const RunFiles& files) {
     return files.train.get();
 }
 
-RunFiles open_files(const Options& o) {
+RunFiles open_files(const RunSettings& o) {
     RunFiles files;
     const auto open = [&](const std::vector<std::string>& patterns) {
         const auto unmatched = [](const std::string& pattern) { return !ShardSet::unmatched({pattern}).empty(); };
-        const bool none = patterns.empty() || (o.dry_run && std::ranges::all_of(patterns, unmatched));
+        const bool none = patterns.empty() || (o.dry_run.plans && std::ranges::all_of(patterns, unmatched));
         return none ? nullptr : std::make_unique<const ShardSet>(patterns);
     };
-    files.train = open(o.train_data);
-    files.val = open(o.val_data);
+    files.train = open(o.data.train);
+    files.val = open(o.data.val);
     const auto require_same = [&](const std::string& path, Vocabulary vocabulary, const std::string& others) {
         if (vocabulary != files.vocabulary())
             fail("the vocabulary of " + path, describe(vocabulary),
@@ -82,9 +82,9 @@ RunFiles open_files(const Options& o) {
     };
     if (files.train && files.val)
         require_same((*files.val)[0].path(), files.val->vocabulary(), (*files.train)[0].path());
-    if (!o.hellaswag.empty()) {
-        files.hellaswag = std::make_unique<const HellaSwagFile>(o.hellaswag);
-        require_same(o.hellaswag, files.hellaswag->vocabulary(), "the shards");
+    if (!o.hellaswag.file.empty()) {
+        files.hellaswag = std::make_unique<const HellaSwagFile>(o.hellaswag.file);
+        require_same(o.hellaswag.file, files.hellaswag->vocabulary(), "the shards");
     }
     const ShardSet *const train = files.train.get(), *const val = files.val.get();
     const bool sets = val && val->corpora().size() > 1;  // each has a loss, with or without weights
@@ -95,18 +95,16 @@ RunFiles open_files(const Options& o) {
     return files;
 }
 
-RunBatches make_batches(const RunFiles& files, const Options& o, const StepPlan& steps) {
+RunBatches make_batches(const RunFiles& files, const RunSettings& o, const StepPlan& steps) {
     RunBatches batches;
-    if (files.hellaswag) batches.hellaswag.emplace(*files.hellaswag, int(o.micro_batch), int(o.seq_len));
+    if (files.hellaswag) batches.hellaswag.emplace(*files.hellaswag, int(o.batch.micro_batch), int(o.batch.seq_len));
     try {
         if (!o.eval_only && files.train)
             batches.loader = std::make_unique<DataLoader>(
                 *files.train,
-                DataLoaderSettings{.steps = steps,
-                                   .shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
-                                   .mask_document_start = o.mask_document_start, .pad = o.pad_last});
+                DataLoaderSettings{.steps = steps, .data = o.data, .seed = std::uint64_t(o.seed)});
     } catch (const Error& error) {
-        if (!o.plans_elsewhere() || error.blame() != Blame::input) throw;
+        if (!o.dry_run.elsewhere() || error.blame() != Blame::input) throw;
         batches.too_small = error.what();
     }
     std::vector<std::int64_t> weights;
@@ -114,7 +112,8 @@ RunBatches make_batches(const RunFiles& files, const Options& o, const StepPlan&
         for (const Corpus& corpus : weighted->corpora()) weights.push_back(corpus.weight);
     if (files.val)
         batches.validation =
-            validation_sets(*files.val, weights, o.val_tokens, steps.batch(), o.mask_document_start, o.val_spread);
+            validation_sets(*files.val, weights, o.validation.tokens, steps.batch(), o.data.mask_document_start,
+                            o.validation.spread);
     return batches;
 }
 
@@ -136,7 +135,7 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks) {
     return model;
 }
 
-StartingPoint starting_point(const NewestModel& model, const Options& options, const RunFiles& files) {
+StartingPoint starting_point(const NewestModel& model, const RunSettings& options, const RunFiles& files) {
     const Vocabulary vocabulary = files.vocabulary();
     const bool no_data = !files.train && !files.val && !files.hellaswag;
     const std::string init = model.path.string();
@@ -153,25 +152,25 @@ StartingPoint starting_point(const NewestModel& model, const Options& options, c
     }
     check(start.config);
     const bool larger = start.config.vocabulary > vocabulary.size;
-    require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary) || no_data,
+    require(start.config.vocabulary == vocabulary.size || (larger && options.model.allow_larger_vocabulary) || no_data,
             "the vocabulary of --init " + init, start.config.vocabulary,
             "that of the shards, " + std::to_string(vocabulary.size),
             larger ? "use shards made for this model, or set --allow-larger-vocabulary"
                    : "use shards made for this model, or another --init");
-    require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
+    require(options.batch.seq_len <= start.config.max_seq_len, "--seq-len", options.batch.seq_len,
             "at most the model's " + counted(start.config.max_seq_len, "position"),
             "use -t " + std::to_string(start.config.max_seq_len) +
                 ", or train a model with more positions (custom:...,t=N)");
     return start;
 }
 
-std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options) {
+std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, std::int64_t seed) {
     std::vector<float> weights(std::size_t(table.elements()));
     if (start.checkpoint) {
         start.checkpoint->read(table, weights);
         return weights;
     }
-    table.initialise(weights, std::uint64_t(options.seed));
+    table.initialise(weights, std::uint64_t(seed));
     return weights;
 }
 

@@ -11,7 +11,7 @@
 #include "llmc/data/hellaswag_batches.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/data/validation_batches.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/run_settings.h"
 #include "llmc/weights/saved_model.h"
 
 namespace llmc {
@@ -34,7 +34,7 @@ struct RunFiles {
 const ShardSet* weights_of_validation(const RunFiles& files);
 
 // Throws Error for files that cannot be read or do not match each other or the options.
-RunFiles open_files(const Options& options);
+RunFiles open_files(const RunSettings& options);
 
 struct RunBatches {
     std::unique_ptr<DataLoader> loader{};  // null with --eval-only, without train, or if it is too small for a plan
@@ -44,7 +44,7 @@ struct RunBatches {
 };
 
 // The files must outlive them. `options` without auto. Throws Error for files that are too small for them.
-RunBatches make_batches(const RunFiles& files, const Options& options, const StepPlan& steps);
+RunBatches make_batches(const RunFiles& files, const RunSettings& options, const StepPlan& steps);
 
 struct RunData {
     RunFiles files;
@@ -77,9 +77,9 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks);
 
 // `model`: of model_of_init(), or the folder for --resume. Throws Error if it does not exist, if its vocabulary differs
 // from the shards' (it may be larger with --allow-larger-vocabulary), or if it has fewer positions than --seq-len.
-StartingPoint starting_point(const NewestModel& model, const Options& options, const RunFiles& files);
+StartingPoint starting_point(const NewestModel& model, const RunSettings& options, const RunFiles& files);
 
-// table.elements() floats: from the checkpoint, or by --seed.
-std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, const Options& options);
+// table.elements() floats: from the checkpoint, or by the seed.
+std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, std::int64_t seed);
 
 }  // namespace llmc

@@ -18,14 +18,14 @@ namespace {
 
 // Only rank 0 reads prompts, samples and saves; other hosts need no merges. A model whose own tokenizer cannot be used
 // is trained without one.
-void choose_tokenizer(RunPlan& plan, const Options& o, Vocabulary vocabulary, const std::filesystem::path& model,
+void choose_tokenizer(RunPlan& plan, const RunSettings& o, Vocabulary vocabulary, const std::filesystem::path& model,
                       int rank) {
-    require(o.merges.empty() || vocabulary == kGpt2Vocabulary, "--merges", "set for shards of another vocabulary",
+    require(o.model.merges.empty() || vocabulary == kGpt2Vocabulary, "--merges", "set for shards of another vocabulary",
             "shards of GPT-2's 50257 ids", "leave it out");
     if (vocabulary != kGpt2Vocabulary || rank != 0) {
         plan.tokenizer = tokenizer_for(vocabulary, "");
-    } else if (!o.merges.empty()) {
-        plan.tokenizer = tokenizer_for(vocabulary, o.merges);
+    } else if (!o.model.merges.empty()) {
+        plan.tokenizer = tokenizer_for(vocabulary, o.model.merges);
     } else {
         try {
             plan.tokenizer = load_tokenizer(model, vocabulary);
@@ -38,17 +38,17 @@ void choose_tokenizer(RunPlan& plan, const Options& o, Vocabulary vocabulary, co
     }
     if (rank == 0 && plan.tokenizer_note.empty() && !plan.tokenizer->has_table())
         plan.tokenizer_note = "no tokenizer of " + std::to_string(vocabulary.size) + " ids is known";
-    if (o.output_dir.empty() && o.sample_every == 0) plan.tokenizer_note.clear();
+    if (o.checkpoints.output_dir.empty() && o.samples.every == 0) plan.tokenizer_note.clear();
     if (!plan.tokenizer_note.empty())
         plan.tokenizer_note = "samples are ids, and checkpoints have no tokenizer: " + plan.tokenizer_note;
 }
 
 // Checkpoints of a model that has added tokens to GPT-2's keep its own tokenizer and end of text. Only rank 0 saves.
-void choose_tokenizer_files(RunPlan& plan, const Options& o, Vocabulary vocabulary, const StartingPoint& start,
+void choose_tokenizer_files(RunPlan& plan, const RunSettings& o, Vocabulary vocabulary, const StartingPoint& start,
                             int rank) {
     plan.end_of_text = vocabulary.end_of_text;
     plan.tokenizer_files = tokenizer_files(*plan.tokenizer, start.config.max_seq_len);
-    if (rank != 0 || o.output_dir.empty() || o.eval_only) return;
+    if (rank != 0 || o.checkpoints.output_dir.empty() || o.eval_only) return;
     if (!start.checkpoint || vocabulary != kGpt2Vocabulary || start.config.vocabulary <= vocabulary.size) return;
     const std::filesystem::path folder = std::filesystem::is_directory(start.path) ? start.path
                                                                                    : start.path.parent_path();
@@ -60,135 +60,97 @@ void choose_tokenizer_files(RunPlan& plan, const Options& o, Vocabulary vocabula
     if (theirs >= 0) plan.end_of_text = theirs;
     if (files.empty()) return;
     plan.tokenizer_files = std::move(files);
-    if (o.sample_every == 0) plan.tokenizer_note.clear();  // it says that checkpoints have none
+    if (o.samples.every == 0) plan.tokenizer_note.clear();  // it says that checkpoints have none
 }
 
-std::int64_t warmup_of(const Options& o, const StepPlan& steps) {
-    return o.warmup_tokens > 0 ? steps.steps_until(o.warmup_tokens) : o.warmup_steps;
-}
-
-Schedule schedule_of(const Options& o, const StepPlan& steps) {
-    Schedule schedule{.kind = o.lr_schedule, .peak = o.lr,
-                      .final_fraction = o.final_lr_fraction, .warmup_steps = steps.at(warmup_of(o, steps)).begins,
-                      .cooldown = o.cooldown_fraction, .shape = o.cooldown_shape,
-                      .batch_exponent = o.batch_lr_exponent};
+Schedule schedule_of(const RunSettings& s, const StepPlan& steps) {
+    Schedule schedule = s.schedule.curve;
+    schedule.warmup_steps = steps.at(s.schedule.warmup_of(steps)).begins;
     // A schedule of sizes has the length in tokens, though the last step may end before or after it.
-    if (steps.length() && !o.batch_schedule.empty())
+    if (steps.length() && !s.batch.schedule.empty())
         schedule.total_steps = double(*steps.length()) / double(steps.at(0).positions);
     else if (steps.total) schedule.total_steps = steps.at(*steps.total).begins;
     return schedule;
 }
 
 // `steps` with the number of them that the options request. `data_after`: of RunIdentity.
-StepPlan with_total(StepPlan steps, const Options& o, const DataLoader* loader, std::int64_t data_after) {
-    if (o.max_tokens > 0) steps.set_length(o.max_tokens, /*within=*/false);
-    else if (o.max_steps > 0) steps.total = o.max_steps;
-    else if (!o.is_timed() && loader)
-        steps.set_length(steps.at(data_after).positions_before + loader->positions_in(o.passes()), /*within=*/true);
+StepPlan with_total(StepPlan steps, const RunSettings& o, const DataLoader* loader, std::int64_t data_after) {
+    if (o.length.tokens > 0) steps.set_length(o.length.tokens, /*within=*/false);
+    else if (o.length.steps > 0) steps.total = o.length.steps;
+    else if (!o.length.is_timed() && loader)
+        steps.set_length(steps.at(data_after).positions_before + loader->positions_in(o.length.passes()),
+                         /*within=*/true);
     else steps.total.reset();
     return steps;
 }
 
-std::string length_of(const StepPlan& steps, const Options& o) {
-    return o.is_timed() ? minutes_text(o.max_minutes) : counted(steps.total.value_or(0), "step");
+std::string length_of(const StepPlan& steps, const RunSettings& o) {
+    return o.length.is_timed() ? minutes_text(o.length.minutes) : counted(steps.total.value_or(0), "step");
 }
 
 // "learning rate at step 401: 3.00e-04 -> 1.06e-03; the schedule is now of 600 steps"; "": the same. The steps of
 // another amount of data, and with them the rate before, are not known.
-std::string change_of_rate(const RunPlan& plan, const Options& before, const TrainerState& state,
+std::string change_of_rate(const RunPlan& plan, const RunSettings& before, const TrainerState& state,
                            const DataLoader* loader, bool new_data) {
     if (plan.is_complete()) return "";
     const BatchSchedule same{{0, state.last_step_tokens()}};
-    const BatchSchedule sizes = before.batch_schedule.empty() ? same : sizes_of_steps(before, state.run.ranks);
+    const BatchSchedule sizes = before.batch.schedule.empty() ? same : sizes_of_steps(before.batch, state.run.ranks);
     const StepPlan then = with_total({{}, sizes, state.batches, plan.first_step}, before, loader, state.run.data_after);
-    const auto rate = [&](const StepPlan& steps, const Options& o) {
-        const double all = o.max_minutes * 60,
-                     share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
+    const auto rate = [&](const StepPlan& steps, const RunSettings& o) {
+        const double all = o.length.minutes * 60,
+                     share = o.length.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
         return schedule_of(o, steps).learning_rate(steps.at(plan.first_step), share);
     };
-    const double old = rate(then, before), now = rate(plan.steps, plan.options);
-    const bool known = !new_data || before.has_steps() || before.is_timed();
+    const double old = rate(then, before), now = rate(plan.steps, plan.settings);
+    const bool known = !new_data || before.length.has_steps() || before.length.is_timed();
     if (known && old == now) return "";
-    const std::string length = length_of(plan.steps, plan.options);
+    const std::string length = length_of(plan.steps, plan.settings);
     return "learning rate at step " + std::to_string(plan.first_step + 1) + ": " +
            (known ? format("%.3g -> ", old) : "") + format("%.3g", now) +
            (known && length == length_of(then, before) ? "" : "; the schedule is now of " + length);
 }
 
-// The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
-void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loader, std::span<const int> nodes) {
-    const Options& o = plan.options;
-    if (plan.world) {
-        const Sharding& worker = plan.setup.sharding;
-        require((worker.stage > 0) == (worker.ranks > 1), "--zero-stage", worker.stage,
-                worker.ranks > 1
-                    ? "1 or 2 with --outer-workers: the ranks of a worker divide the optimizer's state"
-                    : "0 with --outer-steps: each rank is a worker of its own, which has nothing to shard",
-                worker.ranks > 1 ? "use -z 1"
-                : plan.world->ranks > 1 ? "use -z 0, or set --outer-workers to a smaller divisor of the number of ranks"
-                                        : "use -z 0");
-        require(worker.ranks > 1 || o.noise_scale != NoiseEstimator::rank, "--noise-scale", "rank with --outer-steps",
-                "auto, micro or off: the ranks of local steps have no gradient in common", "use auto");
-    }
-    plan.noise = choose_noise_estimator(o.noise_scale, int(o.zero_stage), plan.setup.sharding.ranks,
+// The number of steps, learning rate, optimizer and noise scale: not for --eval-only.
+void plan_training(RunPlan& plan, const DataLoader* loader, std::span<const int> nodes) {
+    const RunSettings& s = plan.settings;
+    plan.noise = choose_noise_estimator(s.noise.estimator, int(s.exchange.zero_stage), plan.setup.sharding.ranks,
                                         int(plan.steps.micro_batches(plan.steps.largest())));
-    plan.steps = with_total(plan.steps, o, loader, plan.identity.data_after);
-    const std::int64_t warmup = plan.warmup_steps = warmup_of(o, plan.steps);
+    plan.steps = with_total(plan.steps, s, loader, plan.identity.data_after);
+    const std::int64_t warmup = plan.warmup_steps = s.schedule.warmup_of(plan.steps);
     const std::vector<BatchChange> sizes = plan.steps.changes();
-    require(!plan.steps.total || o.batch_schedule.empty() || sizes.back().step < *plan.steps.total, "--batch-schedule",
-            o.batch_schedule,
-            "sizes that begin within the " + counted(plan.steps.total.value_or(0), "step") + " of the run",
+    const std::string& schedule = s.batch.schedule;
+    require(!plan.steps.total || schedule.empty() || sizes.back().step < *plan.steps.total, "--batch-schedule",
+            schedule, "sizes that begin within the " + counted(plan.steps.total.value_or(0), "step") + " of the run",
             "remove the last one, or train longer");
-    if (o.optimizer->constant_batch && !plan.steps.is_constant())
-        fail(o.batch_schedule.empty() ? "--total-batch-tokens" : "--batch-schedule",
-             o.batch_schedule.empty() ? std::to_string(sizes.back().tokens) : o.batch_schedule,
+    if (s.optimizer.kind->constant_batch && !plan.steps.is_constant())
+        fail(schedule.empty() ? "--total-batch-tokens" : "--batch-schedule",
+             schedule.empty() ? std::to_string(sizes.back().tokens) : schedule,
              std::to_string(sizes.front().tokens) + " tokens in every step with --optimizer " +
-                 name_of(o.optimizer, kOptimizers) + ", whose second moment freezes with the noise of one size",
-             "use -d " + std::to_string(sizes.front().tokens) + (o.batch_schedule.empty() ? "" : " instead of it") +
+                 name_of(s.optimizer.kind, kOptimizers) + ", whose second moment freezes with the noise of one size",
+             "use -d " + std::to_string(sizes.front().tokens) + (schedule.empty() ? "" : " instead of it") +
                  ", or another optimizer");
-    require(!o.overfit_batch || plan.steps.is_constant(), "--total-batch-tokens", sizes.back().tokens,
+    require(!s.data.overfit_batch || plan.steps.is_constant(), "--total-batch-tokens", sizes.back().tokens,
             std::to_string(sizes.front().tokens) + ", as before, with --overfit-batch, which repeats the first step");
-    plan.schedule = schedule_of(o, plan.steps);
+    plan.schedule = schedule_of(s, plan.steps);
     // As for --max-steps: the learning rate would never reach its peak.
-    require(!plan.steps.total || warmup <= *plan.steps.total,
-            o.warmup_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
-            o.warmup_tokens > 0 ? std::to_string(o.warmup_tokens) + ", " + counted(warmup, "step")
-                                : std::to_string(warmup),
+    const std::int64_t in_tokens = s.schedule.warmup_tokens;
+    require(!plan.steps.total || warmup <= *plan.steps.total, in_tokens > 0 ? "--warmup-tokens" : "--warmup-steps",
+            in_tokens > 0 ? std::to_string(in_tokens) + ", " + counted(warmup, "step") : std::to_string(warmup),
             "at most the " + counted(plan.steps.total.value_or(0), "step") + " of " +
-                (o.max_tokens > 0  ? "--max-tokens " + std::to_string(o.max_tokens)
-                 : o.max_steps > 0 ? "--max-steps"
-                                   : "--epochs " + std::to_string(o.passes())));
-    plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
-                      .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
-                      .scales_beta2 = o.batch_beta_scaling, .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
-                      .rounding_seed = o.stochastic_rounding ? std::optional(std::uint64_t(o.seed)) : std::nullopt,
-                      .kind = o.optimizer, .own = optimizer_settings(o, warmup, nodes)};
-    plan.setup.sharding.whole_matrices = o.optimizer->whole_matrices;
-    if (plan.world) {
-        plan.world->whole_matrices = o.optimizer->whole_matrices;
-        OuterSettings usual;
-        if (o.outer_steps == 1) usual = {.learning_rate = 1, .momentum = 0};
-        const auto given = [](double value, float otherwise) { return std::isnan(value) ? otherwise : float(value); };
-        plan.optimizer.outer = {.every = o.outer_steps, .start_step = o.outer_start_step,
-                                .learning_rate = given(o.outer_lr, usual.learning_rate),
-                                .momentum = given(o.outer_momentum, usual.momentum),
-                                .bits = int(o.outer_bits), .errors = o.outer_errors,
-                                .error_decay = float(o.outer_error_decay),
-                                .workers = plan.world->ranks / plan.setup.sharding.ranks,
-                                .seq_len = o.seq_len, .last_step = plan.steps.total};
-        require(o.outer_bits == 32 || plan.optimizer.outer.workers > 1, "--outer-bits", o.outer_bits,
-                "32 with one worker, which sends nothing", "use --outer-bits 32, or more workers");
-        require(!plan.steps.total || o.outer_start_step < *plan.steps.total, "--outer-start-step", o.outer_start_step,
-                "less than the " + counted(*plan.steps.total, "step") + " of the run");
-    }
+                (s.length.tokens > 0  ? "--max-tokens " + std::to_string(s.length.tokens)
+                 : s.length.steps > 0 ? "--max-steps"
+                                      : "--epochs " + std::to_string(s.length.passes())));
+    plan.optimizer.own = optimizer_settings(s, warmup, nodes);
+    plan.optimizer.outer.last_step = plan.steps.total;
+    if (plan.world) check_outer_steps(plan.optimizer.outer, plan.setup.sharding);
     plan.between_steps = {
-        .control = {.max_minutes = o.max_minutes,
-                    .checkpoint_minutes = o.checkpoint_minutes, .timed = o.is_timed()},
-        .val_every = files.val ? o.val_every : 0, .hellaswag_every = files.hellaswag ? o.hellaswag_every : 0,
-        .sample_every = o.sample_every,
-        .checkpoints = {.every = o.checkpoint_every, .saves = !o.output_dir.empty()},
-        .stop_after = o.stop_after, .keep_best = o.keep_best,
-        .further = {.output_dir = o.output_dir, .max_minutes = o.is_timed() ? o.max_minutes : 0,
+        .control = {.max_minutes = s.length.minutes,
+                    .checkpoint_minutes = s.checkpoints.minutes, .timed = s.length.is_timed()},
+        .val_every = s.data.val.empty() ? 0 : s.validation.every,
+        .hellaswag_every = s.hellaswag.file.empty() ? 0 : s.hellaswag.every, .sample_every = s.samples.every,
+        .checkpoints = {.every = s.checkpoints.every, .saves = !s.checkpoints.output_dir.empty()},
+        .stop_after = s.validation.stop_after, .keep_best = s.checkpoints.keep_best,
+        .further = {.output_dir = s.checkpoints.output_dir, .max_minutes = s.length.is_timed() ? s.length.minutes : 0,
                     .schedule = plan.schedule}};
 }
 
@@ -211,32 +173,32 @@ OuterCounts outer_of(const Resumption& resumption) {
 }
 
 void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loader, const Resumption& resumption) {
-    const Options& o = plan.options;
+    const RunSettings& o = plan.settings;
     const std::int64_t local_after = outer_of(resumption).local_after;
     std::int64_t& start_step = plan.optimizer.outer.start_step;
     start_step = local_after >= 0 ? local_after : std::max(start_step, resumption.state.step);
     const ModelConfig& config = plan.setup.config;
-    if (is_model_name(o.init)) {
-        ModelConfig named = model_by_name(o.init, vocabulary.size).config;
+    if (is_model_name(o.model.init)) {
+        ModelConfig named = model_by_name(o.model.init, vocabulary.size).config;
         named.vocabulary = config.vocabulary;  // the checkpoint's, which may be larger than the data's
-        const std::string before = resumption.state.run.options->value("init", o.init);
-        require(named == config || before == o.init, "--init", in_quotes(o.init),
+        const std::string& before = resumption.settings.model.init;
+        require(named == config || before == o.model.init, "--init", in_quotes(o.model.init),
                 "the model of the checkpoint, " + describe(config), "use " + before);
         require(named == config, "the model in " + resumption.folder.string(), describe(config),
-                describe(named) + ", which --init " + o.init + " names",
+                describe(named) + ", which --init " + o.model.init + " names",
                 "the checkpoint's config.json has been changed: restore it");
     }
     plan.first_step = resumption.state.step;
     plan.seconds_before = resumption.state.seconds;
     plan.tasks_before = resumption.state.tasks;
-    plan.between_steps.checkpoints.branches = !appends_to_log(o, &resumption);
+    plan.between_steps.checkpoints.branches = !appends_to_log(o.checkpoints, &resumption);
     plan.counts_before = resumption.state.optimizer;
     if (!plan.steps.total || plan.first_step <= *plan.steps.total) return;
     const std::int64_t made = plan.steps.at(plan.first_step).positions_before,
                        of_other_data = plan.steps.at(plan.identity.data_after).positions_before;
     const auto [flag, least] =
-        o.max_tokens > 0  ? std::pair("--max-tokens", made)
-        : o.max_steps > 0 ? std::pair("--max-steps", plan.first_step)
+        o.length.tokens > 0  ? std::pair("--max-tokens", made)
+        : o.length.steps > 0 ? std::pair("--max-steps", plan.first_step)
                           : std::pair("--epochs", ceil_div(made - of_other_data, loader->positions_in(1)));
     fail("the number of steps of the whole run", *plan.steps.total,
          "at least the " + std::to_string(plan.first_step) + " that the checkpoint has completed",
@@ -245,38 +207,37 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loa
 
 }  // namespace
 
-int ranks_of_worker(const Options& o, int ranks) {
-    if (o.outer_steps == 0) return ranks;
-    if (o.outer_workers == 0) return 1;
-    require(ranks % o.outer_workers == 0, "--outer-workers", o.outer_workers,
-            "a number that divides the " + counted(ranks, "rank"),
-            "use --outer-workers auto -z 0 for workers of one rank each");
-    return int(ranks / o.outer_workers);
-}
-
-RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files, const DataLoader* loader,
-                  const StartingPoint& start, const Resumption* resumption, std::span<const int> nodes,
-                  const Context& context) {
-    const int rank = context.world->rank(), ranks = steps.batch().world;
+RunPlan plan_model(const RunSettings& given, const RunFiles& files, const StartingPoint& start,
+                   const Resumption* resumption, std::span<const int> nodes, const Context& context) {
+    const int rank = context.world->rank(),
+              ranks = given.dry_run.ranks > 0 ? int(given.dry_run.ranks) : context.world->size();
     const Vocabulary vocabulary = files.vocabulary();
-    RunPlan plan{.options = o, .table = ParameterTable(start.config)};
-    choose_tokenizer(plan, o, vocabulary, start.checkpoint ? start.path : std::filesystem::path(o.init), rank);
-    choose_tokenizer_files(plan, o, vocabulary, start, rank);
-    plan.setup = {.config = start.config, .dtype = o.dtype,
-                  .shape = {int(o.micro_batch), int(o.seq_len)},
-                  .recompute = o.recompute, .training = !o.eval_only,
-                  .sharding = {.stage = int(o.zero_stage), .rank = rank, .ranks = ranks}};
-    if (o.outer_steps > 0) {
-        const int of_worker = ranks_of_worker(o, ranks);
-        plan.world = Sharding{.rank = rank, .ranks = ranks};
-        plan.setup.sharding.rank = rank % of_worker;
-        plan.setup.sharding.ranks = of_worker;
+    RunPlan plan{.settings = given, .table = ParameterTable(start.config)};
+    RunSettings& s = plan.settings;
+    if (s.batch.seq_len == 0) s.batch.seq_len = std::min(start.config.max_seq_len, 1024);
+    choose_tokenizer(plan, s, vocabulary, start.checkpoint ? start.path : std::filesystem::path(s.model.init), rank);
+    choose_tokenizer_files(plan, s, vocabulary, start, rank);
+    plan.setup = {.config = start.config, .dtype = s.precision.dtype, .shape = {1, int(s.batch.seq_len)},
+                  .recompute = s.precision.recompute, .training = !s.eval_only,
+                  .sharding = {.stage = int(s.exchange.zero_stage), .rank = rank, .ranks = ranks,
+                               .whole_matrices = !s.eval_only && s.optimizer.kind->whole_matrices}};
+    plan.optimizer = s.optimizer;
+    if (s.precision.stochastic_rounding) plan.optimizer.rounding_seed = std::uint64_t(s.seed);
+    plan.optimizer.own = optimizer_settings(s, std::max(s.schedule.warmup_steps, s.schedule.warmup_tokens), nodes);
+    if (s.optimizer.outer.every > 0) {
+        Sharding& worker = plan.setup.sharding;
+        plan.world = Sharding{.rank = rank, .ranks = ranks, .whole_matrices = worker.whole_matrices};
+        worker.ranks = ranks_of_worker(s.optimizer.outer, ranks);
+        worker.rank = rank % worker.ranks;
+        resolve_auto(plan.optimizer.outer, ranks / worker.ranks, s.batch.seq_len);
+        require(worker.ranks > 1 || s.noise.estimator != NoiseEstimator::rank, "--noise-scale",
+                "rank with --outer-steps",
+                "auto, micro or off: the ranks of local steps have no gradient in common", "use auto");
     }
-    plan.reduce_in_bf16 = o.reduce_dtype == kernels::DType::bf16;
-    plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
+    plan.reduce_in_bf16 = s.exchange.dtype == kernels::DType::bf16;
+    plan.peak_flops = peak_flops(context.device, plan.setup.dtype, s.precision.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
-    plan.steps = steps;
-    plan.identity = {.ranks = ranks, .options = JsonValue(to_json(o)), .training_data = files.train_facts};
+    plan.identity = {.ranks = ranks, .training_data = files.train_facts};
     if (files.val) plan.identity.validation_data = files.val_facts;
     if (files.hellaswag) plan.identity.hellaswag = files.hellaswag_facts;
     if (resumption) {
@@ -285,24 +246,40 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
         plan.identity.data_after = same_data ? before.data_after : resumption->state.step;
     }
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
-    if (!o.eval_only) plan_training(plan, files, loader, nodes);
-    if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);
-    require(!plan.world || o.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
-            "--outer-start-step", plan.optimizer.outer.start_step,
-            "at most " + std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",
-            "use -z 1; or make those steps without --outer-steps, and resume with it");
-    if (o.sample_every > 0)
-        plan.sampler.emplace(rank == 0 ? o.prompt : "",
-                             GenerationSettings{.tokens = int(o.sample_tokens), .samples = int(o.samples),
-                                                .sampling = {.top_k = int(o.top_k), .top_p = o.top_p,
-                                                             .temperature = o.temperature},
-                                                .seed = std::uint64_t(o.seed), .window = int(o.seq_len)},
-                             plan.tokenizer);
+    GenerationSettings generation = s.samples.generation;
+    generation.seed = std::uint64_t(s.seed);
+    generation.window = int(s.batch.seq_len);
+    if (s.samples.every > 0) plan.sampler.emplace(rank == 0 ? s.samples.prompt : "", generation, plan.tokenizer);
     return plan;
 }
 
+StepPlan steps_of(const RunPlan& plan, std::int64_t micro_batch, const Resumption* from) {
+    const BatchSettings& batch = plan.settings.batch;
+    const int ranks = plan.identity.ranks, rank = plan.world ? plan.world->rank : plan.setup.sharding.rank;
+    const BatchShape shape{.micro_batch = int(micro_batch), .seq_len = int(batch.seq_len), .rank = rank,
+                           .world = ranks};
+    const BatchSchedule sizes = sizes_of_steps(batch, ranks);
+    const char* const size = batch.schedule.empty() ? "--total-batch-tokens" : "a size of --batch-schedule";
+    return from ? StepPlan(shape, sizes, from->state.batches, from->state.step, size)
+                : StepPlan(shape, sizes, {}, 0, size);
+}
+
+void plan_steps(RunPlan& plan, const StepPlan& steps, Vocabulary vocabulary, const DataLoader* loader,
+                const Resumption* resumption, std::span<const int> nodes) {
+    const RunSettings& s = plan.settings;
+    plan.steps = steps;
+    plan.setup.shape.batch = int(s.batch.micro_batch);
+    plan.identity.options = JsonValue(to_json(s));
+    if (!s.eval_only) plan_training(plan, loader, nodes);
+    if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);
+    require(!plan.world || s.exchange.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
+            "--outer-start-step", plan.optimizer.outer.start_step,
+            "at most " + std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",
+            "use -z 1; or make those steps without --outer-steps, and resume with it");
+}
+
 Changes check_resumption(const RunPlan& plan, const RunBatches& batches, const Resumption& resumption) {
-    const Options& options = plan.options;
+    const RunSettings& options = plan.settings;
     const bool of_worker = resumption.state.state_files.contains(kOuterWorker);
     const char* const within = " was saved within a round";
     require(plan.world || !of_worker, "--outer-steps", 0,
@@ -310,34 +287,29 @@ Changes check_resumption(const RunPlan& plan, const RunBatches& batches, const R
             "resume from an older checkpoint, or keep it");
     require(!of_worker || !plan.is_complete(), "the number of steps", plan.first_step,
             "more, because " + resumption.folder.string() + within, "increase --max-steps");
-    Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
-    const nlohmann::json &before = *resumption.state.run.options, &now = *plan.identity.options;
-    const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };
-    const auto same_text = [&](const char* name, const char* absent) {
-        return before.value(name, absent) == now.value(name, absent);
-    };
-    if (!same_text("optimizer", "adamw"))
-        fail("--optimizer", name_of(options.optimizer, kOptimizers),
-             before.value("optimizer", "adamw") + ", as in the checkpoint",
+    Changes changes = changes_since(resumption.state.run, plan.identity, options.checkpoints.allow_new_data);
+    const RunSettings& then = resumption.settings;
+    const auto name = [](const RunSettings& of) { return name_of(of.optimizer.kind, kOptimizers); };
+    if (then.optimizer.kind != options.optimizer.kind)
+        fail("--optimizer", name(options), name(then) + ", as in the checkpoint",
              "use that; or start a new run from the checkpoint's model with --init");
-    const std::string file = (resumption.folder / "trainer_state.json").string();
-    const Options then = continued({}, before, file).options;
     std::int64_t targets = 0;
     for (const ValidationSet& set : batches.validation) targets += set.batches.available();
-    const auto validates_on = [&](const Options& o) {  // if the shards are the same
-        return std::pair(std::min(o.val_tokens, targets), o.val_spread || o.val_tokens >= targets);
+    const auto validates_on = [&](const RunSettings& o) {  // if the shards are the same
+        return std::pair(std::min(o.validation.tokens, targets), o.validation.spread || o.validation.tokens >= targets);
     };
     // Without facts of the shards, as of older versions, their patterns say whether they are the same.
-    const bool others = resumption.state.run.validation_data.empty() && then.val_data != options.val_data;
+    const bool others = resumption.state.run.validation_data.empty() && then.data.val != options.data.val;
     changes.validation |= targets > 0 && (others || validates_on(then) != validates_on(options));
     if (changes.validation && resumption.state.health.best_validation_after >= 0)
         changes.options.push_back("validations: of other targets; the lowest loss and the count of --stop-after start "
                                   "again");
-    plan.optimizer.kind->check_resumption(plan.optimizer_run(), resumption.state.run.options, plan.identity.options,
-                                          file);
+    plan.optimizer.kind->check_resumption(plan.optimizer_run(), own_flags(then.optimizer), own_flags(options.optimizer),
+                                          (resumption.folder / kStateName).string());
     // Otherwise every attempt would make one more step, and save it.
-    if (!changes.data && resumption.state.without_update >= RunHealth::kMostStepsWithoutUpdate && same("skip-loss-z") &&
-        same("skip-norm-z"))
+    if (!changes.data && resumption.state.without_update >= RunHealth::kMostStepsWithoutUpdate &&
+        then.optimizer.max_loss_z == options.optimizer.max_loss_z &&
+        then.optimizer.max_norm_z == options.optimizer.max_norm_z)
         fail("the number of consecutive steps without an update at the end of the checkpoint",
              resumption.state.without_update, "fewer than " + std::to_string(RunHealth::kMostStepsWithoutUpdate),
              "change or remove --skip-loss-z and --skip-norm-z, or resume from an earlier checkpoint");

@@ -6,19 +6,20 @@
 #include <span>
 
 #include "llmc/model/optimizer.h"
-#include "llmc/run/checkpoint/resume.h"
+#include "llmc/run/start/resume.h"
 #include "llmc/run/control/between_steps.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/text_sampler.h"
 #include "llmc/run/log/step_noise.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/run_settings.h"
 #include "llmc/run/start/run_data.h"
 #include "llmc/text/tokenizer_files.h"
 
 namespace llmc {
 
 struct RunPlan {
-    Options options;  // of the command line, --config and the checkpoint that is resumed, without auto
+    RunSettings settings;  // of the command line, --config and the checkpoint that is resumed; length and size of a
+                           // micro-batch without auto
     std::shared_ptr<const Tokenizer> tokenizer{};  // of the data; only rank 0 always loads its table
     std::string tokenizer_note{};                  // why it has no table; empty: it has one, or no task needs it
     TokenizerFiles tokenizer_files{};              // for checkpoints, with end_of_text, also of config.json; -1: none
@@ -53,21 +54,26 @@ struct RunPlan {
     }
     OptimizerRun optimizer_run() const {
         return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
-                .step_tokens = steps.smallest() / optimizer.outer.workers, .total_steps = steps.total,
-                .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16};
+                .step_tokens = steps.smallest() / std::max<std::int64_t>(optimizer.outer.workers, 1),
+                .total_steps = steps.total, .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16,
+                .dtype = setup.dtype};
     }
 };
 
-// The number of ranks of a worker: with outer steps, else all. Throws Error if --outer-workers does not divide `ranks`.
-int ranks_of_worker(const Options& options, int ranks);
+// A plan is made in three parts, so that the micro-batch can be chosen by the memory of the model, and the number of
+// steps by the data. All throw Error for options that do not match each other, the data or the device. Whether the
+// memory plan fits is checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed
+// first.
 
-// Throws Error for options that do not match each other, the data or the device. Whether the memory plan fits is
-// checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `steps`:
-// their size. `loader`: null if there is no training, or for a plan without the number of steps. `resumption`: the
-// checkpoint to resume from, or null. `nodes`: nodes_of() all ranks.
-RunPlan make_plan(const Options& options, const StepPlan& steps, const RunFiles& files, const DataLoader* loader,
-                  const StartingPoint& start, const Resumption* resumption, std::span<const int> nodes,
-                  const Context& context);
+// All but steps and what depends on them, for a micro-batch of 1. `resumption`: the checkpoint to resume from, or null.
+// `nodes`: nodes_of() all ranks.
+RunPlan plan_model(const RunSettings& given, const RunFiles& files, const StartingPoint& start,
+                   const Resumption* resumption, std::span<const int> nodes, const Context& context);
+// How much each step trains on; plan_steps() adds their number.
+StepPlan steps_of(const RunPlan& plan, std::int64_t micro_batch, const Resumption* from);
+// The rest. `loader`: null if there is no training, or for a plan without the number of steps.
+void plan_steps(RunPlan& plan, const StepPlan& steps, Vocabulary vocabulary, const DataLoader* loader,
+                const Resumption* resumption, std::span<const int> nodes);
 
 // What differs from the run that is resumed, the learning rate included. Throws Error if the difference is not allowed
 // (changes_since()).

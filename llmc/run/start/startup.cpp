@@ -33,7 +33,8 @@ namespace llmc {
 namespace {
 
 MemoryPlan memory_of(const RunPlan& plan, const ModelSetup& setup, const Context& context) {
-    const bool copies = device::memory_is_host_memory() && setup.training && !plan.options.output_dir.empty();
+    const bool copies =
+        device::memory_is_host_memory() && setup.training && !plan.settings.checkpoints.output_dir.empty();
     const bool samples = plan.sampler && setup.sharding.rank == 0;
     return plan_memory(
         {.setup = setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduce_in_bf16,
@@ -43,8 +44,8 @@ MemoryPlan memory_of(const RunPlan& plan, const ModelSetup& setup, const Context
 
 // "memory by rank", for --ranks.
 std::string memory_by_rank(const RunPlan& plan, const Context& context) {
-    const Options& options = plan.options;
-    if (options.ranks == 0) return "";
+    const RunSettings& options = plan.settings;
+    if (options.dry_run.ranks == 0) return "";
     std::string text = "memory by rank\n", before;
     ModelSetup setup = plan.setup;
     for (int& rank = setup.sharding.rank = 0; rank < setup.sharding.ranks; ++rank) {
@@ -52,7 +53,7 @@ std::string memory_by_rank(const RunPlan& plan, const Context& context) {
         if (size != before) text += "  from rank " + std::to_string(rank) + ": " + size + '\n';
         before = size;
     }
-    if (options.memory.empty() && device::memory_is_host_memory())
+    if (options.dry_run.memory.empty() && device::memory_is_host_memory())
         text += "  the ranks share this machine's memory; --memory plans for ranks with their own\n";
     return text + (device::is_gpu() ? "" : "  as this build, for CPUs, would take it: on a GPU without copies for a "
                                            "checkpoint, and with about 1 GiB\n  for NVIDIA's libraries\n") +
@@ -62,19 +63,19 @@ std::string memory_by_rank(const RunPlan& plan, const Context& context) {
 // Throws SharedError if a rank that writes parts of checkpoints does not see rank 0's --output-dir, because no
 // checkpoint can be written to folders of the same name on several hosts.
 void require_shared_output(const RunPlan& plan, Communicator& ranks) {
-    const Options& options = plan.options;
+    const RunSettings& options = plan.settings;
     constexpr double kPatience = 5;  // seconds; a network file system may show other hosts a new file later
     if (!plan.between_steps.checkpoints.saves || ranks.size() == 1) return;
     const bool writes =
         ranks.rank() > 0 && CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) > 0;
-    const std::filesystem::path file = std::filesystem::path(options.output_dir) /
+    const std::filesystem::path file = std::filesystem::path(options.checkpoints.output_dir) /
                                        (".shared-" + ranks.host_gather(std::to_string(getpid()))[0]);
     on_first_rank(ranks, [&] { write_whole(file, ""); });
     std::exception_ptr not_shared;
     try {
         std::error_code fault;
         for (const double began = seconds_now(); writes && !std::filesystem::exists(file, fault);) {
-            require(seconds_now() < began + kPatience, "--output-dir", in_quotes(options.output_dir),
+            require(seconds_now() < began + kPatience, "--output-dir", in_quotes(options.checkpoints.output_dir),
                     "the folder of rank 0, because with these flags every rank writes a part of each checkpoint",
                     "put it on a file system that all hosts share");
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -106,26 +107,16 @@ std::int64_t most_at_once(const RunPlan& plan, const Context& context) {
     return memory_of(plan, setup, context).largest_micro_batch;
 }
 
-// How much each step trains on; make_plan() adds their number.
-StepPlan steps_of(const Options& options, const Resumption* from, const Communicator& ranks) {
-    const int world = options.ranks > 0 ? int(options.ranks) : ranks.size();
-    const BatchShape batch{.micro_batch = int(options.micro_batch), .seq_len = int(options.seq_len),
-                           .rank = ranks.rank(), .world = world};
-    const BatchSchedule sizes = sizes_of_steps(options, world);
-    const char* const size = options.batch_schedule.empty() ? "--total-batch-tokens" : "a size of --batch-schedule";
-    return from ? StepPlan(batch, sizes, from->state.batches, from->state.step, size)
-                : StepPlan(batch, sizes, {}, 0, size);
-}
-
 // --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
-// none does. `plan`: for a micro-batch of 1.
-std::int64_t largest_micro_batch(const RunPlan& plan, const Context& context) {
-    const std::int64_t sequences = plan.steps.micro_batches(plan.steps.common()),
-                       most_rows = std::numeric_limits<int>::max();
+// none does. `plan`: for a micro-batch of 1. Collective.
+std::int64_t largest_micro_batch(const RunPlan& plan, const Resumption* from, const Context& context) {
+    Communicator& ranks = *context.world;
+    const StepPlan steps = together(ranks, [&] { return steps_of(plan, 1, from); });
+    const std::int64_t sequences = steps.micro_batches(steps.common()), most_rows = std::numeric_limits<int>::max();
     ModelSetup setup = plan.setup;
     setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));
     const std::int64_t fits = memory_of(plan, setup, context).largest_micro_batch;
-    std::int64_t batch = -context.world->host_reduce(-fits, HostReduction::max);
+    std::int64_t batch = -ranks.host_reduce(-fits, HostReduction::max);
     while (batch > 1 && sequences % batch != 0) --batch;
     return std::max<std::int64_t>(batch, 1);
 }
@@ -133,7 +124,7 @@ std::int64_t largest_micro_batch(const RunPlan& plan, const Context& context) {
 // Loads the same weights on every rank: those of `start`, whose file is then closed, or new ones. Throws SharedError if
 // the weights differ between ranks.
 void load_initial_weights(Model& model, StartingPoint& start, const RunPlan& plan, Communicator& ranks) {
-    const auto weights = together(ranks, [&] { return initial_weights(start, plan.table, plan.options); });
+    const auto weights = together(ranks, [&] { return initial_weights(start, plan.table, plan.settings.seed); });
     start.checkpoint.reset();
     const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
     require_same(ranks, {{"initial weights with the fingerprint", bits}}, "use the same --init on all ranks");
@@ -160,13 +151,13 @@ std::vector<Fact> build_facts(const nlohmann::ordered_json& version) {
 }
 
 std::vector<Fact> command_line_facts(const CommandLine& line) {
-    const nlohmann::json flags = to_json(line.options);
+    RunSettings settings = line.settings;
     std::vector<Fact> facts = build_facts(version_json());
     for (const auto& [name, request] : {std::pair("--help", Request::help), {"--version", Request::version},
                                         {"--print-config", Request::print_config}})
         facts.push_back({name, line.request == request ? "true" : "false"});
-    for (const std::string& name : names_of_options([](const Option& o) { return o.ranks == OnRanks::all_equal; }))
-        facts.push_back({"--" + name, text_of(flags[name])});
+    for (const Option& option : option_table(settings).options)
+        if (option.ranks == OnRanks::all_equal) facts.push_back({"--" + option.name(), text_of(option.json())});
     return facts;
 }
 
@@ -176,83 +167,84 @@ CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks) {
     return line;
 }
 
-Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator) {
-    Placement placement = place_rank(*communicator, int(options.threads), int(options.device), options.comm);
+Context open_context(const RunSettings& options, std::shared_ptr<Communicator>& communicator) {
+    const OuterSettings& outer = options.optimizer.outer;
+    Placement placement = place_rank(*communicator, options.placement);
     if (placement.nccl) communicator = over_nccl(communicator);
     std::shared_ptr<Communicator> worker = communicator, across = communicator;
     const int ranks = communicator->size(), rank = communicator->rank(),
-              of_worker = options.ranks > 0 ? ranks
-                                            : together(*communicator, [&] { return ranks_of_worker(options, ranks); });
-    if (options.outer_steps > 0 && of_worker == 1) {
+              of_worker = options.dry_run.ranks > 0
+                              ? ranks : together(*communicator, [&] { return ranks_of_worker(outer, ranks); });
+    if (outer.every > 0 && of_worker == 1) {
         worker = alone();
-    } else if (options.outer_steps > 0) {
+    } else if (outer.every > 0) {
         worker = communicator->split(rank / of_worker);
         across = communicator->split(rank % of_worker);
     }
     auto tuned = std::make_unique<kernels::TunedAlgorithms>();
-    kernels::Matmul matmul({.tf32 = options.tf32, .bf16 = options.bf16_arithmetic, .tuned = tuned.get()});
+    const AlgorithmSettings& algorithms = options.algorithms;
+    kernels::Matmul matmul(
+        {.tf32 = options.precision.tf32, .bf16 = algorithms.bf16_arithmetic, .tuned = tuned.get()});
     return {std::move(placement.device), device::Stream(), std::move(matmul),
-            kernels::Attention({.method = options.attention, .deterministic = options.deterministic,
+            kernels::Attention({.method = algorithms.attention, .deterministic = algorithms.deterministic,
                                 .tuned = tuned.get()}),
             communicator, std::move(worker), std::move(across), std::move(tuned)};
 }
 
-std::unique_ptr<LineFile> lock_log(const Options& options, Communicator& ranks) {
+std::unique_ptr<LineFile> lock_log(const RunSettings& options, Communicator& ranks) {
     std::unique_ptr<LineFile> log;
     on_first_rank(ranks, [&] {
-        std::filesystem::path folder = options.output_dir;
+        std::filesystem::path folder = options.checkpoints.output_dir;
         if (!folder.has_filename()) folder = folder.parent_path();  // a slash at the end would follow a link
         std::error_code none;
         require(!std::filesystem::is_symlink(folder, none) || std::filesystem::exists(folder, none), "--output-dir",
-                in_quotes(options.output_dir) + ", a symbolic link to nothing", "a folder",
+                in_quotes(options.checkpoints.output_dir) + ", a symbolic link to nothing", "a folder",
                 "remove the link, or make its target");
-        if (!options.dry_run && !folder.empty()) log = open_log_file(options.output_dir, /*creates=*/false);
+        if (!options.dry_run.plans && !folder.empty())
+            log = open_log_file(options.checkpoints.output_dir, /*creates=*/false);
     });
     return log;
 }
 
-Startup prepare_run(const Options& given, ResumeSearch search, Context& context) {
+Startup prepare_run(const RunSettings& given, ResumeSearch search, Context& context) {
     Communicator& ranks = *context.world;
     const bool first_rank = ranks.rank() == 0;
-    Options options = given;
-    require(options.ranks == 0 || ranks.size() == 1, "--ranks", options.ranks, "one process, without mpirun");
-    if (const std::size_t memory = memory_bytes(options)) context.device.memory_free = memory;
-    else if (options.ranks > 0 && device::memory_is_host_memory())
-        context.device.memory_free /= std::size_t(options.ranks);
-    Tuning tuning(options, context);
+    const std::int64_t planned_ranks = given.dry_run.ranks;
+    require(planned_ranks == 0 || ranks.size() == 1, "--ranks", planned_ranks, "one process, without mpirun");
+    if (const std::size_t memory = memory_bytes(given.dry_run)) context.device.memory_free = memory;
+    else if (planned_ranks > 0 && device::memory_is_host_memory())
+        context.device.memory_free /= std::size_t(planned_ranks);
+    Tuning tuning(given.algorithms, /*times=*/!given.dry_run.plans, context);
     Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
-    const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(options.init, ranks);
+    const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(given.model.init, ranks);
     const std::vector<int> nodes = nodes_of(ranks);
-    RunFiles files = together(ranks, [&] { return open_files(options); });
-    StartingPoint start = together(ranks, [&] { return starting_point(model, options, files); });
-    if (options.seq_len == 0) options.seq_len = std::min(start.config.max_seq_len, 1024);
-    const auto plan_with = [&](const StepPlan& steps, const DataLoader* loader) {
-        return make_plan(options, steps, files, loader, start, resumption, nodes, context);
-    };
-    if (std::exchange(options.micro_batch, std::max<std::int64_t>(options.micro_batch, 1)) == 0) {
-        const RunPlan of_one =
-            together(ranks, [&] { return plan_with(steps_of(options, resumption, ranks), nullptr); });
-        options.micro_batch = largest_micro_batch(of_one, context);
-    }
-    const StepPlan steps = together(ranks, [&] { return steps_of(options, resumption, ranks); });
-    RunBatches batches = together(ranks, [&] { return make_batches(files, options, steps); });
+    RunFiles files = together(ranks, [&] { return open_files(given); });
+    StartingPoint start = together(ranks, [&] { return starting_point(model, given, files); });
+    RunPlan made =
+        together(ranks, [&] { return plan_model(given, files, start, resumption, nodes, context); });
+    std::int64_t& micro_batch = made.settings.batch.micro_batch;
+    if (micro_batch == 0) micro_batch = largest_micro_batch(made, resumption, context);
+    const StepPlan steps = together(ranks, [&] { return steps_of(made, micro_batch, resumption); });
+    RunBatches batches = together(ranks, [&] { return make_batches(files, made.settings, steps); });
     DataLoader* const loader = batches.loader.get();
-    const RunPlan plan = together(ranks, [&] { return plan_with(steps, loader); });
+    together(ranks, [&] { plan_steps(made, steps, files.vocabulary(), loader, resumption, nodes); });
+    const RunPlan plan = std::move(made);
+    const RunSettings& options = plan.settings;
     RunData data{std::move(files), std::move(batches)};
     for (const auto& facts : {data.files.train_facts, data.files.val_facts, data.files.hellaswag_facts})
         require_same(ranks, facts, "use the same files on all ranks");
-    const bool appends = appends_to_log(options, resumption);
+    const bool appends = appends_to_log(options.checkpoints, resumption);
     on_first_rank(ranks, [&] {
-        require_usable_names(options);
-        if (!appends) require_free_log(options.output_dir);
-        if (!options.eval_only) require_free_names(search, options);
+        require_usable_names(options.checkpoints);
+        if (!appends) require_free_log(options.checkpoints.output_dir);
+        if (!options.eval_only) require_free_names(search, options.checkpoints);
     });
     Changes changes;
     if (resumption)
         changes = together(ranks, [&] {
             const Changes since = check_resumption(plan, data.batches, *resumption);
             // New data (--allow-new-data) are read from their first row; --overfit-batch repeats the first batch.
-            if (!since.data && !options.overfit_batch && loader) loader->seek(resumption->state.data);
+            if (!since.data && !options.data.overfit_batch && loader) loader->seek(resumption->state.data);
             forget_other_data(resumption->state, since);
             return since;
         });
@@ -267,22 +259,22 @@ Startup prepare_run(const Options& given, ResumeSearch search, Context& context)
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, context);
     const std::string text = terminal_text(items, options);
-    if (first_rank && options.dry_run)
+    if (first_rank && options.dry_run.plans)
         print_stdout(text + memory_by_rank(plan, context) + advice_text(plan, data, most_at_once(plan, context)));
     else if (first_rank) std::cout << text << std::flush;
     try {
-        const bool one_size = options.batch_schedule.empty(), trains = !options.eval_only,
-                   has_step = trains || !one_size || options.total_batch_tokens > 0;
+        const bool one_size = options.batch.schedule.empty(), trains = !options.eval_only,
+                   has_step = trains || !one_size || options.batch.tokens > 0;
         const std::int64_t step = has_step ? plan.steps.common() : 0;
         together(ranks, [&] {
-            require_room(memory, plan.steps.micro_batches(step) * options.micro_batch,
+            require_room(memory, plan.steps.micro_batches(step) * options.batch.micro_batch,
                          trains && one_size ? " -d " + std::to_string(step) : "");
         });
     } catch (const Error& error) {
-        if (!options.ignore_memory_plan) throw;
+        if (!options.precision.ignore_memory_plan) throw;
         if (first_rank) print_stderr(std::string("note: continuing because of --ignore-memory-plan: ") + error.what());
     }
-    if (options.dry_run) print_tuning(items, tuning, first_rank);
+    if (options.dry_run.plans) print_tuning(items, tuning, first_rank);
     return {plan, std::move(search), std::move(changes), appends, std::move(data), std::move(start),
             std::move(tuning), std::move(items)};
 }
@@ -308,26 +300,27 @@ std::unique_ptr<Model> make_initial_model(Startup& startup, Context& context) {
 Report open_report(Startup& startup, Context& context) {
     Communicator& ranks = *context.world;
     const RunPlan& plan = startup.plan;
-    const Options& options = plan.options;
+    const RunSettings& options = plan.settings;
     const bool first_rank = ranks.rank() == 0;
     require_shared_output(plan, ranks);
     Report report = together(ranks, [&] {
-        return Report(options.output_dir, plan.steps.total, first_rank, startup.appends,
-                      {.log_every = options.log_every, .mfu = plan.peak_flops.has_value(),
+        return Report(options.checkpoints.output_dir, plan.steps.total, first_rank, startup.appends,
+                      {.log_every = options.report.log_every, .mfu = plan.peak_flops.has_value(),
                        .noise = plan.measures_noise(),
-                       .resume_command = options.output_dir.empty()
-                                             ? "" : resume_command(options.output_dir, "auto", ranks.size()),
-                       .max_minutes = options.is_timed() ? options.max_minutes : 0},
+                       .resume_command = options.checkpoints.output_dir.empty()
+                                             ? ""
+                                             : resume_command(options.checkpoints.output_dir, "auto", ranks.size()),
+                       .max_minutes = options.length.is_timed() ? options.length.minutes : 0},
                       std::move(startup.log));
     });
     on_first_rank(ranks, [&] {
-        clear_for_resumption(startup.search, options);
-        if (!options.output_dir.empty())
-            write_whole(std::filesystem::path(options.output_dir) / kOptionsName, config_text(options));
+        clear_for_resumption(startup.search, options.checkpoints);
+        if (!options.checkpoints.output_dir.empty())
+            write_whole(std::filesystem::path(options.checkpoints.output_dir) / kOptionsName, config_text(options));
     });
-    if (options.output_dir.empty() && first_rank)
+    if (options.checkpoints.output_dir.empty() && first_rank)
         std::cout << "no --output-dir: neither log nor model will be saved\n";
-    if (options.log_gpu && !options.output_dir.empty() && first_rank)
+    if (options.report.log_gpu && !options.checkpoints.output_dir.empty() && first_rank)
         if (auto monitor = monitor_gpu(context.device.id); monitor || device::is_gpu())
             report.log_gpu(std::move(monitor));
     report.start(start_event(startup.items));

@@ -9,7 +9,7 @@
 #include "llmc/run/start/run_data.h"
 #include "llmc/run/start/run_plan.h"
 #include "llmc/run/start/startup_report.h"
-#include "llmc/run/start/tuning.h"
+#include "llmc/model/tuning.h"
 
 namespace llmc {
 
@@ -24,12 +24,12 @@ CommandLine parse_on_all_ranks(int argc, char** argv, Communicator& ranks);
 // Places this rank (comm/placement.h) and opens the device and libraries that the options select. Every rank calls it;
 // if one rank fails, all throw a SharedError. `communicator`, which the context shares, uses NCCL from here on if that
 // backend is selected.
-Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator);
+Context open_context(const RunSettings& options, std::shared_ptr<Communicator>& communicator);
 
 // On rank 0 the log that --output-dir has, which no other run can write to from here on; null: none, or a dry run.
 // Every rank calls it, before it searches for a checkpoint: until it has the log, another run may save and delete some.
 // Throws SharedError if another run writes there, or if the folder is a symbolic link to nothing.
-std::unique_ptr<LineFile> lock_log(const Options& options, Communicator& ranks);
+std::unique_ptr<LineFile> lock_log(const RunSettings& options, Communicator& ranks);
 
 // The same on every rank, except for what only rank 0 prints.
 struct Startup {
@@ -49,7 +49,7 @@ struct Startup {
 // Plans steps and memory, autotunes attention and prints the plan; with --dry-run also the autotuned algorithms, as
 // nothing follows. Every rank calls it; if one rank refuses options, data, checkpoint or memory, all throw a
 // SharedError. Writes nothing. The context must outlive the result.
-Startup prepare_run(const Options& options, ResumeSearch search, Context& context);
+Startup prepare_run(const RunSettings& options, ResumeSearch search, Context& context);
 
 // The model with its initial weights and its matrix products autotuned; saves the tuning file, and prints the autotuned
 // algorithms and the cost of compression. Every rank calls it. The model refers to startup.plan and to the context.

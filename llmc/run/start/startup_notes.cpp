@@ -21,9 +21,9 @@ namespace {
 
 // "" if the disk of --output-dir has room for the checkpoints that are on it at once, or its room is not known.
 std::string note_on_disk(const RunPlan& plan) {
-    const Options& o = plan.options;
+    const RunSettings& o = plan.settings;
     if (!plan.between_steps.checkpoints.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
-    std::filesystem::path folder = std::filesystem::absolute(o.output_dir);
+    std::filesystem::path folder = std::filesystem::absolute(o.checkpoints.output_dir);
     std::error_code fault;
     while (!std::filesystem::exists(folder, fault) && folder.has_relative_path()) folder = folder.parent_path();
     const auto room = std::filesystem::space(folder, fault);
@@ -35,16 +35,16 @@ std::string note_on_disk(const RunPlan& plan) {
         const OuterSettings& outer = plan.optimizer.outer;
         bytes += (outer.workers - 1) * (bytes - (outer.momentum > 0 ? 8.0 : 4.0) * double(plan.table.elements()));
     }
-    const std::int64_t every = o.checkpoint_every, steps = plan.steps.total.value_or(0) - plan.first_step,
+    const std::int64_t every = o.checkpoints.every, steps = plan.steps.total.value_or(0) - plan.first_step,
                        saved = every > 0 && steps > 0 ? (steps - 1) / every + 1 : 1,
-                       kept = o.keep_checkpoints > 0 ? std::min(saved, o.keep_checkpoints + 1) : saved;
+                       kept = o.checkpoints.keep > 0 ? std::min(saved, o.checkpoints.keep + 1) : saved;
     if (bytes * double(kept) <= double(room.available)) return "";
     return "the disk of --output-dir has " + mebibytes(room.available) + ", and a checkpoint takes " +
            mebibytes(std::size_t(bytes)) +
            (bytes > double(room.available)
                 ? ": the model cannot be saved; choose another --output-dir"
                 : "; " + std::to_string(kept) + " of them are there at once: " +
-                      (o.keep_checkpoints > 0 ? "decrease" : "set") + " --keep-checkpoints, or use another disk");
+                      (o.checkpoints.keep > 0 ? "decrease" : "set") + " --keep-checkpoints, or use another disk");
 }
 
 // "" if no validation shard is a training shard, too.
@@ -84,18 +84,18 @@ bool is_of(const std::filesystem::path& model, const std::string& optimizer) {
 
 std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
                                        Context& context) {
-    const Options& options = plan.options;
+    const RunSettings& options = plan.settings;
     std::vector<std::string> notes;
     const std::string& why_not_cudnn = attention_plan(plan.setup, context).why_not_cudnn;
     if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     notes.insert(notes.end(), start.notes.begin(), start.notes.end());
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
     for (const auto& [shards, patterns] :
-         {std::pair(data.files.train.get(), options.train_data), {data.files.val.get(), options.val_data}})
+         {std::pair(data.files.train.get(), options.data.train), {data.files.val.get(), options.data.val}})
         if (!shards && !patterns.empty())
             notes.push_back("no shard matches " + in_quotes(ShardSet::unmatched(patterns)) +
                             ": the plan is for a vocabulary of " + std::to_string(plan.setup.config.vocabulary));
-    if (options.train_data.empty() && plan.setup.training)
+    if (options.data.train.empty() && plan.setup.training)
         notes.push_back("no --train-data: the plan is for a vocabulary of " +
                         std::to_string(plan.setup.config.vocabulary));
     if (const std::string& why = data.batches.too_small; !why.empty())
@@ -105,7 +105,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     const int threads = context.device.threads * plan.ranks_here, quota = device::cpu_quota().threads(),
               cores = plan.ranks_here == 1 ? device::usable_threads()  // several are bound to parts of all cores
                                            : std::min(int(sysconf(_SC_NPROCESSORS_ONLN)), quota);
-    if (threads > cores && !options.plans_elsewhere())
+    if (threads > cores && !options.dry_run.elsewhere())
         notes.push_back(counted(threads, "thread") + " on " + counted(cores, "core") + ": more are slower");
     if (plan.setup.dtype == kernels::DType::bf16 && device::memory_is_host_memory() &&
         context.matmul.describe(plan.setup.dtype).find("widened to fp32") != std::string::npos)
@@ -113,9 +113,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (const std::string seen = note_on_seen_shards(data.files); !seen.empty()) notes.push_back(seen);
     if (plan.setup.training && plan.schedule.peak == 0)
         notes.push_back("--lr is 0: no step changes the weights");
-    if (options.max_minutes > 0 && options.epochs > 0 && !options.has_steps())
-        notes.push_back("the learning rate follows --epochs " + std::to_string(options.epochs) + ": if --max-minutes " +
-                        text_of_number(options.max_minutes) + " ends the run earlier, it does not decay to its end; "
+    if (options.length.minutes > 0 && options.length.epochs > 0 && !options.length.has_steps())
+        notes.push_back("the learning rate follows --epochs " + std::to_string(options.length.epochs) +
+                        ": if --max-minutes " +
+                        text_of_number(options.length.minutes) + " ends the run earlier, it does not decay to its end; "
                         "--epochs auto makes the time the length of the run");
     const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
@@ -123,12 +124,12 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back(optimizer.on_other_model);
     if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);
     const bool out_of_time =
-        plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60;
+        plan.between_steps.control.timed && plan.seconds_before.used >= options.length.minutes * 60;
     if (out_of_time || plan.is_complete()) {
         std::vector<std::string> ways = ways_to_train_further(plan.between_steps.further, plan.steps, plan.first_step,
                                                               plan.seconds_before, plan.tasks_before);
         ways[0] = "the checkpoint has " +
-                  (out_of_time ? "used all of --max-minutes " + text_of_number(options.max_minutes)
+                  (out_of_time ? "used all of --max-minutes " + text_of_number(options.length.minutes)
                                : "completed all " + counted(plan.first_step, "step")) + "; " + ways[0];
         notes.insert(notes.end(), ways.begin(), ways.end());
     }

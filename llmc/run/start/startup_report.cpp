@@ -24,11 +24,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "0.0136 s", "35d 07:13"
-std::string time_text(double seconds) {
-    return seconds < 59.5 ? format("%.3g s", seconds) : clock_text(seconds);
-}
-
 std::string describe_shards(const char* what, const ShardSet& shards) {
     return std::string(what) + ": " + counted(shards.size(), "shard") + ", " + with_commas(shards.tokens(), "token") +
            ", vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
@@ -52,15 +47,16 @@ StartupItem device_item(const Context& context) {
 }
 
 std::string describe_dropped(const RunPlan& plan, const RunData& data) {
-    const Options& options = plan.options;
+    const RunSettings& options = plan.settings;
     const DataLoader& loader = *data.batches.loader;
     std::string lines;
     if (const std::int64_t dropped = loader.dropped_per_epoch(); dropped > 0)
         lines = "  " + with_commas(dropped) + " of " + with_commas(loader.targets(), "target") +
                 " per epoch are dropped: the last row of a\n  shard has fewer than --seq-len (--pad-last uses them)\n";
-    const bool whole_epochs = !options.has_steps() && !options.is_timed() && !data.files.train->is_weighted();
+    const bool whole_epochs =
+        !options.length.has_steps() && !options.length.is_timed() && !data.files.train->is_weighted();
     const std::int64_t more =
-        whole_epochs ? loader.positions_in(options.passes()) - plan.positions_on_data() : 0;
+        whole_epochs ? loader.positions_in(options.length.passes()) - plan.positions_on_data() : 0;
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
                  (more == 1 ? "is" : "are") + " dropped:\n  too few for a step (--pad-last uses them)\n";
@@ -117,9 +113,9 @@ StartupItem data_item(const RunPlan& plan, const RunData& data) {
             taken += set.batches.taken(), all += set.batches.available();
         fields["validation_tokens"] = taken;
         fields["validation_tokens_available"] = all;
-        const std::string part = (plan.options.val_spread ? "" : "the first ") + with_commas(taken) + " of ";
+        const std::string part = (plan.settings.validation.spread ? "" : "the first ") + with_commas(taken) + " of ";
         lines += "  a validation reads " + (taken == all ? "all " : part) + with_commas(all, "target") +
-                 (taken < all && plan.options.val_spread ? ", spread evenly (--val-tokens)\n" : "\n") +
+                 (taken < all && plan.settings.validation.spread ? ", spread evenly (--val-tokens)\n" : "\n") +
                  describe_sets(data);
     }
     if (data.batches.hellaswag) {
@@ -144,7 +140,7 @@ StartupItem model_item(const RunPlan& plan) {
                                 count(not_decayed, not_decayed.elements) + " without" +
                                 (padding > 0 ? ", and " + with_commas(padding) + " of padding" : "") + '\n';
     return {"model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters\n",
-            {{"model", {{"name", plan.options.init}, {"layers", config.layers}, {"heads", config.heads},
+            {{"model", {{"name", plan.settings.model.init}, {"layers", config.layers}, {"heads", config.heads},
                         {"channels", config.channels}, {"positions", config.max_seq_len},
                         {"vocabulary", config.vocabulary}}},
              {"parameters", parameters}, {"padding_parameters", padding}},
@@ -152,10 +148,10 @@ StartupItem model_item(const RunPlan& plan) {
 }
 
 // The options that differ from their defaults; with --dry-run also the others.
-StartupItem options_item(const Options& options) {
+StartupItem options_item(const RunSettings& options) {
     const std::vector<std::string> changed = flags_of(options, true);
     std::string lines = changed.empty() ? "" : wrapped("options:", changed);
-    if (options.dry_run) lines += wrapped("defaults:", flags_of(options, false));
+    if (options.dry_run.plans) lines += wrapped("defaults:", flags_of(options, false));
     return {"", {{"options", to_json(options)}}, lines};
 }
 
@@ -180,35 +176,9 @@ StartupItem training_item(const RunPlan& plan) {
                  std::to_string(later.micro_batches) +
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));
     }
-    std::string details;
-    if (const OuterSettings& outer = plan.optimizer.outer; outer.every > 0) {
-        const int ranks = plan.world->ranks, workers = outer.workers;
-        const double round = outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6,
-                     reduced = plan.reduce_in_bf16 ? 2 : 4,
-                     gathered = plan.setup.sharding.stage == 0                 ? reduced
-                                : plan.setup.dtype == kernels::DType::bf16 ? 2 : 4,
-                     full = double(ranks - 1) / ranks * (reduced + gathered) * double(plan.table.elements()) / 1e6;
-        lines += "workers: " + (workers == ranks ? counted(ranks, "rank")
-                                                 : std::to_string(workers) + ", each of " +
-                                                       counted(ranks / workers, "rank")) + ", local steps from step " +
-                 with_commas(outer.start_step + 1) + " on, with an outer step after every " +
-                 (outer.every == 1 ? "step" : counted(outer.every, "step")) +
-                 (workers == 1 ? ", though one worker sends nothing\n"
-                             : format(": a worker sends %.4g MB per round, instead of %.4g per step\n", round, full));
-        if (outer.bits == 1 && outer.every > 1)
-            lines += "  1 bit in rounds of several steps costs more loss than 4; it is for --outer-steps 1\n";
-        details += format("  outer learning rate %.4g, momentum %.4g\n", outer.learning_rate, outer.momentum);
-        const std::int64_t steps = plan.steps.total.value_or(0),
-                           local = std::max<std::int64_t>(steps - outer.start_step, 0);
-        const double run = double(steps - local) * full + double(ceil_div(local, outer.every)) * round;
-        if (workers > 1)
-            for (const double gigabits : {0.1, 1.0, 10.0})
-                details += format("  a link of %g Gbit/s needs ", gigabits) + time_text(8e-3 * round / gigabits) +
-                           " for the bytes of an outer step, " + time_text(8e-3 * outer.every * full / gigabits) +
-                           " for those of " + counted(outer.every, "data-parallel step") + ";\n    " +
-                           time_text(8e-3 * run / gigabits) + " for those of the run, " +
-                           time_text(8e-3 * double(steps) * full / gigabits) + " without outer steps\n";
-    }
+    const OptimizerReport outer = report_outer_steps(plan.optimizer_run());
+    lines += outer.lines;
+    std::string details = outer.details;
     if (plan.measures_noise())
         lines += "noise: sequences in a batch whose gradient is half noise; ~ early, > at least\n";
     Json fields = {{"total_steps", plan.steps.total.value_or(0)}, {"tokens_per_step", size.positions},
@@ -227,8 +197,9 @@ StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields
 
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
                                        Context& context) {
-    const Options& options = plan.options;
-    const std::string communication = options.ranks > 0 ? "not started: a plan for " + counted(options.ranks, "rank")
+    const RunSettings& options = plan.settings;
+    const std::int64_t ranks = options.dry_run.ranks;
+    const std::string communication = ranks > 0 ? "not started: a plan for " + counted(ranks, "rank")
                                                         : context.world->describe(),
                       matmul = context.matmul.describe(plan.setup.dtype);
     const kernels::AttentionPlan& attention = attention_plan(plan.setup, context);
@@ -260,9 +231,10 @@ StartupItem tuning_item(const Tuning& tuning) {
     return {lines, {{"choices", tuning.fields()}}};
 }
 
-std::string terminal_text(const std::vector<StartupItem>& items, const Options& options) {
+std::string terminal_text(const std::vector<StartupItem>& items, const RunSettings& options) {
     std::string text;
-    for (const StartupItem& item : items) text += item.lines + (options.verbose || options.dry_run ? item.details : "");
+    const bool in_detail = options.report.verbose || options.dry_run.plans;
+    for (const StartupItem& item : items) text += item.lines + (in_detail ? item.details : "");
     return text;
 }
 

@@ -9,7 +9,7 @@
 
 #include "llmc/model/memory_plan.h"
 #include "llmc/run/start/run_plan.h"
-#include "llmc/run/start/tuning.h"
+#include "llmc/model/tuning.h"
 
 namespace llmc {
 
@@ -30,7 +30,7 @@ StartupItem optimizer_item(const OptimizerReport& report);
 StartupItem tuning_item(const Tuning& tuning);
 
 // With the details for --verbose and --dry-run.
-std::string terminal_text(const std::vector<StartupItem>& items, const Options& options);
+std::string terminal_text(const std::vector<StartupItem>& items, const RunSettings& options);
 nlohmann::ordered_json start_event(const std::vector<StartupItem>& items);
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
 // tune_file.cpp - files of autotuned algorithms: a fault, or texts that are safe to print on a terminal
-#include "llmc/run/start/tune_file.h"
+#include "llmc/model/tune_file.h"
 
 #include <nlohmann/json.hpp>
 

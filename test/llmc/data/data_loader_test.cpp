@@ -35,7 +35,8 @@ DataLoaderSettings settings(int micro_batch, int seq_len, int rank, int world, i
     return o;
 }
 DataLoaderSettings shuffled(DataLoaderSettings o, std::uint64_t seed) {
-    o.shuffle_seed = seed;
+    o.data.shuffle = true;
+    o.seed = seed;
     return o;
 }
 
@@ -123,8 +124,9 @@ TEST_CASE("rows of weighted corpora: each by its share, in epochs of its own, on
     const ShardSet shards({with("s_{0,2}.bin", ":1"), with("s_1.bin", ":2.5"), with("s_3.bin", ":0.5")});
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true);
     DataLoaderSettings o = settings(1, 8, 0, 1);
-    if (shuffle) o.shuffle_seed = 7;
-    o.pad = pad;
+    if (shuffle) o.data.shuffle = true;
+    o.seed = 7;
+    o.data.pad_last = pad;
     const auto reference = global_rows(shards, o, {1, 24, 1}, 22 * 24);
     for (const Layout layout : {Layout{1, 1, 24}, {4, 2, 3}, {3, 8, 1}, {2, 3, 4}})
         CHECK((global_rows(shards, o, layout, 22 * 24) == reference));
@@ -158,8 +160,9 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     const ShardSet shards = counting_shards(folder, {500, 333, 7, 411, 1});
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true);
     DataLoaderSettings o = settings(1, 8, 0, 1);
-    if (shuffle) o.shuffle_seed = 7;
-    o.pad = pad;
+    if (shuffle) o.data.shuffle = true;
+    o.seed = 7;
+    o.data.pad_last = pad;
     // More than three epochs; with padding, each ends with its seventh step of 24.
     const std::int64_t rows = pad ? 158 : 154, epoch = pad ? 7 * 24 : rows;
     const auto reference = global_rows(shards, o, {1, 24, 1}, 22 * 24);
@@ -208,7 +211,8 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     for (int i = 0; i < 7; ++i) loader.next();
     CHECK(loader.position() == (pad ? LoaderPosition{1, 0} : LoaderPosition{1, 7 * 24 - 154}));
     if (!shuffle) return;
-    o.shuffle_seed = 8;
+    o.data.shuffle = true;
+    o.seed = 8;
     CHECK((global_rows(shards, o, {1, 24, 1}, 22 * 24) != reference));
 }
 
@@ -227,8 +231,9 @@ TEST_CASE("a loader continues from any position, with any number of ranks and mi
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true), prefetch = GENERATE(false, true);
     CAPTURE(shuffle, pad, prefetch);
     DataLoaderSettings o = settings(1, 8, 0, 1);
-    if (shuffle) o.shuffle_seed = 3;
-    o.pad = pad, o.prefetch = prefetch;
+    if (shuffle) o.data.shuffle = true;
+    o.seed = 3;
+    o.data.pad_last = pad, o.prefetch = prefetch;
     const std::vector<Layout> layouts{{1, 12, 1}, {2, 2, 3}, {3, 4, 1}, {4, 1, 3}};  // of a step of 12 rows
     const std::int64_t epoch = pad ? 84 : 70, ahead = 30;
     DataLoaderSettings plain = o;
@@ -266,7 +271,7 @@ TEST_CASE("a position outside the epoch is refused", "[data_loader]") {
     loader.next();
     CHECK(loader.position() == LoaderPosition{kMost / 61 + 1, 1});
     DataLoaderSettings padded = settings(2, 8, 0, 1);
-    padded.pad = true;
+    padded.data.pad_last = true;
     DataLoader other(shards, padded);
     other.seek({0, 63});
     CHECK(other.next().valid_targets == 8);  // row 63 is padding, row 64 the first of the next epoch
@@ -284,14 +289,14 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
                           Contains("one step needs 10 sequences of 10 tokens; the training data, 109 tokens, "
                                    "has 9; use ") &&
                               Contains("in one shard at least 101 tokens, "));
-        o.pad = true;
+        o.data.pad_last = true;
         CHECK(steps_in(1, DataLoader(shards, o), o) == 2);  // 6 + 5 rows
     }
     DataLoaderSettings full = settings(11, 10, 0, 1);
-    full.pad = true;
+    full.data.pad_last = true;
     CHECK(steps_in(1, DataLoader(shards, full), full) == 1);  // its only step is full
     DataLoaderSettings padded = settings(64, 1000, 0, 2);
-    padded.pad = true;
+    padded.data.pad_last = true;
     CHECK(DataLoader(ShardSet({folder / "s_1.bin", folder / "s_2.bin"}), padded).next().valid_targets == 47);
     CHECK_THROWS_WITH(DataLoader(ShardSet(folder / "s_2.bin"), padded),
                       Contains("longest shard of the training data is 1; expected at least 2, an input and its"));
@@ -340,7 +345,7 @@ TEST_CASE("the first token of a document can be excluded from the targets", "[da
     ShardBytes({9, 1, 2, 9, 3, 9, 9, 4, 5}, 10, 9).write(folder / "s_0.bin");
     const ShardSet shards(folder / "s_0.bin");
     DataLoaderSettings o = settings(2, 4, 0, 1);
-    o.mask_document_start = true;
+    o.data.mask_document_start = true;
     DataLoader loader(shards, o);
     const Batch& batch = loader.next();
     CHECK(batch.inputs == Row{9, 1, 2, 9, 3, 9, 9, 4});

@@ -85,8 +85,8 @@ TEST_CASE("a checkpoint's copy takes the bytes of the plan", "[ranks][checkpoint
             const ModelSetup setup = setup_of(of, context.world->rank());
             Trainer trainer(context, setup, of.optimizer);
             Report report("", 100, false);
-            CheckpointWriter writer({.output_dir = scratch.path()}, trainer.model(),
-                                    trainer.optimizer(), context, report);
+            CheckpointWriter writer({.output_dir = scratch.path()}, {}, trainer.model(), trainer.optimizer(), context,
+                                    report);
             for (unsigned t = 0; t < kWarmup + 1; ++t) {
                 trainer.step(short_batch(t), 1, 1e-2f);
                 writer.begin({.step = t + 1});

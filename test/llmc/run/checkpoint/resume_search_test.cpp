@@ -1,5 +1,5 @@
 // resume_search_test.cpp - which checkpoint --resume finds, what it moves and removes, and what only ends the run
-#include "llmc/run/checkpoint/resume.h"
+#include "llmc/run/start/resume.h"
 
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 struct OutputFolder {
     ScratchFolder scratch;
     fs::path out = scratch / "out";
-    Options options;
+    CheckpointSettings options;
     std::unique_ptr<Communicator> communicator = alone();
 
     OutputFolder() {

@@ -7,8 +7,8 @@
 #include "llmc/base/json_text.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
-#include "llmc/run/checkpoint/resume.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/start/resume.h"
+#include "llmc/run/options/run_settings.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
@@ -28,7 +28,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                        .tasks = {{"validation", {.seconds = tiny}}, {"hellaswag", {.pending = true}},
                                  {"samples", {.seconds = 2}}, {"checkpoint", {.seconds = large}}},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
-                       .run = {.ranks = 8, .options = JsonValue(to_json(Options{.seq_len = 32})),
+                       .run = {.ranks = 8, .options = JsonValue(to_json(RunSettings{.batch = {.seq_len = 32}})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}},
                                .data_after = 7}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};

@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/command_line.h"
 #include "test/support/catch.h"
 #include "test/support/pattern.h"
 
@@ -52,7 +52,7 @@ bool says(const std::string& cell, const nlohmann::json& value) {
 }  // namespace
 
 TEST_CASE("the tables that compare llm.c and nanoGPT have our flags and their defaults", "[options]") {
-    const nlohmann::json defaults = llmc::to_json(llmc::Options());
+    const nlohmann::json defaults = llmc::to_json(llmc::RunSettings());
     const std::string help = llmc::help_text();
     std::set<std::string> theirs;
     int checked = 0;

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "llmc/base/option.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/command_line.h"
 
 #include "kernels/device/device.h"
 #include "test/support/options_support.h"
@@ -25,36 +25,36 @@ std::string unwrapped(const std::string& text) {
 }  // namespace
 
 TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
-    const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l",
+    const auto o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l",
                               "3e-3", "--shuffle", "--seed", "7", "-k", "wsd", "--cooldown-fraction", "0.3",
                               "--cooldown-shape", "1-sqrt"});
-    CHECK(o.train_data == std::vector<std::string>{"a*.bin"});
-    CHECK(o.val_data == std::vector<std::string>{"b*.bin"});
-    CHECK(o.micro_batch == 8);
-    CHECK(o.seq_len == 128);
-    CHECK(o.total_batch_tokens == 4096);
-    CHECK(o.lr == 3e-3);
-    CHECK(o.shuffle);
-    CHECK(!o.overfit_batch);
+    CHECK(o.data.train == std::vector<std::string>{"a*.bin"});
+    CHECK(o.data.val == std::vector<std::string>{"b*.bin"});
+    CHECK(o.batch.micro_batch == 8);
+    CHECK(o.batch.seq_len == 128);
+    CHECK(o.batch.tokens == 4096);
+    CHECK(o.schedule.curve.peak == 3e-3);
+    CHECK(o.data.shuffle);
+    CHECK(!o.data.overfit_batch);
     CHECK(o.seed == 7);
-    CHECK((o.lr_schedule == LrSchedule::wsd && o.cooldown_fraction == 0.3 &&
-           o.cooldown_shape == CooldownShape::one_minus_sqrt));
+    CHECK((o.schedule.curve.kind == LrSchedule::wsd && o.schedule.curve.cooldown == 0.3 &&
+           o.schedule.curve.shape == CooldownShape::one_minus_sqrt));
 }
 
 TEST_CASE("a value may be joined to a flag of one letter, and switches of one letter to each other", "[options]") {
-    const Options o = parsed({"-ia*.bin", "-l3e-4", "-b8", "-aoruns/small run"});
-    CHECK(o.train_data == std::vector<std::string>{"a*.bin"});
-    CHECK(o.lr == 3e-4);
-    CHECK(o.micro_batch == 8);
-    CHECK(o.overfit_batch);
-    CHECK(o.output_dir == "runs/small run");
+    const RunSettings o = parsed({"-ia*.bin", "-l3e-4", "-b8", "-aoruns/small run"});
+    CHECK(o.data.train == std::vector<std::string>{"a*.bin"});
+    CHECK(o.schedule.curve.peak == 3e-4);
+    CHECK(o.batch.micro_batch == 8);
+    CHECK(o.data.overfit_batch);
+    CHECK(o.checkpoints.output_dir == "runs/small run");
     CHECK(refusal({"-a3e-4"}).find("-a3e-4") != std::string::npos);
 }
 
 TEST_CASE("an option that is not set has the default that --help shows", "[options]") {
     CHECK(to_json(parsed({"-i", "x"}))["beta2"] == 0.95);
     const std::string help = help_text();
-    const auto defaults = to_json(Options{});
+    const auto defaults = to_json(RunSettings{});
     for (const auto& [name, value] : defaults.items()) {
         CAPTURE(name);
         CHECK(help.find("--" + name) != std::string::npos);
@@ -161,8 +161,8 @@ TEST_CASE("a flag without its value does not use the next flag as the value", "[
     for (const char* const next : {"-b", "--lr=0.1", "--help"})
         CHECK_THAT(refusal({"--prompt", next}), test::StartsWith("--prompt is followed by the flag"));
     CHECK(refusal({"-l"}) == "--lr is without a value; expected its value after it; see --help");
-    CHECK(parsed({"-i", "x", "--prompt=--shuffle"}).prompt == "--shuffle");
-    CHECK(parsed({"-i", "x", "--prompt", "--other"}).prompt == "--other");  // not a known flag
+    CHECK(parsed({"-i", "x", "--prompt=--shuffle"}).samples.prompt == "--shuffle");
+    CHECK(parsed({"-i", "x", "--prompt", "--other"}).samples.prompt == "--other");  // not a known flag
 }
 
 TEST_CASE("help has groups, examples first, and no empty defaults", "[options]") {
@@ -180,7 +180,7 @@ TEST_CASE("help has groups, examples first, and no empty defaults", "[options]")
 }
 
 TEST_CASE("options that differ from their defaults are printed as flags that a shell can parse", "[options]") {
-    const Options o = parsed({"-i", "it's/*.bin", "--lr", "3e-3", "--shuffle", "-b", "4", "--prompt", "a b"});
+    const RunSettings o = parsed({"-i", "it's/*.bin", "--lr", "3e-3", "--shuffle", "-b", "4", "--prompt", "a b"});
     CHECK(flags_of(o, true) ==
           std::vector<std::string>{"--train-data='it'\\''s/*.bin'", "--shuffle", "--lr=0.003", "--prompt='a b'"});
     CHECK(flags_of(parsed({"-i", "x", "--prompt", "it's\na\\b"}), true).back() == "--prompt=$'it\\'s\\x0aa\\\\b'");
@@ -252,7 +252,7 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
 
 TEST_CASE("training needs training shards, and only a validation needs others", "[options]") {
     CHECK_THROWS_WITH(parsed({"-j", "val"}), test::StartsWith("--train-data is missing; expected training shards"));
-    CHECK(parsed({"-i", "x", "-v", "0"}).val_every == 0);
+    CHECK(parsed({"-i", "x", "-v", "0"}).validation.every == 0);
     const test::ScratchFolder folder;  // of a run
     const std::string out = folder.path().string();
     const auto refused = [&] { return test::error_of([&] { parsed({"-o", out}); }); };
@@ -276,15 +276,15 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
          "lr": 3e-4, "max-steps": 7, "shuffle": true, "micro-batch": "auto", "total-batch-tokens": 8192,
          "onebit-freeze-step": "auto"})");
     const CommandLine line = read({"--config", file, "-l", "1e-3", "--seed=3"});
-    CHECK(line.options.train_data == std::vector<std::string>{"a*.bin"});
-    CHECK(line.options.lr == 1e-3);
-    CHECK(line.options.max_steps == 7);
-    CHECK(line.options.shuffle);
-    CHECK(line.options.micro_batch == 0);
+    CHECK(line.settings.data.train == std::vector<std::string>{"a*.bin"});
+    CHECK(line.settings.schedule.curve.peak == 1e-3);
+    CHECK(line.settings.length.steps == 7);
+    CHECK(line.settings.data.shuffle);
+    CHECK(line.settings.batch.micro_batch == 0);
     CHECK(line.given == std::set<std::string>{"train-data", "lr", "max-steps", "shuffle", "micro-batch",
                                               "total-batch-tokens", "onebit-freeze-step", "seed"});
-    CHECK(parsed({"--config=" + file, "--epochs", "2"}).max_steps == 0);  // not the file's
-    CHECK(parsed({"--config", file, "--shuffle=false"}).shuffle == false);
+    CHECK(parsed({"--config=" + file, "--epochs", "2"}).length.steps == 0);  // not the file's
+    CHECK(parsed({"--config", file, "--shuffle=false"}).data.shuffle == false);
 
     const auto refusal_of = [&](const std::string& text) {
         test::write_bytes(file, text);
@@ -329,19 +329,19 @@ TEST_CASE("flags that need another one's value have their defaults if a later so
 TEST_CASE("all options as a file give the same options", "[options]") {
     const test::ScratchFolder folder;
     const std::string file = folder / "a.json";
-    const Options o =
+    const RunSettings o =
         parsed({"-i", "x", "-l", "1.1e-3", "-b", "auto", "-d", "1024", "-f=false", "--prompt", "a \"b\"\n"});
     test::write_bytes(file, config_text(o));
     CHECK(to_json(parsed({"--config", file})) == to_json(o));
     test::write_bytes(file, to_json(o).dump());  // as in the log
     CHECK(to_json(parsed({"--config", file})) == to_json(o));
-    CHECK(parsed({"--print-config", "-l", "2"}, Request::print_config).lr == 2);
+    CHECK(parsed({"--print-config", "-l", "2"}, Request::print_config).schedule.curve.peak == 2);
 }
 
 TEST_CASE("the length of a run is a time if only --max-minutes limits it", "[options][timed]") {
     const auto is_timed = [](std::vector<std::string> flags) {
         flags.insert(flags.end(), {"-i", "x"});
-        return parsed(flags).is_timed();
+        return parsed(flags).length.is_timed();
     };
     CHECK(is_timed({"--max-minutes", "3"}));
     CHECK(is_timed({"--max-minutes", "3", "-x", "0", "--epochs", "auto"}));
@@ -349,36 +349,37 @@ TEST_CASE("the length of a run is a time if only --max-minutes limits it", "[opt
     CHECK_FALSE(is_timed({"--max-minutes", "3", "--epochs", "1"}));
     CHECK_FALSE(is_timed({}));
     CHECK_FALSE(is_timed({"--max-minutes", "3", "--max-tokens", "10"}));
-    CHECK(parsed({"-i", "x"}).passes() == 1);
+    CHECK(parsed({"-i", "x"}).length.passes() == 1);
     // Checkpoints of versions before 0.3.0 have "epochs": 1, and stay runs of steps.
     nlohmann::json before = to_json(parsed({"-i", "x", "--max-minutes", "3"}));
-    CHECK(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
+    CHECK(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").settings.length.is_timed());
     before["epochs"] = 1;
-    CHECK_FALSE(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").options.is_timed());
+    CHECK_FALSE(continued(read({"-o", "o", "-y", "auto"}), before, "state.json").settings.length.is_timed());
     before["max-steps"] = 7;
     const CommandLine both = continued(read({"-o", "o", "-y", "auto"}), before, "state.json");
-    CHECK((both.options.max_steps == 7 && both.options.epochs == 1));
-    CHECK(continued(read({"-o", "o", "-y", "auto", "-x", "9"}), before, "state.json").options.max_steps == 9);
+    CHECK((both.settings.length.steps == 7 && both.settings.length.epochs == 1));
+    CHECK(continued(read({"-o", "o", "-y", "auto", "-x", "9"}), before, "state.json").settings.length.steps == 9);
 }
 
 TEST_CASE("a length or warm-up in tokens replaces an earlier one in steps", "[options]") {
-    const Options tokens = parsed({"-i", "x", "--max-tokens", "1001", "--warmup-tokens", "100"});
-    CHECK((tokens.max_tokens == 1001 && tokens.warmup_tokens == 100));
-    const Options steps = parsed({"-i", "x", "-x", "7", "-u", "2"});
-    CHECK((steps.max_steps == 7 && steps.warmup_steps == 2));
+    const RunSettings tokens = parsed({"-i", "x", "--max-tokens", "1001", "--warmup-tokens", "100"});
+    CHECK((tokens.length.tokens == 1001 && tokens.schedule.warmup_tokens == 100));
+    const RunSettings steps = parsed({"-i", "x", "-x", "7", "-u", "2"});
+    CHECK((steps.length.steps == 7 && steps.schedule.warmup_steps == 2));
 
     const test::ScratchFolder folder;
-    const auto lengths = [](const Options& o) {
-        return std::vector<std::int64_t>{o.max_steps, o.max_tokens, o.epochs, o.warmup_steps, o.warmup_tokens};
+    const auto lengths = [](const RunSettings& o) {
+        return std::vector<std::int64_t>{o.length.steps, o.length.tokens, o.length.epochs, o.schedule.warmup_steps,
+                                         o.schedule.warmup_tokens};
     };
-    const auto over = [&](const Options& before, std::vector<std::string> flags) {
+    const auto over = [&](const RunSettings& before, std::vector<std::string> flags) {
         const std::string file = folder / "a.json";
         test::write_bytes(file, config_text(before));
         auto resumed = flags, with_file = flags;
         with_file.insert(with_file.end(), {"--config", file});
         resumed.insert(resumed.end(), {"-o", "o", "-y", "auto"});
-        const Options same = parsed(with_file);
-        CHECK(lengths(continued(read(resumed), to_json(before), "state.json").options) == lengths(same));
+        const RunSettings same = parsed(with_file);
+        CHECK(lengths(continued(read(resumed), to_json(before), "state.json").settings) == lengths(same));
         return lengths(same);
     };
     using Lengths = std::vector<std::int64_t>;
@@ -386,7 +387,7 @@ TEST_CASE("a length or warm-up in tokens replaces an earlier one in steps", "[op
     CHECK(over(tokens, {"-x", "5"}) == Lengths{5, 0, 0, 0, 100});
     CHECK(over(tokens, {"-x", "5", "-u", "3"}) == Lengths{5, 0, 0, 3, 0});
     CHECK(over(tokens, {"--epochs", "2"}) == Lengths{0, 0, 2, 0, 100});
-    const Options epochs = parsed({"-i", "x", "--epochs", "2"});
+    const RunSettings epochs = parsed({"-i", "x", "--epochs", "2"});
     CHECK(over(epochs, {"-x", "5"}) == Lengths{5, 0, 0, 0, 0});
     CHECK(over(epochs, {"--max-tokens", "9"}) == Lengths{0, 9, 0, 0, 0});
     CHECK(over(steps, {"--max-tokens", "9"}) == Lengths{0, 9, 0, 2, 0});
@@ -394,23 +395,23 @@ TEST_CASE("a length or warm-up in tokens replaces an earlier one in steps", "[op
 }
 
 TEST_CASE("a resumed run has the options of its checkpoint, except those given", "[options]") {
-    const Options before = parsed({"-i", "x", "-l", "1e-3", "-x", "10", "--shuffle", "-o", "old", "--log-every", "5"});
+    const auto before = parsed({"-i", "x", "-l", "1e-3", "-x", "10", "--shuffle", "-o", "old", "--log-every", "5"});
     nlohmann::json saved = to_json(before);
     saved["gone"] = 3;
     saved.erase("seed");  // of an older version
     const auto now = [&](std::vector<std::string> more) {
         more.insert(more.end(), {"-o", "new", "-y", "auto"});
-        return continued(read(more), saved, "state.json").options;
+        return continued(read(more), saved, "state.json").settings;
     };
-    const Options same = now({});
+    const RunSettings same = now({});
     nlohmann::json expected = to_json(before);
     expected["output-dir"] = "new";
     expected["resume"] = "auto";
     CHECK(to_json(same) == expected);
-    const Options other = now({"-l", "2e-3", "--shuffle=false", "--epochs", "3", "--log-every", "1"});
-    CHECK((other.lr == 2e-3 && !other.shuffle && other.max_steps == 0));
-    CHECK(other.log_every == 1);  // given, although it is the default
-    CHECK(other.train_data == std::vector<std::string>{"x"});
+    const RunSettings other = now({"-l", "2e-3", "--shuffle=false", "--epochs", "3", "--log-every", "1"});
+    CHECK((other.schedule.curve.peak == 2e-3 && !other.data.shuffle && other.length.steps == 0));
+    CHECK(other.report.log_every == 1);  // given, although it is the default
+    CHECK(other.data.train == std::vector<std::string>{"x"});
     saved["lr"] = -1;
     CHECK_THROWS_WITH(now({}), "state.json: lr is \"-1\"; expected a number from 0 to 1000");
 }

@@ -8,21 +8,22 @@ using namespace test;
 
 TEST_CASE("every flag is compared, except those that may differ between hosts",
           "[start_agreement][statistics]") {
-    Options options, other;
+    RunSettings options, other;
     const auto heard = [&] {
         return only(complaints(2, [&](Communicator& ranks) {
-            require_same(ranks, command_line_facts({.options = ranks.rank() == 0 ? options : other}), "HINT");
+            require_same(ranks, command_line_facts({.settings = ranks.rank() == 0 ? options : other}), "HINT");
         }));
     };
-    other.train_data = {"elsewhere"}, other.val_data = {"there"}, other.threads = 3, other.device = 1;
+    other.data.train = {"elsewhere"}, other.data.val = {"there"};
+    other.placement.threads = 3, other.placement.device = 1;
     CHECK(heard() == "accepted");
-    other.output_dir = "out";
+    other.checkpoints.output_dir = "out";
     CHECK(heard() == on_this_host(1) + " has --output-dir \"out\", " + on_this_host(0) + " has \"\"; HINT");
-    other.lr = 1;
+    other.schedule.curve.peak = 1;
     CHECK_THAT(heard(), Contains(" has --lr 1.0, "));
-    other.beta1 = 0.5;
+    other.optimizer.beta1 = 0.5;
     CHECK_THAT(heard(), Contains(" has --beta1 0.5, "));
-    CHECK(command_line_facts({.options = options})[0].name == "train_gpt2");  // the build comes first
+    CHECK(command_line_facts({.settings = options})[0].name == "train_gpt2");  // the build comes first
     const auto requests = only(complaints(2, [&](Communicator& ranks) {
         require_same(ranks, command_line_facts({ranks.rank() == 0 ? Request::run : Request::help, options}), "HINT");
     }));
@@ -62,10 +63,10 @@ TEST_CASE("a validation set has the weight of its pattern, else that of training
     const ScratchFolder folder;
     for (const char* const name : {"a", "b", "c", "d"}) ShardBytes(counting(9), 257, 256).write(folder / name);
     const auto last_fact = [&](const std::string& of_a, const std::string& of_b, std::vector<std::string> val) {
-        Options options;
-        options.train_data = {(folder / "a").string() + of_a, (folder / "b").string() + of_b};
+        RunSettings options;
+        options.data.train = {(folder / "a").string() + of_a, (folder / "b").string() + of_b};
         for (std::string& name : val) name = (folder / name).string();
-        options.val_data = val;
+        options.data.val = val;
         return open_files(options).val_facts.back().value;
     };
     CHECK(last_fact(":3", ":7", {"c", "d"}) == "weight 7 and 1 shard");

@@ -1,5 +1,5 @@
 // tuning_ranks_test.cpp - autotuning: the file of results, which ranks time, and what the others use
-#include "llmc/run/start/tuning.h"
+#include "llmc/model/tuning.h"
 
 #include <nlohmann/json.hpp>
 
@@ -15,11 +15,8 @@ namespace {
 
 const TunedAlgorithm kFirst{"first", "1 ms", 1e-3}, kOther{"other \xc3\xbc", "2 ms", 2e-3};
 
-Options options_with(const std::filesystem::path& file, Tune tune = Tune::automatic) {
-    Options options;
-    options.tune = tune;
-    options.tune_file = file.string();
-    return options;
+AlgorithmSettings options_with(const std::filesystem::path& file, Tune tune = Tune::automatic) {
+    return {.tune = tune, .file = file.string()};
 }
 
 // The actions of a run of ranks with these devices.
@@ -28,7 +25,7 @@ struct Tuned {
     std::vector<std::string> taken, said, heard;
     std::vector<std::vector<std::string>> notes;
 };
-Tuned tune(const Options& options, const std::vector<std::string>& devices) {
+Tuned tune(const AlgorithmSettings& settings, const std::vector<std::string>& devices, bool times = true) {
     Tuned tuned{std::vector<int>(devices.size()), {}, {}, {}, std::vector<std::vector<std::string>>(devices.size())};
     tuned.taken.resize(devices.size());
     tuned.said.resize(devices.size());
@@ -38,7 +35,7 @@ Tuned tune(const Options& options, const std::vector<std::string>& devices) {
         Context context = make_context(ranks);
         context.device.name = devices[rank];
         context.tuned = std::make_unique<kernels::TunedAlgorithms>();
-        Tuning tuning(options, context);
+        Tuning tuning(settings, times, context);
         const auto ask = [&] {
             ++tuned.timed[rank];
             if (context.tuned->find("lib 1", "sum")) return;
@@ -177,9 +174,7 @@ TEST_CASE("the first rank of each kind of device times, the others use its resul
     const Tuned off = tune(options_with(file, Tune::off), devices);
     CHECK(off.timed == std::vector<int>{0, 0, 0, 0});
     CHECK(off.taken == Sentences(4, "nothing"));
-    Options dry = options_with(file, Tune::again);
-    dry.dry_run = true;
-    CHECK(tune(dry, devices).taken == Sentences(4, "nothing"));
+    CHECK(tune(options_with(file, Tune::again), devices, /*times=*/false).taken == Sentences(4, "nothing"));
     CHECK(read_bytes(file) == before);
     for (const Tuned* tuned : {&first, &second, &again, &off})
         for (std::size_t rank = 0; rank < tuned->heard.size(); ++rank) {

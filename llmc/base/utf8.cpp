@@ -1,5 +1,5 @@
 // utf8.cpp - UTF-8 decoding and validation
-#include "llmc/text/utf8.h"
+#include "llmc/base/utf8.h"
 
 #include <algorithm>
 #include <cstring>

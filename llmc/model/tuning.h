@@ -1,21 +1,41 @@
 // tuning.h - autotuning of a run's algorithms (kernels/tuning): results are read from a file, timed if missing, shared
 // with all ranks, and written back to the file
 #pragma once
+#include "kernels/attention/attention.h"
+#include "kernels/matmul/matmul.h"
+#include "llmc/base/names.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/option.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/model/context.h"
-#include "llmc/run/options/options.h"
-#include "llmc/run/start/tune_file.h"
+#include "llmc/model/tune_file.h"
 
 namespace llmc {
+
+inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {{"measure", kernels::Bf16Arithmetic::measure},
+                                                                      {"native", kernels::Bf16Arithmetic::native},
+                                                                      {"widen", kernels::Bf16Arithmetic::widen}};
+
+// Algorithms: the library's default; stored autotuning results, timed if missing; all timed again.
+enum class Tune { off, automatic, again };
+inline constexpr Named<Tune> kTunes[] = {{"off", Tune::off}, {"auto", Tune::automatic}, {"again", Tune::again}};
+
+struct AlgorithmSettings {
+    kernels::AttentionMethod attention = kernels::AttentionMethod::automatic;
+    kernels::Bf16Arithmetic bf16_arithmetic = kernels::Bf16Arithmetic::measure;
+    Tune tune = Tune::automatic;
+    std::string file{};          // of autotuning results; empty: the user's
+    bool deterministic = false;
+};
+void add_options(OptionList& list, AlgorithmSettings& settings);
 
 // Every rank constructs one and makes the same calls. Only rank 0 reads and writes the file. Among ranks with the same
 // device and libraries the first one times, and the others use its results: so all of them use the same algorithms.
 class Tuning {
 public:
-    // Reads the file into context.tuned. The context must outlive it. With --dry-run nothing is timed or written.
-    Tuning(const Options& options, Context& context);
+    // Reads the file into context.tuned. The context must outlive it. Without `times` nothing is timed or written.
+    Tuning(const AlgorithmSettings& settings, bool times, Context& context);
 
     // Calls `ask`, which requests algorithms, on the ranks that time; it must not call the communicator. On return
     // every rank has the results. What `ask` throws is thrown on every rank.

@@ -1,5 +1,5 @@
 // resume.cpp - the search for a complete checkpoint, and the comparison of two runs
-#include "llmc/run/checkpoint/resume.h"
+#include "llmc/run/start/resume.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -21,7 +21,6 @@
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/options/config_file.h"
-#include "llmc/run/options/option_checks.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 
@@ -52,9 +51,9 @@ std::string why_damaged(const fs::path& folder) {
 }
 
 // The newest complete checkpoint; empty: there is none.
-fs::path newest_complete(const Options& options, ResumeSearch& search) {
+fs::path newest_complete(const CheckpointSettings& checkpoints, ResumeSearch& search) {
     fs::path complete;
-    const auto folders = step_folders(options.output_dir);
+    const auto folders = step_folders(checkpoints.output_dir);
     for (auto entry = folders.rbegin(); entry != folders.rend(); ++entry) {
         const fs::path& folder = entry->second;
         const std::string why = why_damaged(folder);
@@ -66,10 +65,11 @@ fs::path newest_complete(const Options& options, ResumeSearch& search) {
         search.damaged.push_back({folder, why});
     }
     require(!complete.empty() || search.damaged.empty(), "--resume", "auto",
-            "a complete checkpoint in " + options.output_dir,
+            "a complete checkpoint in " + checkpoints.output_dir,
             "restore one, or start a new run in another --output-dir");
     std::error_code none;
-    for (fs::directory_iterator entry(options.output_dir, none), end; !none && entry != end; entry.increment(none)) {
+    fs::directory_iterator entry(checkpoints.output_dir, none);
+    for (const fs::directory_iterator end; !none && entry != end; entry.increment(none)) {
         if (!is_partial_checkpoint(entry->path())) continue;
         note("--resume auto skips " + entry->path().string() + ": incomplete");
         search.unfinished.push_back(entry->path());
@@ -83,8 +83,8 @@ bool is_damaged(const ResumeSearch& search, const fs::path& folder) {
 
 // --resume auto must not restart from step 0 a run that was resumed from another run's checkpoint (a branch) and has
 // not saved a checkpoint of its own yet: it would silently lose the progress of the other run.
-void require_no_origin(const Options& options) {
-    const fs::path path = fs::path(options.output_dir) / kLogName;
+void require_no_origin(const CheckpointSettings& checkpoints) {
+    const fs::path path = fs::path(checkpoints.output_dir) / kLogName;
     const auto status = find_status(path);
     if (!status || !S_ISREG(status->st_mode)) return;  // opening a pipe would block
     std::ifstream log(path);
@@ -97,7 +97,7 @@ void require_no_origin(const Options& options) {
         origin = folder.is_string() ? folder.get<std::string>() : "";
     }
     require(origin.empty(), "--resume", "auto",
-            "a checkpoint in " + options.output_dir + ": its run resumed from " + origin + " and saved none",
+            "a checkpoint in " + checkpoints.output_dir + ": its run resumed from " + origin + " and saved none",
             "move its log.jsonl away and use --resume " + origin);
 }
 
@@ -111,23 +111,23 @@ void require_writable(const std::string& folder) {
 }
 
 // The folder for --resume, on rank 0; empty: none.
-fs::path folder_of(const Options& options, ResumeSearch& search) {
-    if (options.resume == "auto") {
-        const fs::path newest = newest_complete(options, search);
+fs::path folder_of(const CheckpointSettings& checkpoints, ResumeSearch& search) {
+    if (checkpoints.resume == "auto") {
+        const fs::path newest = newest_complete(checkpoints, search);
         if (newest.empty()) {
-            require_no_origin(options);
-            require_writable(options.output_dir);
-            const fs::path before = fs::path(options.output_dir) / kOptionsName;
-            if (is_present(fs::path(options.output_dir) / kLogName) && is_present(before))
+            require_no_origin(checkpoints);
+            require_writable(checkpoints.output_dir);
+            const fs::path before = fs::path(checkpoints.output_dir) / kOptionsName;
+            if (is_present(fs::path(checkpoints.output_dir) / kLogName) && is_present(before))
                 search.options = read_text(before.string(), "the options of a run");
-            note("--resume auto: no checkpoint in " + options.output_dir + ", starting a new run at step 0" +
+            note("--resume auto: no checkpoint in " + checkpoints.output_dir + ", starting a new run at step 0" +
                  (search.options.empty() ? "" : ", with the options in " + before.string()));
         }
         return newest;
     }
-    if (options.resume.empty() || options.resume == "never") return {};
-    const fs::path folder = options.resume;
-    const std::string given = in_quotes(options.resume);
+    if (checkpoints.resume.empty() || checkpoints.resume == "never") return {};
+    const fs::path folder = checkpoints.resume;
+    const std::string given = in_quotes(checkpoints.resume);
     require(is_present(folder), "--resume", given + ", which does not exist", "auto, never or a checkpoint's folder",
             "use a step_XXXXXXXX folder of an output folder");
     require(!is_partial_checkpoint(folder.has_filename() ? folder : folder.parent_path()), "--resume",
@@ -135,7 +135,7 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
     require(fs::is_directory(folder), "--resume", given + ", a file", "auto, never or a checkpoint's folder");
     if (!is_present(folder / kManifestName)) {
         require(step_folders(folder).empty(), "--resume", given + ", a run's folder", "a checkpoint in it",
-                "use one of its step_XXXXXXXX folders, or --output-dir " + options.resume + " --resume auto");
+                "use one of its step_XXXXXXXX folders, or --output-dir " + checkpoints.resume + " --resume auto");
         require(!is_present(folder / "config.json") || is_present(folder / kStateName), "--resume",
                 given + ", a model without a trainer state", "a complete checkpoint of this program",
                 "start a new run from it with --init");
@@ -146,18 +146,20 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
 
 }  // namespace
 
-ResumeSearch find_resumption(const Options& options, Communicator& communicator) {
+ResumeSearch find_resumption(const CheckpointSettings& checkpoints, Communicator& communicator) {
     ResumeSearch search;
     std::string name;
-    on_first_rank(communicator, [&] { name = folder_of(options, search).string(); });
+    on_first_rank(communicator, [&] { name = folder_of(checkpoints, search).string(); });
     const fs::path folder = communicator.host_gather(name)[0];
     search.options = communicator.host_gather(search.options)[0];
     if (!folder.empty())
         search.resumption = together(communicator, [&] {
-            Resumption resumption{folder, read_trainer_state(folder)};
+            TrainerState state = read_trainer_state(folder);
+            RunSettings before = continued({}, *state.run.options, (folder / kStateName).string()).settings;
+            Resumption resumption{folder, std::move(state), std::move(before)};
             const std::string name = folder.filename().string();
-            const std::string state = step_folder({}, resumption.state.step).string();
-            require(name.size() != state.size() || !name.starts_with("step_") || name == state,
+            const std::string of_step = step_folder({}, resumption.state.step).string();
+            require(name.size() != of_step.size() || !name.starts_with("step_") || name == of_step,
                     "the step of " + folder.string(), resumption.state.step, "the step in its name",
                     "restore the folder's name");
             return resumption;
@@ -165,47 +167,47 @@ ResumeSearch find_resumption(const Options& options, Communicator& communicator)
     return search;
 }
 
-Options options_of_run(const CommandLine& line, const ResumeSearch& search, int ranks) {
-    if (!line.resumes()) return line.options;
+RunSettings options_of_run(const CommandLine& line, const ResumeSearch& search, int ranks) {
+    if (!line.resumes()) return line.settings;
     CommandLine all = line;
     if (search.resumption) {
         const RunIdentity& before = search.resumption->state.run;
         all = continued(line, *before.options, (search.resumption->folder / kStateName).string());
-        Options& o = all.options;
-        if (o.seq_len == 0) o.seq_len = before.options->value("seq-len", std::int64_t(1024));
-        const std::int64_t at_once = o.seq_len * ranks,  // tokens of one sequence of every rank
+        RunSettings& o = all.settings;
+        if (o.batch.seq_len == 0) o.batch.seq_len = search.resumption->settings.batch.seq_len;
+        const std::int64_t at_once = o.batch.seq_len * ranks,  // tokens of one sequence of every rank
                            last = search.resumption->state.last_step_tokens();
-        if (o.batch_schedule.empty()) {
+        if (o.batch.schedule.empty()) {
             require(line.given.contains("total-batch-tokens") || last % at_once == 0, "the number of ranks", ranks,
-                    "a divisor of the " + counted(last / o.seq_len, "sequence") +
+                    "a divisor of the " + counted(last / o.batch.seq_len, "sequence") +
                         " of a step, which a resumed run keeps", "start another number of ranks, or set -d");
-            const bool other_step = o.micro_batch * at_once != last;  // also of -b auto
-            if (o.total_batch_tokens == 0 && other_step) o.total_batch_tokens = last;
+            const bool other_step = o.batch.micro_batch * at_once != last;  // also of -b auto
+            if (o.batch.tokens == 0 && other_step) o.batch.tokens = last;
         }
         // Other ranks make the same steps: a smaller micro-batch, if none is given.
         std::int64_t common = 0;
-        for (const ScheduledBatch& batch : sizes_of_steps(o, ranks))
+        for (const ScheduledBatch& batch : sizes_of_steps(o.batch, ranks))
             common = std::gcd(common, batch.tokens);
         const std::int64_t sequences = common / at_once;
-        if (!line.given.contains("micro-batch") && o.micro_batch > 0 && sequences > 0 && common % at_once == 0) {
-            o.micro_batch = std::min(o.micro_batch, sequences);
-            while (sequences % o.micro_batch != 0) --o.micro_batch;
+        if (!line.given.contains("micro-batch") && o.batch.micro_batch > 0 && sequences > 0 && common % at_once == 0) {
+            o.batch.micro_batch = std::min(o.batch.micro_batch, sequences);
+            while (sequences % o.batch.micro_batch != 0) --o.batch.micro_batch;
         }
     } else if (!search.options.empty()) {
-        const std::string file = (fs::path(line.options.output_dir) / kOptionsName).string();
+        const std::string file = (fs::path(line.settings.checkpoints.output_dir) / kOptionsName).string();
         all = continued(line, parse_json_object(file, search.options, "remove it, and pass the options again"), file);
     }
-    check_together(all);
-    return all.options;
+    check_together(all.settings, all.given);
+    return all.settings;
 }
 
-void clear_for_resumption(const ResumeSearch& search, const Options& options) {
+void clear_for_resumption(const ResumeSearch& search, const CheckpointSettings& checkpoints) {
     const auto require_as_found = [&](bool as_found) {
-        require(as_found, "--output-dir", '"' + options.output_dir + '"', "the checkpoints that --resume has found",
+        require(as_found, "--output-dir", '"' + checkpoints.output_dir + '"', "the checkpoints that --resume has found",
                 "another run has just saved one: start this run again, and check that no other run uses this folder");
     };
-    if (options.resume == "auto") {
-        const auto now = step_folders(options.output_dir);
+    if (checkpoints.resume == "auto") {
+        const auto now = step_folders(checkpoints.output_dir);
         const std::int64_t step = search.resumption ? search.resumption->state.step : -1;
         require_as_found(now.empty() || now.rbegin()->first <= step || is_damaged(search, now.rbegin()->second));
     }
@@ -230,24 +232,18 @@ void clear_for_resumption(const ResumeSearch& search, const Options& options) {
     for (const fs::path& folder : search.unfinished) fs::remove_all(folder, none);
 }
 
-fs::path free_name(const std::string& name) {
-    fs::path free = name;
-    for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) free = name + std::to_string(number);
-    return free;
-}
-
-bool appends_to_log(const Options& options, const Resumption* resumption) {
-    if (options.resume == "auto") return true;
+bool appends_to_log(const CheckpointSettings& checkpoints, const Resumption* resumption) {
+    if (checkpoints.resume == "auto") return true;
     std::error_code none;  // for example if the folder does not exist yet
-    return resumption && fs::equivalent(fs::canonical(resumption->folder).parent_path(), options.output_dir, none);
+    return resumption && fs::equivalent(fs::canonical(resumption->folder).parent_path(), checkpoints.output_dir, none);
 }
 
-void require_free_names(const ResumeSearch& search, const Options& options) {
-    if (options.output_dir.empty()) return;
-    const std::string given = in_quotes(options.output_dir);
+void require_free_names(const ResumeSearch& search, const CheckpointSettings& checkpoints) {
+    if (checkpoints.output_dir.empty()) return;
+    const std::string given = in_quotes(checkpoints.output_dir);
     const Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
-    const bool own = resumption && appends_to_log(options, resumption);
-    for (const auto& [step, folder] : step_folders(options.output_dir)) {
+    const bool own = resumption && appends_to_log(checkpoints, resumption);
+    for (const auto& [step, folder] : step_folders(checkpoints.output_dir)) {
         if ((own && step <= resumption->state.step) || is_damaged(search, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", after the step that --resume continues from"
@@ -257,19 +253,19 @@ void require_free_names(const ResumeSearch& search, const Options& options) {
     }
 }
 
-void require_usable_names(const Options& options) {
+void require_usable_names(const CheckpointSettings& checkpoints) {
     const auto require_kind = [&](const char* name, bool is, const char* kind) {
-        require(is, "--output-dir", in_quotes(options.output_dir),
+        require(is, "--output-dir", in_quotes(checkpoints.output_dir),
                 std::string("a folder in which ") + name + " is " + kind,
                 "remove or rename it, or choose another folder");
     };
-    if (options.output_dir.empty()) return;
-    const fs::path folder = options.output_dir;
+    if (checkpoints.output_dir.empty()) return;
+    const fs::path folder = checkpoints.output_dir;
     std::error_code none;
     for (const char* const name : {kLogName, kOptionsName})
         require_kind(name, !is_present(folder / name) || fs::is_regular_file(folder / name, none), "a file");
     const fs::file_status best = fs::symlink_status(folder / kBestName, none);
-    require_kind(kBestName, !options.keep_best || !fs::exists(best) || fs::is_symlink(best),
+    require_kind(kBestName, !checkpoints.keep_best || !fs::exists(best) || fs::is_symlink(best),
                  "the link of --keep-best");
 }
 
@@ -323,17 +319,20 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                 "use the same, or start a new run from its model with --init");
     };
     const nlohmann::json &then = *before.options, &today = *now.options;
-    const auto names = [](OnResume rule) {
-        return names_of_options([rule](const Option& option) { return option.resume == rule; });
+    RunSettings any;
+    const OptionList options = option_table(any);
+    const auto for_each = [&](OnResume rule, const auto& compare) {  // that the earlier run knew
+        for (const Option& option : options.options)
+            if (const std::string name = option.name(); option.resume == rule && then.contains(name))
+                compare("--" + name, text_of(then[name]), text_of(today[name]));
     };
-    for (const std::string& name : names(OnResume::same))
-        if (then.contains(name)) require_same("--" + name, text_of(then[name]), text_of(today[name]));
+    for_each(OnResume::same, require_same);
     // Otherwise the first new checkpoint would silently delete the checkpoints that --major-every has kept.
-    const auto number = [](const nlohmann::json& of, const char* name) { return of.value(name, std::int64_t(0)); };
-    require(number(today, "keep-checkpoints") == 0 || number(then, "major-every") == 0 ||
-                number(today, "major-every") != 0,
-            "--major-every", 0, text_of(then["major-every"]) + ", as in the run that --resume continues: otherwise "
-            "--keep-checkpoints deletes the checkpoints that --major-every kept", "set it to this or another value");
+    const auto of = [](const json& options_of) { return continued({}, options_of, kStateName).settings.checkpoints; };
+    const CheckpointSettings is = of(today), was = of(then);
+    require(is.keep == 0 || was.major_every == 0 || is.major_every != 0, "--major-every", 0,
+            std::to_string(was.major_every) + ", as in the run that --resume continues: otherwise --keep-checkpoints "
+            "deletes the checkpoints that --major-every kept", "set it to this or another value");
     Changes changes{.data = !are_same(before.training_data, now.training_data)};
     for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
         const auto fact = [i](const RunIdentity& run) {
@@ -367,8 +366,7 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };
     compare("ranks", std::to_string(before.ranks), std::to_string(now.ranks));
-    for (const std::string& name : names(OnResume::may_change))
-        if (then.contains(name)) compare("--" + name, text_of(then[name]), text_of(today[name]));
+    for_each(OnResume::may_change, compare);
     return changes;
 }
 

@@ -18,13 +18,14 @@
 #include <vector>
 
 #include "llmc/run/checkpoint/trainer_state.h"
-#include "llmc/run/options/options.h"
+#include "llmc/run/options/command_line.h"
 
 namespace llmc {
 
 struct Resumption {
     std::filesystem::path folder;
     TrainerState state;
+    RunSettings settings;  // of state.run.options
 };
 
 // What --resume finds.
@@ -41,24 +42,22 @@ struct ResumeSearch {
 // Every rank calls it and gets the same. Reads all files of the checkpoint and verifies their checksums; prints the
 // checkpoints that it skips. Changes nothing. Throws Error if auto finds only damaged ones, the folder is not a
 // checkpoint, or the system does not let it read one: a checkpoint that cannot be read now is not damaged.
-ResumeSearch find_resumption(const Options& options, Communicator& communicator);
+ResumeSearch find_resumption(const CheckpointSettings& checkpoints, Communicator& communicator);
 // The options of the run: what is not given is as in the checkpoint that it resumes from. Throws Error for options that
 // cannot be combined.
-Options options_of_run(const CommandLine& line, const ResumeSearch& search, int ranks);
+RunSettings options_of_run(const CommandLine& line, const ResumeSearch& search, int ranks);
 // Rank 0 calls it once this run holds the log: renames damaged checkpoints to NAME.damaged, and removes unfinished
 // ones. Throws Error, before it changes anything, if another run has written a newer checkpoint since, or has changed a
 // damaged one.
-void clear_for_resumption(const ResumeSearch& search, const Options& options);
+void clear_for_resumption(const ResumeSearch& search, const CheckpointSettings& checkpoints);
 
-// The first of NAME, NAME2, NAME3, ... that does not exist.
-std::filesystem::path free_name(const std::string& name);
 // Whether the existing log and checkpoints are those of the run that is resumed.
-bool appends_to_log(const Options& options, const Resumption* resumption);
+bool appends_to_log(const CheckpointSettings& checkpoints, const Resumption* resumption);
 // Throws Error if --output-dir holds a checkpoint of another run, which --resume auto would find, or one of another
 // continuation of the same run, after the step that this one starts from.
-void require_free_names(const ResumeSearch& search, const Options& options);
+void require_free_names(const ResumeSearch& search, const CheckpointSettings& checkpoints);
 // Throws Error if the log, the options or the link of --keep-best exists and is something else, such as a folder.
-void require_usable_names(const Options& options);
+void require_usable_names(const CheckpointSettings& checkpoints);
 
 struct Changes {
     std::vector<std::string> options;  // "--lr 0.0006 -> 0.0003"

@@ -1,5 +1,5 @@
 // tune_file.cpp - autotuning results as JSON, validated when read and replaced atomically
-#include "llmc/run/start/tune_file.h"
+#include "llmc/model/tune_file.h"
 
 #include <algorithm>
 #include <cerrno>

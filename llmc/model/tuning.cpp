@@ -1,5 +1,5 @@
 // tuning.cpp - which rank reads, times and writes
-#include "llmc/run/start/tuning.h"
+#include "llmc/model/tuning.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,11 +10,29 @@ namespace llmc {
 
 using nlohmann::json;
 
-Tuning::Tuning(const Options& options, Context& context)
-    : tune_(options.tune),
+void add_options(OptionList& list, AlgorithmSettings& s) {
+    list.group("Machine");
+    list.entry("attention", s.attention, "attention kernels on a GPU; auto: the fastest that is available (see --tune)",
+        kernels::kAttentionMethods);
+    list.entry("bf16-arithmetic", s.bf16_arithmetic,
+        "bf16 matrix products on a CPU; native: bf16 instructions; widen: in fp32; measure: the faster of the two "
+        "(see --tune)",
+        kBf16Arithmetics);
+    list.entry("tune", s.tune,
+        "autotuning of algorithms; off: use the library's defaults; auto: use the results in --tune-file, and time "
+        "and add what is missing there; again: time everything again; with mpirun write --tune=again",
+        kTunes);
+    list.entry("tune-file", s.file,
+        "file for autotuning results; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or in ~/.cache",
+        OnRanks::of_the_host);
+    list.entry("deterministic", s.deterministic, "on a GPU: use only deterministic kernels, even if others are faster");
+}
+
+Tuning::Tuning(const AlgorithmSettings& settings, bool times, Context& context)
+    : tune_(settings.tune),
       context_(context),
-      file_(options.tune_file.empty() ? default_tune_file() : options.tune_file),
-      times_(tune_ != Tune::off && !options.dry_run) {
+      file_(settings.file.empty() ? default_tune_file() : settings.file),
+      times_(tune_ != Tune::off && times) {
     context_.tuned->cache_bytes = context_.device.cache;
     context_.tuned->load_seconds = device::is_gpu() ? 1 : 0;
     if (tune_ == Tune::off) return;

@@ -1,0 +1,38 @@
+// precision.cpp - flags of data types, memory and the exchange of gradients
+#include "llmc/model/precision.h"
+
+#include "kernels/base/error.h"
+#include "kernels/device/device.h"
+
+namespace llmc {
+
+void add_options(OptionList& list, PrecisionSettings& s) {
+    list.group("Precision and memory");
+    list.entry("dtype", s.dtype,
+        "data type of parameters and activations; master weights, Adam moments and gradients are fp32", kDTypes);
+    list.entry("stochastic-rounding", s.stochastic_rounding,
+        "with bf16: round master weights to parameters stochastically (unbiased) instead of to nearest");
+    list.entry("r,recompute", s.recompute,
+        "activation checkpointing; which activations the backward pass recomputes to save memory", kRecomputeLevels);
+    list.group("Machine");
+    list.entry("f,tf32", s.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");
+    list.entry("ignore-memory-plan", s.ignore_memory_plan,
+        "start even if the memory plan exceeds the available memory");
+    list.check([&s] {
+        require(!s.stochastic_rounding || s.dtype == kernels::DType::bf16, "--stochastic-rounding",
+                "set with --dtype " + name_of(s.dtype, kDTypes), "--dtype bf16",
+                "add it, or --stochastic-rounding=off: fp32 parameters are not rounded");
+        require(!s.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores", "remove it");
+    });
+}
+
+void add_options(OptionList& list, ExchangeSettings& s) {
+    list.group("Data parallelism");
+    list.entry("z,zero-stage", s.zero_stage,
+        "ZeRO stage: 0 shards nothing over ranks, 1 the optimizer state (Adam moments; with bf16 also master "
+        "weights), 2 also the gradients",
+        Whole{0, 2});
+    list.entry("reduce-dtype", s.dtype, "data type of gradients in the all-reduce or reduce-scatter", kDTypes);
+}
+
+}  // namespace llmc
