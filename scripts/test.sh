@@ -292,9 +292,9 @@ is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_lo
 is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
 is host && one cpu "every filter of gpu_check.sh matches test cases" test/program/gpu_filters.sh build/cpu/tests
 all_of host && one cpu "gpu_check.sh: arguments, chosen steps, rehearsed steps" test/program/gpu_check.sh
-all_of host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
+all_of host && one cpu "same_training.py: reported differences, variants, failed runs" python3 \
     test/dev/same_training_test.py
-is host && one cpu "levers.py: forced algorithms, medians" python3 test/dev/levers_test.py
+is host && one cpu "levers.py: forced algorithms, medians; kernel_times.py" python3 test/dev/levers_test.py
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
@@ -305,8 +305,6 @@ all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that 
     python3 test/dev/prepare_download_test.py
 all_of host && one cpu "the quickstart takes the predicted time; README's commands to start with work" \
     test/program/quickstart.sh
-all_of run && one cpu "training matches PyTorch, and planted kernel faults are detected" \
-    test/program/same_training.sh cpu
 all_of kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
     test/program/bench.sh
 for most in $caps; do
@@ -344,8 +342,11 @@ if all_of cuda && [ -n "$has_nvcc" ]; then
     cases cuda "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases cuda "the CUDA build on stand-ins: products, memory, streams, tuning" $stand_in/tests \
         "[kernels]~[operations]~[large]~[host_time],[operations][matmul]~[large]"
-    one cuda "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
-        test/program/same_training.sh stand-in
+    # shellcheck disable=SC2016
+    one cuda "the CUDA build on stand-ins: training matches PyTorch" sh -c '
+        build/cpu/random_shard --vocabulary 257 "$1/shard.bin" 5000 && dev/gpu_check/same_training.py \
+            build/stand-in/train_gpt2 -i "$1/shard.bin" --work "$1/same_training" --tiny \
+            --expect test/program/same_training' - "$logs"
 fi
 
 all_of ranks && cases cpu-thread "races between ranks as threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
