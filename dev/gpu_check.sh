@@ -126,7 +126,7 @@ sources=$(dev/gpu_check/sources.sh)
 is_current() { [ "$(cat build/cuda/gpu_check.sources 2>/dev/null)" = "$sources" ]; }
 if $rehearse; then
     # One translation unit per folder, as for the tests on CPUs.
-    make -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" build/cpu/train_gpt2 tools tests >&2 || exit 1
+    make -s -j"$(nproc)" DEVICE=cpu UNITE="kernels llmc test" build/cpu/train_gpt2 tools tests >&2 || exit 1
 else
     gpu=$(nvidia-smi -L 2>/dev/null | grep GPU) || refuse "nvidia-smi finds no GPU; expected one of compute" \
         "capability 8.0 or later; --rehearse runs the steps without one"
@@ -162,6 +162,10 @@ say
 [ -n "$no_gpu" ] || nvidia-smi --query-gpu=power.draw,clocks.sm --format=csv -l 10 >$work/results/gpu.csv </dev/null &
 say "    ${gpu:-no GPU}; $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(nproc) cores"
 say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"
+{
+    uname -a; free -g; df -h . /dev/shm; ldd $bin/train_gpt2; timeout 20 nvidia-smi -q
+    env | grep -E '^(PATH|LD_|CUDA|NVIDIA|NCCL|OMP)'
+} >$work/results/machine.txt 2>&1
 # On a small machine the loopback interface may be down, without which neither mpirun nor NCCL starts.
 python3 -c 'import fcntl, socket, struct
 def ioctl(request, flags): return fcntl.ioctl(socket.socket(), request, struct.pack("16sh14x", b"lo", flags))

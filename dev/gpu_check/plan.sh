@@ -3,7 +3,7 @@
 #
 # The most valuable steps first, in case the machine is lost.
 declare -A limits=() usual=() parts=(
-    [1]="machine=10 numbers=105 batch=15 training=60 kernel_times=25 peer=75"
+    [1]="numbers=105 batch=15 training=60 kernel_times=25 peer=75"
     [2]="batch=15 tests_kernels=115 memcheck=100 races=100"
     [3]="batch=15 accumulation=25 bench=30 muon=20 llmc=25 ranks=40"
     [4]="batch=15 training=60 kernel_times=25 levers=330"
@@ -19,7 +19,7 @@ choose() {
         elif [[ $word =~ ^([a-z0-9_]+)(=([1-9][0-9]{0,3}))?$ ]] && [ -n "${usual[${word%=*}]-}" ]; then
             name=${BASH_REMATCH[1]}
             limits[$name]=${BASH_REMATCH[3]:-${usual[$name]}}
-            [[ $name =~ ^(machine|numbers|tests_kernels|races|bench)$ ]] || : "${limits[batch]:=${usual[batch]}}"
+            [[ $name =~ ^(numbers|tests_kernels|races|bench)$ ]] || : "${limits[batch]:=${usual[batch]}}"
         else
             refuse "\"$word\" is no part or step; expected 1 to 5 or STEP[=SECONDS]; 1 2 3 4 5 --list prints all steps"
         fi
@@ -44,20 +44,16 @@ ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[atte
 
 # shellcheck disable=SC2016
 all_steps() {
-    step machine "" timeout -k 2 20 bash -c '
-        uname -a; nproc; free -g; df -h . /tmp /dev/shm; grep -m 1 "model name" /proc/cpuinfo; ulimit -a
-        ldd "$1/train_gpt2"; nvidia-smi topo -m; nvidia-smi -q; env | grep -E "^(PATH|LD_|CUDA|NVIDIA|NCCL|OMP)"' - $bin
-
     # Of PyTorch, every attention method, and fused and unfused epilogues, on real text. A rehearsal without PyTorch has
     # its numbers of a tiny model.
-    local numbers=(dev/gpu_check/same_training.py $bin/train_gpt2 --work "$memory/numbers" -i) small=$work/small.bin
+    local numbers=(dev/gpu_check/same_training.py $bin/train_gpt2 --work "$memory/numbers") small=$work/small.bin
     if $rehearse; then
-        [ -z "$no_torch" ] || numbers=("${numbers[@]::4}" --expect test/program/same_training -i)
-        step numbers "" bash -c '"$1" --vocabulary 257 "$2" 5000 && "${@:3}" "$2" --tiny' - $bin/random_shard $small \
+        [ -z "$no_torch" ] || numbers+=(--expect test/program/same_training)
+        step numbers "" bash -c '"$1" --vocabulary 257 "$2" 5000 && "${@:3}" --tiny -i "$2"' - $bin/random_shard $small \
             "${numbers[@]}"
     else
         step numbers "$(first "$no_torch" "$([ -e $text ] || echo "no $text, which gpu_check/pack.sh makes")")" \
-            "${numbers[@]}" "$text/*.bin"
+            "${numbers[@]}" -i "$text/*.bin"
     fi
 
     # The tokens that training reads, the largest micro-batch whose memory plan fits, and autotuning.
