@@ -46,11 +46,11 @@ ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[atte
 all_steps() {
     # Of PyTorch, every attention method, and fused and unfused epilogues, on real text. A rehearsal without PyTorch has
     # its numbers of a tiny model.
-    local numbers=(dev/gpu_check/same_training.py $bin/train_gpt2 --work "$memory/numbers") small=$work/small.bin
+    local numbers=(dev/gpu_check/same_training.py $bin/train_gpt2 --work "$memory/numbers")
     if $rehearse; then
         [ -z "$no_torch" ] || numbers+=(--expect test/program/same_training)
-        step numbers "" bash -c '"$1" --vocabulary 257 "$2" 5000 && "${@:3}" --tiny -i "$2"' - $bin/random_shard $small \
-            "${numbers[@]}"
+        step numbers "" bash -c '"$1" --vocabulary 257 "$2" 5000 && "${@:3}" --tiny -i "$2"' - \
+            $bin/random_shard $work/small.bin "${numbers[@]}"
     else
         step numbers "$(first "$no_torch" "$([ -e $text ] || echo "no $text, which gpu_check/pack.sh makes")")" \
             "${numbers[@]}" -i "$text/*.bin"
