@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tool_main import Parser, ToolError, fail, in_quotes, tool_main  # noqa: E402
 
 SAYS = "Checks a checkpoint of train_gpt2 with Hugging Face's transformers."
-EXAMPLES = """  check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
+EXAMPLES = """  check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS    with ours; exit 1 above --tolerance
   check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
