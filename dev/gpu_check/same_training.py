@@ -159,6 +159,7 @@ class Check:
                 self.runs(dtype, init, pytorch)
             except RuntimeError as failure:
                 self.fail(dtype, failure)
+            shutil.rmtree(init)
         if not self.failed: print('PASS')
         return self.failed
 

@@ -54,7 +54,6 @@ for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     refuses python3 "$root/dev/$tool" --word
 done
 for twice in "dev/sweep.sh -o a -o b" "dev/gpu_check.sh 1 --list --list" \
-    "scripts/test_distribution.sh --mirror a --mirror b" \
     "dev/sweep.sh -o a --vary --lr\ 1 --vary --lr\ 2 -- true -x"; do
     eval "refuses bash $root/$twice"
 done
