@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # sweep.sh -o FOLDER [OPTIONS] --vary 'FLAG VALUE...' ... -- PROGRAM FLAGS... - trains a run for every combination of
-# values and every seed, several at once, and prints their last validation losses as a table
+# values and every seed, several at once, and prints their last validation losses as a table; the lowest ones of runs
+# with --stop-after
 #
 #   dev/sweep.sh -o runs/lr --vary '--lr 3e-3 6e-3' --vary '--weight-decay 0.1 0.3' -- ./train_gpt2 -i ... -x 500
 #   dev/sweep.sh -o runs/d --from runs/mine/step_00001000 --vary '-d 256 512 1024 2048' -- ./train_gpt2
@@ -80,7 +81,8 @@ import math, json, sys
 from pathlib import Path
 end = sys.argv.index("--")
 dev, folder, *varied = sys.argv[1:end]
-given = {word.partition("=")[0] for word in sys.argv[end + 1:] + [flag.split()[0] for flag in varied]}
+words = sys.argv[end + 1:] + [flag.split()[0] for flag in varied]
+given = {word.partition("=")[0] if word.startswith("--") else word[:2] for word in words}  # -l3e-4 is -l
 sys.path.insert(0, dev)
 from run_log import Run
 from tool_main import ToolError, fail, in_quotes, whole_number
@@ -126,6 +128,8 @@ except ToolError as error: sys.exit(str(error))
 PYTHON
     ) || refuse "$said"
     mapfile -t branch <<<"$said"
+    [[ $said == *--lr-schedule=* ]] ||
+        echo "note: with -k branches have the schedule of these flags, and no decay of their own in their last half" >&2
     from=$(realpath "$from") seeds=${branch[0]}
     set -- "$@" "${branch[@]:1}"
 fi
@@ -162,6 +166,11 @@ flock -n "$lock" || [ $? != 1 ] ||
     refuse "-o is \"$out\", in which another sweep is training; expected another folder, or wait until it ends"
 command=$(printf ' %q' ${from:+--from "$from"} "$@")
 command=${command:1} before=$(cat "$out/command" 2>/dev/null || true)
+of_length() { sed -nE 's/.*--max-tokens=([0-9]+).*/\1/p' <<<"$1"; }
+of_any_length() { sed -E 's/--(max-tokens|cooldown-fraction)=\S+//g' <<<"$1"; }
+[ -z "$from" ] || [ "$before" = "$command" ] || [ "$(of_any_length "$before")" != "$(of_any_length "$command")" ] ||
+    refuse "-o is \"$out\", whose branches end at $(of_length "$before") tokens, and these at" \
+        "$(of_length "$command"), a multiple of all values of -d; expected another folder, or values of -d that keep it"
 [ -z "$before" ] || [ "$before" = "$command" ] ||
     refuse "-o is \"$out\", which has runs of other flags: $before; expected another folder"
 read -r first _ <<<"$seeds"
@@ -232,8 +241,10 @@ for flags in combinations:
     for seed in seeds.split():
         events = events_of(Path(out, f"{name},seed={seed}", "log.jsonl"))
         finished = re.match(ended, str(events[-1].get("reason")))
-        last = [event["loss"] for event in events if event.get("event") == "val"][-1:] if finished else []
-        losses.append(math.inf if last in ([], [None]) else last[0])
+        found = [event["loss"] for event in events if event.get("event") == "val"]
+        found = [math.inf if loss is None else loss for loss in found]
+        best = any(event["options"]["stop-after"] for event in events if event.get("event") == "start")
+        losses.append((min(found) if best else found[-1]) if finished and found else math.inf)
         size = [event["tokens"] for event in events if event.get("event") == "step" and branches][-1:]
         for tokens in size: best_of[tokens] = min(best_of.get(tokens, math.inf), losses[-1])
         seconds += sum(event["seconds"] for event in events if finished and event["event"] == "end")

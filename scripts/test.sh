@@ -20,9 +20,7 @@
 # file, or directly the header of a .cpp or .cu that is one or includes one; also tests that name a changed script or
 # program, and test/program/run_test.cpp. On the CPU, kernels also on fibers; no sanitizers, bf16 training or CUDA.
 #
-# Every run appends its times to build/test_times.tsv and prints the share of each build and part. A line of that file:
-# run (time of its start, UTC), argument, kind, name, then seconds: wall, user, system. Kinds: build; stage, a part of
-# the tests; case, one of the slowest test cases (wall time only); total (wall time only).
+# Before the results: the slowest test cases, and the times of each build and part.
 #
 # Every test runs unless a tag excludes it; which parts run by default, and why: test/README.md. Programs are built in
 # the background while tests run.
@@ -56,13 +54,11 @@ export OMP_WAIT_POLICY=passive
 jobs=$(nproc)
 logs=$(mktemp -d)
 mkdir "$logs/builds" "$logs/results" "$logs/tests"
-times=build/test_times.tsv
-run=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-# timed KIND NAME COMMAND...: appends its times; must not run in a pipeline. TIMEFORMAT applies to this shell alone.
+# timed NAME COMMAND...: appends its times; must not run in a pipeline. TIMEFORMAT applies to this shell alone.
 timed() {
-    local TIMEFORMAT=$run$'\t'$tier$'\t'$1$'\t'${2//$'\t'/ }$'\t%1R\t%1U\t%1S' status=0
-    shift 2
-    { time "$@" 2>&3; } 3>&2 2>>$times || status=$?
+    local TIMEFORMAT=$1$'\t%1R\t%1U\t%1S' status=0
+    shift
+    { time "$@" 2>&3; } 3>&2 2>>"$logs/parts" || status=$?
     return $status
 }
 builder=
@@ -87,7 +83,7 @@ build_all() {
         eval "set -- $line"
         name=$1 began=$SECONDS
         shift
-        if timed build "$name" nice make -j"$jobs" UNITE="$unite" "$@" >"$logs/builds/$name.log" 2>&1; then
+        if timed "build of $name" nice make -j"$jobs" UNITE="$unite" "$@" >"$logs/builds/$name.log" 2>&1; then
             echo "built $name ($((SECONDS - began)) s)"
             touch "$logs/builds/$name.done"
         else
@@ -144,7 +140,7 @@ run_one() {
     local number=$1 name=$2 began=$SECONDS status=0
     local out=$logs/tests/$number
     shift 2
-    timed stage "$name" "$@" >"$out" 2>&1 || status=$?
+    timed "$name" "$@" >"$out" 2>&1 || status=$?
     local took=$((SECONDS - began))
     if [ $status -eq 0 ]; then
         echo "1 0 $(grep -c '^skipped: ' "$out")" >"$logs/results/$number"
@@ -166,7 +162,7 @@ run_cases() {
     local number=$1 name=$2 began=$SECONDS status=0 passed failed=0 skipped summary all=0
     local out=$logs/tests/$number
     shift 2
-    timed stage "$name" "$@" --durations yes >"$out" 2>&1 || status=$?
+    timed "$name" "$@" --durations yes >"$out" 2>&1 || status=$?
     grep -aE '^[0-9.]+ s: ' "$out" | sed "s|\$| ($name)|" >>"$logs/times"
     skipped=$(grep -ac '^skipped: ' "$out")  # Catch2 2 counts them as passed
     summary=$(grep -aE '^(All tests passed|test cases:)' "$out" | tail -n 1)
@@ -292,9 +288,9 @@ is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_lo
 is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
 is host && one cpu "every filter of gpu_check.sh matches test cases" test/program/gpu_filters.sh build/cpu/tests
 all_of host && one cpu "gpu_check.sh: arguments, chosen steps, rehearsed steps" test/program/gpu_check.sh
-all_of host && one cpu "same_training.py: tolerances, reported differences, failed runs" python3 \
+all_of host && one cpu "same_training.py: reported differences, variants, failed runs" python3 \
     test/dev/same_training_test.py
-is host && one cpu "levers.py: forced algorithms, medians" python3 test/dev/levers_test.py
+is host && one cpu "levers.py: forced algorithms, medians; kernel_times.py" python3 test/dev/levers_test.py
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
@@ -305,8 +301,6 @@ all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that 
     python3 test/dev/prepare_download_test.py
 all_of host && one cpu "the quickstart takes the predicted time; README's commands to start with work" \
     test/program/quickstart.sh
-all_of run && one cpu "training matches PyTorch, and planted kernel faults are detected" \
-    test/program/same_training.sh cpu
 all_of kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
     test/program/bench.sh
 for most in $caps; do
@@ -344,8 +338,11 @@ if all_of cuda && [ -n "$has_nvcc" ]; then
     cases cuda "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases cuda "the CUDA build on stand-ins: products, memory, streams, tuning" $stand_in/tests \
         "[kernels]~[operations]~[large]~[host_time],[operations][matmul]~[large]"
-    one cuda "the CUDA build on stand-ins: training matches PyTorch, and an epilogue fault is detected" \
-        test/program/same_training.sh stand-in
+    # shellcheck disable=SC2016
+    one cuda "the CUDA build on stand-ins: training matches PyTorch" sh -c '
+        build/cpu/random_shard --vocabulary 257 "$1/shard.bin" 5000 && dev/gpu_check/same_training.py \
+            build/stand-in/train_gpt2 -i "$1/shard.bin" --work "$1/same_training" --tiny \
+            --expect test/program/same_training' - "$logs"
 fi
 
 all_of ranks && cases cpu-thread "races between ranks as threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
@@ -360,15 +357,9 @@ wait
 
 # ---- times and results
 
-sort -rn "$logs/times" 2>/dev/null | head -n 20 |
-    sed -E "s/^([0-9.]+) s: (.*)/$run\t$tier\tcase\t\2\t\1\t\t/" >>$times
-printf '%s\t%s\ttotal\t\t%s\t\t\n' "$run" $tier $SECONDS >>$times
-awk -F '\t' -v run="$run" '
-    $1 == run && $3 == "case" && ++cases <= 10 { printf "%7.1f s: %s\n", $5, $4 }
-    $1 == run && ($3 == "build" || $3 == "stage") {
-        name = ($3 == "build" ? "build of " : "") $4
-        wall[name] += $5; used[name] += $6 + $7; all += $6 + $7
-    }
+sort -rn "$logs/times" 2>/dev/null | head -n 10
+awk -F '\t' '
+    { wall[$1] += $2; used[$1] += $3 + $4; all += $3 + $4 }
     END {
         print "  wall s  processor s  share"
         fflush()
@@ -376,7 +367,7 @@ awk -F '\t' -v run="$run" '
             share = 100 * used[name] / (all ? all : 1)
             printf "%8.1f %12.1f %5.1f %%  %s\n", wall[name], used[name], share, name | "sort -k 2 -rn"
         }
-    }' $times
+    }' "$logs/parts"
 echo "total time: $SECONDS s"
 read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' \
     < <(cat "$logs"/results/* 2>/dev/null))

@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
-# test_distribution.sh [DISTRIBUTION] [cuda] [--mirror URL] - runs the README's two commands, scripts/quickstart.sh and
+# test_distribution.sh [DISTRIBUTION] [cuda] - runs the README's two commands, scripts/quickstart.sh and
 # scripts/test.sh, on a fresh clone in another distribution: a minimal system made with debootstrap, entered with chroot
 #
-#   DISTRIBUTION     debian-12, debian-13 (default), ubuntu-22.04 or ubuntu-24.04
+#   DISTRIBUTION     debian-12 or debian-13 (default), from the Debian mirror of this machine's apt
 #   cuda             also builds for CUDA, with this machine's toolkit, mounted read-only
-#   --mirror URL     source of the packages (default: the Debian mirror of this machine's apt). Ubuntu needs an Ubuntu
-#                    mirror and the package ubuntu-keyring
 #
 #   FOLDER=/var/tmp/train_gpt2-distributions     systems and logs; 2 GB for each, deleted at the end unless KEEP=1
 #   TIERS=default                                arguments of scripts/test.sh: "kernels host", all; empty: none
@@ -18,37 +16,22 @@
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
-each_once "$@"
-distribution=debian-13 cuda='' mirror=''
-while [ $# -gt 0 ]; do
-    case $1 in
-        debian-12 | debian-13 | ubuntu-22.04 | ubuntu-24.04) distribution=$1 ;;
+distribution=debian-13 cuda=''
+for word; do
+    case $word in
+        debian-12 | debian-13) distribution=$word ;;
         cuda) cuda=yes ;;
-        --mirror)
-            [ $# -ge 2 ] || refuse "--mirror has no value; expected the URL of a mirror"
-            mirror=$2
-            shift
-            ;;
-        *) refuse "unexpected argument \"$1\"; see $(basename "$0") --help" ;;
+        *) refuse "unexpected argument \"$word\"; see $(basename "$0") --help" ;;
     esac
-    shift
 done
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || refuse "test_distribution.sh needs root, for chroot and mounts"
 command -v debootstrap >/dev/null || refuse "debootstrap is missing; run: apt-get install debootstrap"
-components=main
-case $distribution in
-    debian-12) suite=bookworm ;;
-    debian-13) suite=trixie ;;
-    ubuntu-22.04) suite=jammy components=main,universe ;;
-    ubuntu-24.04) suite=noble components=main,universe ;;
-esac
-if [ -z "$mirror" ] && [ $components = main ]; then
-    # shellcheck disable=SC2016
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 2>/dev/null |
-        awk '$1 == "Debian" && $2 == "Debian" { print $3; exit }')
-fi
-[ -n "$mirror" ] || refuse "no mirror of $distribution is known; expected --mirror URL"
+suite=$([ "$distribution" = debian-12 ] && echo bookworm || echo trixie)
+# shellcheck disable=SC2016
+mirror=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 2>/dev/null |
+    awk '$1 == "Debian" && $2 == "Debian" { print $3; exit }')
+[ -n "$mirror" ] || refuse "this machine's apt has no Debian mirror; expected one in its sources"
 folder=${FOLDER:-/var/tmp/train_gpt2-distributions}
 export system=$folder/$distribution log=$folder/$distribution.log cuda
 export TIERS=${TIERS-default} QUICKSTART_MINUTES=${QUICKSTART_MINUTES:-0.3}
@@ -58,7 +41,7 @@ rm -rf --one-file-system "$system"
 [ -n "${KEEP:-}" ] || trap 'rm -rf --one-file-system "$system"' EXIT
 trap 'exit 130' INT TERM
 echo "creating $distribution in $system"
-debootstrap --variant=minbase --components=$components --include=ca-certificates $suite "$system" "$mirror" \
+debootstrap --variant=minbase --include=ca-certificates $suite "$system" "$mirror" \
     >"$log" 2>&1 ||
     { tail -n 20 "$log" >&2; echo "error: debootstrap failed; its output is in $log" >&2; exit 1; }
 git clone -q --no-hardlinks . "$system/root/train_gpt2"

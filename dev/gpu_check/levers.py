@@ -56,9 +56,7 @@ def table(blocks, left_out):
 
 
 def main():
-    if len(sys.argv) < 6:
-        print(__doc__)
-        sys.exit(0 if sys.argv[1:] in (['-h'], ['--help']) else 2)
+    if len(sys.argv) < 6: sys.exit(__doc__)
     folder, choices, seconds, steps = Path(sys.argv[1]), Path(sys.argv[2]).read_text(), *sys.argv[3:5]
     end, blocks, failed = time.monotonic() + float(seconds), {}, 0
     folder.mkdir(parents=True)

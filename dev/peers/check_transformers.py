@@ -8,9 +8,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tool_main import Parser, ToolError, fail, in_quotes, tool_main  # noqa: E402
 
 SAYS = "Checks a checkpoint of train_gpt2 with Hugging Face's transformers."
-EXAMPLES = """    check_transformers.py STEP_DIR --tokens 1,2,3                   logits and loss of one sequence
-    check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
-    check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
+EXAMPLES = """  check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS    with ours; exit 1 above --tolerance
+  check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
 one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len; the last
@@ -37,7 +36,7 @@ def open_model(args, torch, transformers):
     count = sum(p.numel() for p in model.parameters())
     print(f"{args.folder}: {model.config.n_layer} layers, {model.config.n_embd} channels, "
           f"vocabulary {model.config.vocab_size}, {count} parameters")
-    return model.to(torch.float64 if args.float64 else torch.float32).eval()
+    return model.eval()
 
 
 def sequences(ids, seq_len, limit, source):
@@ -67,7 +66,7 @@ def shard_loss(args, model, numpy, torch):
     targets = min(args.val_tokens, len(tokens) - 1)
     if targets < 1: fail(f"the number of tokens in {in_quotes(args.shard)}", len(tokens), "at least 2")
     total = 0.0
-    for begin, end, row in batches(targets, seq_len, args.batch):
+    for begin, end, row in batches(targets, seq_len, 4):
         chunk = torch.from_numpy(tokens[begin:end + 1].astype(numpy.int64))
         logits = model(chunk[:-1].view(-1, row)).logits
         total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), chunk[1:], reduction="sum").item()
@@ -82,10 +81,7 @@ def shard_loss(args, model, numpy, torch):
 
 
 def check_logits(args, model, numpy, torch):
-    if args.tokens:
-        ids, source = numpy.array([int(text) for text in args.tokens.split(",")]), "--tokens"
-    else:
-        ids, source = numpy.fromfile(args.token_ids, dtype="<i4"), args.token_ids
+    ids, source = numpy.fromfile(args.token_ids, dtype="<i4"), args.token_ids
     vocabulary = model.config.vocab_size
     if len(ids) == 0 or ids.min() < 0 or ids.max() >= vocabulary:
         fail(source, f"{len(ids)} ids", f"at least one, all from 0 to {vocabulary - 1}")
@@ -114,7 +110,6 @@ def command_line():
     parser = Parser("check_transformers.py", SAYS, EXAMPLES)
     parser.add_argument("folder", nargs="?", metavar="STEP_DIR",
                         help="a folder step_XXXXXXXX, or any GPT-2 that transformers opens")
-    parser.add_argument("--tokens", help="ids separated by commas")
     parser.add_argument("--token-ids", metavar="FILE", help="raw int32 ids")
     parser.add_argument("--logits", metavar="FILE", help="our logits of the same ids, raw float32")
     parser.add_argument("--shard", metavar="FILE", help="token shard to compute the loss of")
@@ -122,17 +117,15 @@ def command_line():
                         help="tokens of the shard to predict (default %(default)s)")
     parser.add_argument("--expect-loss", type=float, help="our loss over the same tokens")
     parser.add_argument("--seq-len", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=4, help="sequences at a time (default %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-4)
-    parser.add_argument("--float64", action="store_true", help="compute in fp64")
     parser.add_argument("-h", "--help", action="store_true", help="print this help and exit")
     return parser
 
 
 def run(args):
-    if not args.folder or sum(map(bool, (args.tokens, args.token_ids, args.shard))) != 1:
-        raise ToolError("pass STEP_DIR and one of --tokens, --token-ids and --shard")
-    if args.logits and args.shard: fail("--logits", "set with --shard", "--tokens or --token-ids")
+    if not args.folder or bool(args.token_ids) == bool(args.shard):
+        raise ToolError("pass STEP_DIR and one of --token-ids and --shard")
+    if args.logits and args.shard: fail("--logits", "set with --shard", "--token-ids")
     for path in filter(None, (args.folder, args.token_ids, args.logits, args.shard)):
         if not os.path.exists(path): fail(in_quotes(path), "missing", "a file or folder")
     numpy, torch, transformers = libraries()

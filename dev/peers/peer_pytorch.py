@@ -26,18 +26,12 @@ try:
     import torch
     import torch.nn.functional as F
     from torch import nn
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 except ImportError as missing:
     sys.exit(f"peer_pytorch.py: module {missing.name} is missing; expected numpy and torch; "
              "run it with a Python that has them (pip install torch numpy)")
 
 BY_DEPTH = {6: (384, 6), 12: (768, 12), 24: (1024, 16), 36: (1280, 20), 48: (1600, 25), 60: (1920, 30),
             72: (2880, 30), 84: (3456, 36)}
-
-
-# The kernels that scaled_dot_product_attention may use; auto: PyTorch selects them.
-SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
-        "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 
 
 def stop(message):
@@ -190,9 +184,7 @@ def random_batches(rows, length, vocabulary, seed):
 def learning_rate(step, args):
     if step < args.warmup_steps:
         return args.lr * (step + 1) / args.warmup_steps
-    least = args.lr * args.final_lr_fraction
-    if step >= args.max_steps:
-        return least
+    least = args.lr / 10
     progress = (step - args.warmup_steps) / (args.max_steps - args.warmup_steps)
     return least + 0.5 * (1 + math.cos(math.pi * progress)) * (args.lr - least)
 
@@ -211,20 +203,11 @@ def parse():
     add("--max-minutes", type=float, default=math.inf)
     add("-l", "--lr", type=float, default=6e-4)
     add("-u", "--warmup-steps", type=int, default=0)
-    add("-q", "--final-lr-fraction", type=float, default=0.1)
-    add("-c", "--weight-decay", type=float, default=0.1)
-    add("--beta1", type=float, default=0.9)
-    add("--beta2", type=float, default=0.95)
-    add("--eps", type=float, default=1e-8)
-    add("--grad-clip", type=float, default=1.0)
     add("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast, fp32 master weights")
     add("--threads", type=int, default=0)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--seed", type=int, default=1337)
-    add("--sdpa", choices=("auto", *SDPA), default="auto", help="attention kernels (default %(default)s)")
     add("--no-compile", dest="compile", action="store_false")
-    add("--timing-skip", type=int, default=3,
-        help="first steps excluded from the median: compilation and warm-up (default %(default)s)")
     args = parser.parse_args()
     micro = args.micro_batch * args.seq_len
     args.total_batch_tokens = args.total_batch_tokens or micro
@@ -232,8 +215,6 @@ def parse():
         parser.error(f"-d is {args.total_batch_tokens}; expected a multiple of micro-batch * seq-len = {micro}")
     if args.warmup_steps > args.max_steps:
         parser.error(f"--warmup-steps is {args.warmup_steps}; expected at most --max-steps {args.max_steps}")
-    if args.device == "cpu" and args.sdpa in ("cudnn", "efficient"):
-        parser.error(f"--sdpa is {args.sdpa}, on a CPU; expected auto, flash or math there")
     if not args.random_data and not args.train_data:
         parser.error("expected --train-data or --random-data")
     return args
@@ -241,12 +222,6 @@ def parse():
 
 def main():
     args = parse()
-    # Around everything: torch.compile selects the kernels when it traces, also those of the backward pass.
-    with sdpa_kernel([SDPA[args.sdpa]]) if args.sdpa != "auto" else contextlib.nullcontext():
-        train(args)
-
-
-def train(args):
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
@@ -258,15 +233,12 @@ def train(args):
         stop(f"--seq-len is {args.seq_len}; expected at most the model's {model.wpe.num_embeddings}")
     model.to(args.device)
     parameters = list(model.parameters())
-    groups = [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": args.weight_decay},
+    groups = [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": 0.1},
               {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(args.beta1, args.beta2), eps=args.eps, fused=True)
-    for group in groups:
-        print(f"weight decay {group['weight_decay']}: {len(group['params'])} tensors, "
-              f"{sum(p.numel() for p in group['params'])} elements")
+    optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-8, fused=True)
     cudnn = f", cuDNN {torch.backends.cudnn.version()}" if torch.backends.cudnn.is_available() else ""
     print(f"torch {torch.__version__}{cudnn}, {args.device}, {torch.get_num_threads()} threads, "
-          f"compile {args.compile}, attention {args.sdpa}, dtype {args.dtype}, {args.total_batch_tokens} tokens a step")
+          f"compile {args.compile}, dtype {args.dtype}, {args.total_batch_tokens} tokens a step")
 
     run = torch.compile(model) if args.compile else model
     device_type = torch.device(args.device).type
@@ -288,7 +260,7 @@ def train(args):
                 loss = run(tokens, targets)
             (loss / micro_batches).backward()
             loss_sum += loss.detach()
-        norm = nn.utils.clip_grad_norm_(parameters, args.grad_clip if args.grad_clip > 0 else math.inf)
+        norm = nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         value = float(loss_sum) / micro_batches  # waits for the device
@@ -298,12 +270,9 @@ def train(args):
         print(f"step {step} loss {value:.6f} norm {float(norm):.6f} lr {optimizer.param_groups[0]['lr']:.4e} "
               f"ms {times[-1]:.1f} tokens/s {args.total_batch_tokens / times[-1] * 1000:.0f}", flush=True)
 
-    timed = times[args.timing_skip:]
-    if timed:
+    if timed := times[3:]:  # without compilation and warm-up
         median = statistics.median(timed)
         print(f"median {median:.1f} ms of {len(timed)} steps, {args.total_batch_tokens / median * 1000:.0f} tokens/s")
-    else:
-        print(f"median n/a: {len(times)} steps, {args.timing_skip} left out")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB resident"
           + (f", {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB on the device" if device_type == "cuda" else ""))
 

@@ -51,12 +51,18 @@ class OutputFolder {
 public:
     explicit OutputFolder(const std::string& name) {
         std::error_code error;
-        for (fs::path path = name; !path.empty() && !fs::exists(path, error); path = path.parent_path())
+        std::string why, fix;
+        for (fs::path path = name; !path.empty() && !fs::exists(path, error); path = path.parent_path()) {
             created_.push_back(path);
+            if (!fs::is_symlink(path, error)) continue;
+            const std::string target = fs::read_symlink(path, error).string();
+            why = path.string() + " is a symbolic link to " + target + ", which does not exist";
+            fix = "create " + target + ", or ";
+        }
         fs::create_directories(name, error);
         if (error)
-            fail("output folder " + name, "impossible to create (" + error.message() + ")",
-                 "a folder that this user may write to", "change --output-dir");
+            fail("output folder " + name, "impossible to create (" + (why.empty() ? error.message() : why) + ")",
+                 "a folder that this user may write to", fix + "change --output-dir");
     }
     void remove() const {
         std::error_code error;

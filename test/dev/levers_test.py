@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-# levers_test.py - dev/gpu_check/levers.py: forced algorithms, and the table of medians
+# levers_test.py - dev/gpu_check/levers.py: forced algorithms, and the table of medians; kernel_times.py: its table
 import json
 
 from run_support import WithFolder, main, program, start, step
 
-levers = program('gpu_check/levers.py')
+levers, kernel_times = program('gpu_check/levers.py'), program('gpu_check/kernel_times.py')
 
 
 class Levers(WithFolder):
@@ -26,6 +26,21 @@ class Levers(WithFolder):
         def run(name, *ms): return self.log(name, start(), *(step(i, 5, ms=x, step_j=2 * x) for i, x in enumerate(ms)))
         blocks = {'x': ([run('a', 99, 10), run('b', 99, 12, 20)], [run('c', 1, 9)])}
         self.assertEqual(levers.table(blocks, 1)[2], '| x | 2 + 1 | 12.00 | 9.00 | -3.00 | 24.00 | 18.00 | -6.00 |')
+
+    def test_times_of_kernels(self):
+        # Two steps of 1 ms after a first; a copy runs among the kernels that end one, and nothing for 0.1 ms of each.
+        activities = [(0, 500, '1,1,1', 'adamw')]
+        for us in (500, 1500):
+            activities += [(us + 100, us + 700, '8,1,1', 'void kernels::gelu<(int)3, float>(float const*)'),
+                           (us + 700, us + 800, '1,1,1', 'adamw'), (us + 800, us + 900, '-', 'memory copy'),
+                           (us + 900, us + 1000, '1,1,1', 'adamw')]
+        lines = [f'{start}000\t{end}000\t{grid}\t{name}\n' for start, end, grid, name in activities]
+        rows = list(kernel_times.table(lines, 1))
+        self.assertEqual(rows[1:], [
+            '| `gelu<(int)3, float>` | 8,1,1 | 1 | 600.0 | 0.600 | 66.7% |',
+            '| `adamw` | 1,1,1 | 2 | 100.0 | 0.200 | 22.2% |',
+            '| `memory copy` | - | 1 | 100.0 | 0.100 | 11.1% |',
+            '\na whole step: 1.000 ms, of which nothing ran for 0.100 ms (10.0%)'])
 
 
 if __name__ == '__main__':

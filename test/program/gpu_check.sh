@@ -24,14 +24,14 @@ lists() {
     # shellcheck disable=SC2053
     [[ $said == $1 ]] || fail "gpu_check.sh ${*:2} chooses $said"
 }
-lists "machine 10 numbers 105 data 5 * peer 75 all 290" 1
-lists "data 5 tests_kernels 115 *racecheck 100 all 240" 2
-lists "data 5 batch 10 accumulation 25 *same_losses 2 all 212" 3
-lists "data 5 batch 10 training 60 kernel_times_build 10 kernel_times 60 bench 7 all 152" bench=7 kernel_times=60
-lists "data 5 batch 10 training 60 * levers 330 all 430" 4
-lists "data 9 ranks_mpi 15 ranks_nccl_2 20 same_losses 2 all 46" same_losses data=9
-lists "data 5 memcheck 50 memcheck_layer 100 all 105" memcheck=50 memcheck_layer
-names=$(sed -n '/^declare -A parts/,/)$/{/declare/!p}' dev/gpu_check/plan.sh | grep -oE '[a-z0-9_]+=' | sort -u | wc -l)
+lists "numbers 105 batch 15 * peer 75 all 280" 1
+lists "batch 15 tests_kernels 115 memcheck 100 races 100 all 330" 2
+lists "batch 15 accumulation 25 * ranks 40 all 155" 3
+lists "batch 15 kernel_times 60 bench 7 all 82" bench=7 kernel_times=60
+lists "batch 15 training 60 * levers 330 all 430" 4
+lists "batch 9 ranks 40 all 49" ranks batch=9
+lists "races 50 all 50" races=50
+names=$(sed -n '/^declare -A/,/)$/{/declare/!p}' dev/gpu_check/plan.sh | grep -oE '[a-z0-9_]+=' | sort -u | wc -l)
 [ "$(dev/gpu_check.sh {1..5} --list | grep -vc '^all ')" -eq "$names" ] || fail "a step of a part is not in the script"
 [ $failed = 0 ] || exit 1
 
@@ -42,14 +42,14 @@ export PATH=$scratch/bin:$PATH
 tool() { cat >"$scratch/bin/$1" && chmod +x "$scratch/bin/$1"; }
 tool make <<<'#!/bin/sh'
 rehearses() { ends "$1" "$2" dev/gpu_check.sh --rehearse -o "$scratch/r" "${@:3}"; }
-rehearses 0 "5 steps, 0 failed" training levers=90
+rehearses 0 "summary.md: 0 failed" numbers training levers=90
 says "the summary" "$(cat "$scratch/r/steps/summary.md")" "**training** started" "**training** pass, " " s: median " \
-    "| nondeterministic attention | 2 + 2 | " "not run: machine, numbers, "
+    "| nondeterministic attention | 2 + 2 | " "**numbers** pass, " " s: PASS" "not run: kernel_times, "
 says "what is kept" "$(tar -tzf "$scratch/r/steps/results.tar.gz")" results/training/log.jsonl results/choices.json \
     logs/levers.log
 tar -tzf "$scratch/r/steps/results.tar.gz" | grep step_ && fail "a checkpoint is kept"
 if unshare --net true 2>/dev/null; then
-    unshare --net bash -c 'dev/gpu_check.sh --rehearse -o "$0" data && python3 -c "import socket
+    unshare --net bash -c 'dev/gpu_check.sh --rehearse -o "$0" batch && python3 -c "import socket
 server = socket.create_server((\"127.0.0.1\", 0))
 socket.create_connection(server.getsockname(), timeout=5)"' "$scratch/n" >/dev/null || fail "loopback stays down"
 fi
@@ -58,14 +58,15 @@ tool mpirun <<'BASH'
 echo "mpirun of a test"
 [ "$HOW" != fails ] || exit 3
 if [ "$HOW" = stops ]; then
-    read -r _ _ _ check _ </proc/$PPID/stat  # the parent of timeout
+    read -r _ _ _ timeout _ </proc/$PPID/stat  # the parent of the step's command
+    read -r _ _ _ check _ </proc/"$timeout"/stat
     kill -TERM "$check"
 fi
 exec sleep 60
 BASH
-HOW=fails rehearses 1 "**ranks_mpi** **fail** (3)" ranks_mpi
-HOW=waits rehearses 1 "**ranks_mpi** **time limit**" ranks_mpi=1 data=1
-HOW=stops rehearses 143 "**ranks_mpi** stopped by signal 15" ranks_mpi
-says "a stopped check" "$(tar -xzOf "$scratch/r/steps/results.tar.gz" logs/ranks_mpi.log)" "mpirun of a test"
+HOW=fails rehearses 1 "**ranks** **fail** (3)" ranks
+HOW=waits rehearses 1 "**ranks** **time limit**" ranks=1 batch=5
+HOW=stops rehearses 143 "**ranks** started" ranks
+says "a stopped check" "$(tar -xzOf "$scratch/r/steps/results.tar.gz" logs/ranks.log)" "mpirun of a test"
 [ $failed = 0 ] && echo "all checks passed"
 exit $failed

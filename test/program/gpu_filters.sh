@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
 . test/support/check.sh
 mapfile -t filters < <(for size in '' --rehearse; do dev/gpu_check.sh 1 2 3 4 5 $size --list; done |
-    awk 'NF > 2 { print $3 }' | tr ',' '\n' | sort -u)
+    cut -d ' ' -f 3- | tr ', ' '\n' | grep . | sort -u)
 [ ${#filters[@]} -ge 4 ] || fail "gpu_check.sh --list has ${#filters[@]} filters"
 for filter in "${filters[@]}"; do
     [[ $("$1" --list-tests "$filter") =~ (^|$'\n')[1-9][0-9]*" matching test case" ]] || fail "no test case: $filter"

@@ -31,7 +31,7 @@ fills() {
     [[ $said = *"error: cannot write standard output: No space left on device; "* ]] || fail "$name: $said"
 }
 root=$PWD
-for script in scripts/*.sh dev/{,bench/,mutate/}*.sh dev/gpu_check/{pack,text}.sh; do
+for script in scripts/*.sh dev/{,bench/,mutate/}*.sh dev/gpu_check/pack.sh; do
     case $script in
         scripts/help.sh | scripts/progress.sh | scripts/launch.sh) continue ;;  # to source
     esac
@@ -54,7 +54,6 @@ for tool in plot export_runs.py data/prepare data/parquet_lines.py; do
     refuses python3 "$root/dev/$tool" --word
 done
 for twice in "dev/sweep.sh -o a -o b" "dev/gpu_check.sh 1 --list --list" \
-    "scripts/test_distribution.sh --mirror a --mirror b" \
     "dev/sweep.sh -o a --vary --lr\ 1 --vary --lr\ 2 -- true -x"; do
     eval "refuses bash $root/$twice"
 done

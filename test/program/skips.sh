@@ -12,8 +12,6 @@ build=${1:-build/cpu}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 mkdir "$logs/results" "$logs/tests"
-# shellcheck disable=SC2034
-run=now tier=host times=$logs/times.tsv
 eval "$(sed -nE '/^(timed|skips|run_one|run_cases)\(\) \{/,/^}/p' scripts/test.sh)"
 # counts KIND "PASSED FAILED SKIPPED" LINES COMMAND...: the result of run_KIND, and its lines about skipped tests
 counts() {

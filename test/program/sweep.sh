@@ -91,7 +91,7 @@ check "its row, last" grep -q '^| `lr=1000` | failed | - | ' <(grep '^| `' "$wor
 says "the last line" "$(tail -n 1 "$work/out")" "error: 1 of 2 runs failed; $work/bad/lr=1000,seed=1.txt: the "
 check "its output" grep -q '^error: ' "$work/bad/lr=1000,seed=1.txt"
 # Runs that end before all steps.
-for early in "--max-minutes 0.005" "--stop-after 1 -v 1 --lr 1e-30"; do
+for early in "--max-minutes 0.005" "--stop-after 2 -v 1 --lr 0.3"; do
     dev/sweep.sh -o "$work/early" --seeds 1 --vary '--weight-decay 0' -- "${train[@]}" -x 100000 $early \
         >"$work/out" 2>&1
     check "$early" test $? = 0
@@ -99,6 +99,9 @@ for early in "--max-minutes 0.005" "--stop-after 1 -v 1 --lr 1e-30"; do
     dev/sweep.sh -o "$work/early" --seeds 1 --vary '--weight-decay 0' -- "${train[@]}" -x 100000 $early \
         >"$work/out" 2>&1
     check "$early, again" test "$?, $(grep -c ^started: "$work/out")" = "0, 0"
+    [[ $early != --stop* ]] || check "the lowest loss, and not the last" grep -q \
+        "^| \`weight-decay=0\` | $(jq -s 'map(select(.event == "val").loss) | min' \
+            "$work/early/weight-decay=0,seed=1/log.jsonl" | xargs printf '%.4f') |" "$work/early/table.md"
     rm -rf "$work/early"
 done
 # Runs without a validation loss are refused; without a plot there is a note.
@@ -183,6 +186,13 @@ one_line 'error: -x is given with --from; expected --max-tokens' dev/sweep.sh -o
 branch e '128 256' --lr 1e-3 -k constant
 check "flags that replace the usual ones" grep -q "gpt2 --lr 1e-3 -k constant --max-tokens=1280 --warmup-steps=0" \
     "$work/e/command"
+says "a given -k" "$(cat "$work/out")" "note: with -k branches have the schedule of these flags, and no decay"
+branch f '128 256' -l1e-3
+check "-l and its value in one word" grep -q "gpt2 -l1e-3 --max-tokens=1280 --lr-schedule=wsd .* --warmup-steps=0" \
+    "$work/f/command"
+check "no other rate" test "$(grep -c -- --lr= "$work/f/command")" = 0
+one_line "error: -o is \"$work/f\", whose branches end at 1280 tokens, and these at 1792, a multiple of all" \
+    dev/sweep.sh -o "$work/f" --from "$checkpoint" --vary '-d 128 256 384' -- "$build/train_gpt2" -l1e-3
 no_branch() { one_line "error: $1" dev/sweep.sh -o "$work/x" --from "$checkpoint" --vary "$2" -- "${@:3}"; }
 no_branch '-d is "x"; expected a whole number from 1' '-d 128 x' true x
 one_line 'error: --seeds is "1 2"; expected none with --from' dev/sweep.sh -o "$work/x" --from "$checkpoint" \

@@ -182,6 +182,12 @@ TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer
              {[&](Settings& s) { s.output_dir = a + "/out"; }, "output folder " + a + "/out"},
              {[&](Settings& s) { s.output_dir = a; }, "output folder " + a}})
         refused(edit, says);
+    const ScratchFolder other;
+    std::filesystem::create_symlink(other / "none", other / "link");
+    for (const char* const name : {"link", "link/x"})
+        refused([&](Settings& s) { s.output_dir = other / name; },
+                "link is a symbolic link to " + (other / "none").string() +
+                    ", which does not exist); expected a folder that this user may write to; create ");
     for (const char* const name : {"x/y", "", "..", "a*", "[1]", "{a}", "b\\", "c?", "d\n", "a.bin.partial-7"})
         refused([&](Settings& s) { s.name = name; },
                 "the name of the shards is \"" + on_one_line(name) + "\"; expected a name without '/', *?");
