@@ -71,8 +71,8 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
                       plan.steps.at(std::max<std::int64_t>(plan.first_step - 1, 0)).relative);
     StepLog step_log(Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), noise,
                      plan.measures_noise(),
-                     {.steps = plan.steps, .optimizer = optimizer, .ranks = ranks, .interrupt = interrupt,
-                      .health = health, .report = *report});
+                     {.steps = plan.steps, .optimizer = optimizer, .ranks = ranks, .health = health,
+                      .report = *report});
     StepBatches step_batches(*batches.loader, options.overfit_batch, shape.rows());
     BetweenSteps between_steps(plan.between_steps,
                                {.ranks = ranks, .steps = plan.steps, .optimizer = optimizer.optimizer(),
@@ -136,7 +136,7 @@ int Trainer::train() {
 int Trainer::evaluate() {
     open_log();
     const double began = seconds_now();
-    int signal = batches.validation.empty() ? 0 : evaluator->validate(0, [&] { return seconds_now() - began; });
+    int signal = batches.validation.empty() ? 0 : evaluator->validate(0);
     if (evaluator->unreadable()) std::rethrow_exception(evaluator->unreadable());
     if (batches.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
     if (plan.sampler && signal == 0) signal = evaluator->sample(0);

@@ -22,8 +22,7 @@ BetweenSteps::BetweenSteps(const Settings& settings, const Loop& loop, const Tra
                .shorter = "a larger --hellaswag-every", .run = [this] { return score_hellaswag(); }},
               {.name = kSamplesTask, .every = settings.sample_every,
                .shorter = "fewer --sample-tokens or a larger --sample-every", .run = [this] { return sample(); }}},
-             settings.checkpoints, control_),
-      stopped_before_(loop.interrupt.stopped_seconds()) {
+             settings.checkpoints, control_) {
     if (resumed) {
         control_.restore(*resumed);
         tasks_.restore(*resumed);
@@ -48,7 +47,7 @@ bool BetweenSteps::agree_on_health() {
 
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
-            .failed = failure() != nullptr, .stopped = stopped_here(), .tasks = tasks_.states()};
+            .failed = failure() != nullptr, .stopped = loop_.interrupt.stopped_seconds(), .tasks = tasks_.states()};
 }
 
 BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
@@ -66,7 +65,6 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
             print_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
     }
     if (tasks_.pauses()) {
-        leave_out_stops();
         loop_.step_log.flush();  // then all ranks know the results of the same steps
         if (agree_on_health()) control_.fail();
     }
@@ -79,14 +77,14 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
 
 std::optional<double> BetweenSteps::validate() {
     const double began = control_.seconds();
-    const int signal = loop_.evaluator.validate(step_, [&] { return seconds_since(began); });
+    const int signal = loop_.evaluator.validate(step_);
     if (signal != 0) control_.interrupt(signal);
     else if (loop_.evaluator.unreadable()) control_.fail();
     if (!control_.intact()) return {};
     if (step_ == 0) control_.training_begins();
     if (settings_.keep_best && loop_.health.state().best_validation_after == step_) tasks_.checkpoint_now();
     stop_if_no_better();
-    return seconds_since(began);  // with its report
+    return control_.seconds() - began;  // with its report
 }
 
 void BetweenSteps::stop_if_no_better() {
@@ -107,33 +105,21 @@ std::optional<double> BetweenSteps::sample() {
         control_.interrupt(signal);
         return {};
     }
-    return seconds_since(began);
-}
-
-// Collective; `began` of RunControl::seconds().
-double BetweenSteps::seconds_since(double began) {
-    leave_out_stops();
-    return std::max(control_.seconds() - began, 0.0);  // a stop before it may be agreed on only now
-}
-
-void BetweenSteps::leave_out_stops() {
-    control_.leave_out_stops(stopped_here());
-    note_stops();
+    return control_.seconds() - began;
 }
 
 bool BetweenSteps::all_can_update() {
     control_.agree(requests());
-    note_stops();
+    note_stop();
     return !control_.failed();
 }
 
-void BetweenSteps::note_stops() {
-    loop_.step_log.leave_out(control_.stopped_elsewhere() -
-                             std::exchange(elsewhere_noted_, control_.stopped_elsewhere()));
-    const double stopped = control_.stopped() - stops_noted_;
-    if (stopped < 1) return;  // the rest of one that overlaps with one that has been noted
-    stops_noted_ = control_.stopped();
-    loop_.report.stopped(step_, stopped);
+// Once. Of a stop after the last agreement rank 0 knows its own only.
+void BetweenSteps::note_stop() {
+    const double seconds = std::max(control_.stopped(), loop_.interrupt.stopped_seconds());
+    if (seconds == 0 || std::exchange(stop_noted_, true)) return;
+    loop_.report.warn(step_, {"stopped", "a process of the run was stopped for about " + clock_text(seconds) +
+                                             " (Ctrl-Z, SIGSTOP): all times include it, also --max-minutes"});
 }
 
 // Once: as soon as the length of the run can be estimated from its steps, or at its end.
@@ -166,7 +152,7 @@ void BetweenSteps::save() {
                              .batches = loop_.steps.changes(), .noise = {loop_.step_log.noise().averages()},
                              .health = loop_.health.state(),
                              .seconds = control_.run_seconds(), .tasks = tasks_.states()});
-    const double waited = seconds_since(began);
+    const double waited = control_.seconds() - began;
     loop_.checkpoints.waited(waited);
     tasks_.checkpoint_waited(waited);
     if (loop_.optimizer.in_round() && loop_.ranks.rank() == 0)
@@ -183,6 +169,7 @@ int BetweenSteps::finish() {
     loop_.step_log.flush();
     agree_on_health();
     loop_.step_log.end(step_);
+    note_stop();
     note_evaluation(/*ended=*/true);
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would

@@ -63,11 +63,8 @@ private:
     std::optional<double> validate(), score_hellaswag(), sample();  // Task::run
     void stop_if_no_better();
     void save();
-    double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
-    double seconds_since(double began);
-    void leave_out_stops();
     bool agree_on_health();
-    void note_stops();
+    void note_stop();
     void note_evaluation(bool ended);
     void report_end(const char* reason);
 
@@ -75,11 +72,9 @@ private:
     const Settings settings_;
     RunControl control_;
     Tasks tasks_;
-    const double stopped_before_;    // Interrupt::stopped_seconds() at construction
-    double stops_noted_ = 0, elsewhere_noted_ = 0;  // of RunControl
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
     bool ended_ = false;             // the end has been reported
-    bool noted_ = false;             // that evaluation takes long
+    bool noted_ = false, stop_noted_ = false;  // that evaluation takes long; that a process was stopped
     std::int64_t step_ = 0;          // steps made
     LoaderPosition next_position_{}; // of the batches of the next step
 };

@@ -2,18 +2,20 @@
 #include "llmc/run/control/evaluator.h"
 
 #include "kernels/device/range.h"
+#include "llmc/base/clock.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 
 namespace llmc {
 
-int Evaluator::validate(std::int64_t step, const Seconds& took) {
+int Evaluator::validate(std::int64_t step) {
     const device::Range range("validation");
+    const double began = seconds_now();
     const std::span<ValidationSet> sets = inputs_.validation;
     const ValidationLoss x = validation_loss(sets, model_, upload_, inputs_.shape, context_, received_signal());
     unreadable_ = x.unreadable;
     if (x.signal == 0 && !unreadable_) {
-        const double seconds = took();
+        const double seconds = seconds_now() - began;
         if (!bytes_counted_ && context_.world->rank() == 0)  // the targets are the same in every validation
             bits_per_byte_ = nats_to_bits_per_byte(sets, inputs_.tokenizer);
         bytes_counted_ = true;

@@ -1,7 +1,6 @@
 // evaluator.h - runs validation, HellaSwag and sampling, and reports their results
 #pragma once
 #include <exception>
-#include <functional>
 #include <optional>
 #include <span>
 
@@ -32,10 +31,8 @@ public:
 
     // Evaluate the model after `step` optimizer steps. A signal ends each of them early: then they report nothing and
     // return the signal; 0: no signal came. Only for inputs that there are.
-    // Sets unreadable() if a rank cannot read its data. `took`: the seconds since the validation began, without stops;
-    // called on all ranks before the report.
-    using Seconds = std::function<double()>;
-    int validate(std::int64_t step, const Seconds& took);
+    // Sets unreadable() if a rank cannot read its data.
+    int validate(std::int64_t step);
     int sample(std::int64_t step);
     // Also ends early, and prints so, once a rank is out of time: then HellaSwag is still pending.
     HellaSwagScore score_hellaswag(std::int64_t step, const TimeIsUp& time_is_up = [] { return false; });

@@ -7,67 +7,32 @@
 namespace llmc {
 
 void StepLog::enqueued(const Report::Step& step) {
-    if (pending_ && !pending_->ended) {
-        end_of(*pending_, 1);
-        if (may_contain_stop(*pending_)) before_ = std::exchange(pending_, {});
-    }
-    report(pending_, 1);
+    report(1);
     pending_ = {step, began_.seconds};
     pending_->step.phase = loop_.optimizer.optimizer().phase();
     pending_->step.bytes_sent = loop_.ranks.bytes_sent() - began_.bytes_sent;
-    if (before_ || !loop_.optimizer.scalars_ready()) return;
-    pending_->ended = run_clock();
-    if (!may_contain_stop(*pending_)) report(pending_, 0);
+    if (loop_.optimizer.scalars_ready()) report(0, seconds_now());
 }
 
-void StepLog::leave_out(double seconds) {
-    Pending* const waits = before_ ? &*before_ : pending_ && pending_->ended ? &*pending_ : nullptr;
-    const double current = run_clock() - std::max(waits ? *waits->ended : last_seconds_, began_.seconds);
-    if (waits && waits->seconds(last_seconds_) > current) {
-        const double before = std::min(seconds, waits->seconds(last_seconds_));
-        waits->stopped += before;
-        seconds -= before;
-    }
-    left_out_ += std::min(seconds, current);
-    report(before_, 1);
-}
-
-void StepLog::flush() {
-    report(before_, 1);
-    report(pending_, 0);
-}
-
-// Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between. A stop
-// after its end is subtracted, too.
-void StepLog::end_of(Pending& step, int steps_back) const {
-    if (!step.ended) step.ended = std::max({run_clock(loop_.optimizer.ended(steps_back)), last_seconds_, step.began});
-}
-
-void StepLog::report(std::optional<Pending>& pending, int steps_back) {
-    if (!pending) return;
-    Report::Step step = pending->step;
+void StepLog::report(int steps_back, double ended) {
+    if (!pending_) return;
+    auto [step, began] = *std::exchange(pending_, {});
     step.scalars = loop_.optimizer.scalars(steps_back);
-    end_of(*pending, steps_back);
-    const double stopped = loop_.interrupt.stopped_seconds() + left_out_;
-    double seconds = pending->seconds(last_seconds_);
-    // When a stop began is known to within a step: a step with one takes at least as long as the one before.
-    if (std::exchange(stopped_before_, stopped) != stopped || pending->stopped > 0)
-        seconds = std::max(seconds, step_seconds_);
-    step_seconds_ = seconds;
+    if (ended == 0) ended = std::max({loop_.optimizer.ended(steps_back), last_seconds_, began});
+    // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between.
+    const double seconds = ended - std::max(last_seconds_, began);
     step.speed = throughput_.read(seconds, step.positions, step.workers * step.scalars.valid_targets);
-    if (const auto times = loop_.ranks.times()) {  // which count stops of other ranks
-        step.communication = CommTimes{std::min(times->busy - times_.busy, seconds),
-                                       std::min(times->waited - times_.waited, seconds)};
+    if (const auto times = loop_.ranks.times()) {
+        step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
         times_ = *times;
     }
     if (loop_.steps.total) step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(step.step + 1));
     if (step.seconds_left) *step.seconds_left += step.seconds_of_tasks;
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
-    step.parts.tasks = std::max(pending->began - last_seconds_, 0.0);
+    step.parts.tasks = std::max(began - last_seconds_, 0.0);
     step.cpu_share = share_.latest();
-    last_seconds_ = *pending->ended;
-    pending.reset();
+    last_seconds_ = ended;
     if (measures_noise_) {
         const StepSize size = loop_.steps.at(step.step);
         if (size.changes) noise_.restart(size.relative);

@@ -9,7 +9,6 @@
 #include "llmc/comm/communicator.h"
 #include "llmc/data/step_plan.h"
 #include "llmc/model/optimizer.h"
-#include "llmc/run/control/interrupt.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/log/slow_steps.h"
@@ -23,7 +22,6 @@ public:
         const StepPlan& steps;
         OptimizerStep& optimizer;
         const Communicator& ranks;
-        Interrupt& interrupt;
         RunHealth& health;  // sees every step that is reported
         Report& report;
     };
@@ -31,26 +29,22 @@ public:
     // with an update.
     StepLog(const Throughput& throughput, StepNoise noise, bool measures_noise, const Loop& loop)
         : throughput_(throughput), noise_(std::move(noise)), measures_noise_(measures_noise), loop_(loop),
-          last_seconds_(run_clock()) {}
+          last_seconds_(seconds_now()) {}
 
     // A step begins: its time and bytes sent count from here.
     void begin() {
-        began_ = {run_clock(), loop_.ranks.bytes_sent()};
+        began_ = {seconds_now(), loop_.ranks.bytes_sent()};
         lap_ = {began_.seconds, waited()};
     }
     // The seconds since begin() or the last call, without those in which a CPU waited for communication.
     double lap() {
-        const auto [seconds, before] = std::exchange(lap_, {run_clock(), waited()});
+        const auto [seconds, before] = std::exchange(lap_, {seconds_now(), waited()});
         return std::max(lap_.seconds - seconds - (lap_.waited - before), 0.0);
     }
-    // Other ranks were stopped for so long (RunControl::stopped_elsewhere()): in the step that is being made, or in the
-    // one before, if that took longer.
-    void leave_out(double seconds);
-    // The step has been enqueued: reports the step before, and this one too if its results are available. A step that
-    // may contain a stop of another rank waits for the ranks' next agreement, and leave_out().
+    // The step has been enqueued: reports the step before, and this one too if its results are available.
     void enqueued(const Report::Step& step);
-    // Waits for the last step and reports all.
-    void flush();
+    // Waits for the last step and reports it.
+    void flush() { report(0); }
 
     // Of this many positions, by a mean over the last steps; empty at first, because the first steps may take longer.
     std::optional<double> seconds_of(std::int64_t positions) const {
@@ -69,22 +63,13 @@ private:
     struct Pending {
         Report::Step step;
         double began;
-        std::optional<double> ended{};  // of run_clock(); empty: its results were not back when it had been enqueued
-        double stopped = 0;             // of these seconds, those of other ranks
-        double seconds(double last) const { return *ended - std::max(last, began) - stopped; }
     };
-    double run_clock(double at = seconds_now()) const {
-        return at - loop_.interrupt.stopped_seconds() - left_out_;
-    }
     double waited() const {  // on a GPU the host does not wait
         const auto times = device::memory_is_host_memory() ? loop_.ranks.times() : std::nullopt;
         return times ? times->waited : 0;
     }
-    void end_of(Pending& step, int steps_back) const;
-    bool may_contain_stop(const Pending& step) const {
-        return loop_.ranks.size() > 1 && step.seconds(last_seconds_) >= Interrupt::kStop;
-    }
-    void report(std::optional<Pending>& pending, int steps_back);
+    // The pending step, if there is one. `ended`: of seconds_now(); 0: when the device had ended it.
+    void report(int steps_back, double ended = 0);
     void follow_phase(const Report::Step& step);
     void compare_phases(std::int64_t steps);
     Report::Noise noise_so_far(const Report::Step& step) const;
@@ -96,19 +81,17 @@ private:
     CommTimes times_{};  // at the last report
     ProcessorShare share_;
     SlowSteps slow_;
-    std::optional<Pending> pending_, before_;  // the last step, and the one before, if it waits for an agreement
+    std::optional<Pending> pending_;  // the last step, unless it has been reported
     const char* phase_ = "";  // of the step before
     std::vector<double> phase_ms_, ms_before_;  // the last kPhaseSteps of this phase; of the phase before
     struct {
-        double seconds = 0;  // of run_clock()
+        double seconds = 0;  // of seconds_now()
         std::int64_t bytes_sent = 0;
-    } began_;                                  // at the last begin()
+    } began_;                            // at the last begin()
     struct {
-        double seconds = 0, waited = 0;        // of run_clock(); for communication
-    } lap_;                                    // at the last begin() or lap()
-    double left_out_ = 0;                      // seconds of others' stops
-    double last_seconds_;                      // run_clock() at the end of the last step
-    double stopped_before_ = 0, step_seconds_ = 0;  // at the last report: seconds of all stops; of the step
+        double seconds = 0, waited = 0;  // of seconds_now(); for communication
+    } lap_;                              // at the last begin() or lap()
+    double last_seconds_;                // seconds_now() at the end of the last step
 };
 
 }  // namespace llmc

@@ -47,7 +47,7 @@ public:
     bool checkpoint_due() const;
     void checkpoint_now() { save_due_ = true; }
     void checkpoint_begun() { saved_ = step_; }
-    void checkpoint_took(double seconds) { checkpoint_seconds_ = std::max(seconds, 0.0); }
+    void checkpoint_took(double seconds) { checkpoint_seconds_ = seconds; }
     void checkpoint_waited(double seconds) { checkpoint_waited_ = seconds; }  // training, for the copy
 
     TaskStates states() const;  // of the tasks, and of kCheckpointTask

@@ -271,11 +271,6 @@ void Report::warn(std::int64_t step, const Warning& warning) {
     write({{"event", "warning"}, {"step", step}, {"kind", warning.kind}, {"text", warning.text}});
 }
 
-void Report::stopped(std::int64_t step, double seconds) {
-    warn(step, {"stopped", "the run was stopped for " + clock_text(seconds) +
-                               " (Ctrl-Z, SIGSTOP), which --max-minutes does not count"});
-}
-
 void Report::phase_begins(std::int64_t step, const std::string& phase, const char* what_begins) {
     if (*what_begins) print(at(step) + " | " + what_begins);
     write({{"event", "stage"}, {"step", step}, {"stage", phase}});

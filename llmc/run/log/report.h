@@ -137,8 +137,6 @@ public:
     void checkpoint_failed(std::int64_t step, const std::string& reason);
     // Whether the folder was deleted or moved: a folder of that name may now be another run's. Only rank 0 knows.
     bool folder_is_lost() const { return log_ && log_->lost(); }
-    // The process of a rank was stopped, after `step` steps or during the next one.
-    void stopped(std::int64_t step, double seconds);
     // Training resumes after `step` steps. `folder`: of the checkpoint; empty: from the start.
     void resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes);
     bool appended() const { return appended_; }  // to an existing log
