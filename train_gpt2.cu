@@ -68,7 +68,7 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     if (resumption) health.restore(resumption->state, /*counts_failed=*/startup.changes.options.empty());
     if (resumption && !resumption->state.noise.empty())
         noise.restore(resumption->state.noise[0],
-                      plan.steps.at(std::max<std::int64_t>(plan.first_step - 1, 0)).relative);
+                      plan.steps.at(std::max<std::int64_t>(plan.first_step, 1)).relative);
     StepLog step_log(Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), noise,
                      plan.measures_noise(),
                      {.steps = plan.steps, .optimizer = optimizer, .ranks = ranks, .health = health,
@@ -81,15 +81,13 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
                                 .health = health, .batches = step_batches},
                                resumption ? &resumption->state : nullptr);
     try {
-        for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
+        for (std::int64_t made = plan.first_step; between_steps.run(made) == BetweenSteps::Next::step; ++made) {
             const device::Range step_range("step");
             step_log.begin();
-            const StepSize size = plan.steps.at(step);
-            Report::Step record{.step = step, .positions = size.positions, .tokens_so_far = size.positions_after(),
-                                .workers = gradients.workers()};
+            const StepSize size = plan.steps.at(made + 1);
+            Report::Step record{.size = size};
             // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
-            const std::int64_t positions = size.positions / record.workers;
-            const float token_weight = float(1.0 / double(positions));
+            const float token_weight = float(1.0 / double(size.positions_of_worker()));
             for (int micro_batch = 0; micro_batch < size.micro_batches; ++micro_batch) {
                 const device::Range micro_batch_range("micro-batch");
                 const Batch& batch = step_batches.next(micro_batch);
@@ -104,10 +102,10 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
             if (!between_steps.all_can_update()) break;
             record.parts.agreement = step_log.lap();
             record.progress = between_steps.progress();
-            record.seconds_of_tasks = between_steps.seconds_of_tasks(step + 1);
+            record.seconds_of_tasks = between_steps.seconds_of_tasks(size.number);
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
-            optimizer.run(*model, {.learning_rate = learning_rate, .positions = positions,
+            optimizer.run(*model, {.learning_rate = learning_rate, .positions = size.positions_of_worker(),
                                    .new_size = size.changes, .relative = size.relative});
             record.parts.optimizer = step_log.lap();
             step_log.enqueued(record);

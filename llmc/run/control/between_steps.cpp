@@ -50,11 +50,11 @@ RankRequests BetweenSteps::requests() const {
             .failed = failure() != nullptr, .stopped = loop_.interrupt.stopped_seconds(), .tasks = tasks_.states()};
 }
 
-BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
-    step_ = step;
+BetweenSteps::Next BetweenSteps::run(std::int64_t made) {
+    made_ = made;
     next_position_ = loop_.batches.position();
-    control_.reach(loop_.steps.ends_at(step));
-    tasks_.reach(step, loop_.steps.ends_at(step), loop_.optimizer.in_round());
+    control_.reach(loop_.steps.ends_after(made));
+    tasks_.reach(made, loop_.steps.ends_after(made), loop_.optimizer.in_round());
     if (!loop_.checkpoints.is_writing()) {
         loop_.checkpoints.end(/*last=*/false);
         if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
@@ -77,12 +77,12 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
 
 std::optional<double> BetweenSteps::validate() {
     const double began = control_.seconds();
-    const int signal = loop_.evaluator.validate(step_);
+    const int signal = loop_.evaluator.validate(made_);
     if (signal != 0) control_.interrupt(signal);
     else if (loop_.evaluator.unreadable()) control_.fail();
     if (!control_.intact()) return {};
-    if (step_ == 0) control_.training_begins();
-    if (settings_.keep_best && loop_.health.state().best_validation_after == step_) tasks_.checkpoint_now();
+    if (made_ == 0) control_.training_begins();
+    if (settings_.keep_best && loop_.health.state().best_validation_after == made_) tasks_.checkpoint_now();
     stop_if_no_better();
     return control_.seconds() - began;  // with its report
 }
@@ -93,7 +93,7 @@ void BetweenSteps::stop_if_no_better() {
 }
 
 std::optional<double> BetweenSteps::score_hellaswag() {
-    const HellaSwagScore score = loop_.evaluator.score_hellaswag(step_, [this] { return control_.is_time_up_here(); });
+    const HellaSwagScore score = loop_.evaluator.score_hellaswag(made_, [this] { return control_.is_time_up_here(); });
     if (score.signal != 0) control_.interrupt(score.signal);
     else if (score.out_of_time) control_.run_out_of_time();
     return score.signal != 0 || score.out_of_time ? std::optional<double>() : score.seconds;
@@ -101,7 +101,7 @@ std::optional<double> BetweenSteps::score_hellaswag() {
 
 std::optional<double> BetweenSteps::sample() {
     const double began = control_.seconds();
-    if (const int signal = loop_.evaluator.sample(step_); signal != 0) {
+    if (const int signal = loop_.evaluator.sample(made_); signal != 0) {
         control_.interrupt(signal);
         return {};
     }
@@ -118,20 +118,20 @@ bool BetweenSteps::all_can_update() {
 void BetweenSteps::note_stop() {
     const double seconds = std::max(control_.stopped(), loop_.interrupt.stopped_seconds());
     if (seconds == 0 || std::exchange(stop_noted_, true)) return;
-    loop_.report.warn(step_, {"stopped", "a process of the run was stopped for about " + clock_text(seconds) +
+    loop_.report.warn(made_, {"stopped", "a process of the run was stopped for about " + clock_text(seconds) +
                                              " (Ctrl-Z, SIGSTOP): all times include it, also --max-minutes"});
 }
 
 // Once: as soon as the length of the run can be estimated from its steps, or at its end.
 void BetweenSteps::note_evaluation(bool ended) {
     constexpr double kShare = 0.1, kLeast = 5;  // of the run; seconds, less is not worth a note
-    const auto step_seconds = loop_.step_log.seconds_of(loop_.steps.at(step_).positions);
+    const auto step_seconds = loop_.step_log.seconds_of(loop_.steps.at(made_ + 1).positions);
     if (noted_ || loop_.ranks.rank() > 0 || !(ended || step_seconds)) return;
-    std::int64_t total = ended ? step_ : loop_.steps.total.value_or(std::numeric_limits<std::int64_t>::max());
+    std::int64_t total = ended ? made_ : loop_.steps.total.value_or(std::numeric_limits<std::int64_t>::max());
     if (!ended && settings_.control.max_minutes > 0)
-        total = std::min(total, step_ + tasks_.steps_within(control_.seconds_left(), *step_seconds));
-    const auto [used, left, longest] = tasks_.evaluation(step_ + ended, total);
-    const double length = control_.seconds() + double(total - step_) * step_seconds.value_or(0) + left;
+        total = std::min(total, made_ + tasks_.steps_within(control_.seconds_left(), *step_seconds));
+    const auto [used, left, longest] = tasks_.evaluation(made_ + ended, total);
+    const double length = control_.seconds() + double(total - made_) * step_seconds.value_or(0) + left;
     if (used + left < std::max(kLeast, kShare * length)) return;
     noted_ = true;
     print_stderr("note: evaluation takes " + clock_text(used + left) + " of the " + clock_text(length) +
@@ -147,7 +147,7 @@ std::optional<Report::Progress> BetweenSteps::progress() const {
 void BetweenSteps::save() {
     const double began = control_.seconds();
     const RunHealth::InARow in_a_row = loop_.health.in_a_row();
-    loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
+    loop_.checkpoints.begin({.step = made_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .data = next_position_,
                              .batches = loop_.steps.changes(), .noise = {loop_.step_log.noise().averages()},
                              .health = loop_.health.state(),
@@ -168,7 +168,7 @@ void BetweenSteps::save() {
 int BetweenSteps::finish() {
     loop_.step_log.flush();
     agree_on_health();
-    loop_.step_log.end(step_);
+    loop_.step_log.end(made_);
     note_stop();
     note_evaluation(/*ended=*/true);
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
@@ -201,11 +201,11 @@ void BetweenSteps::end_after_exception() {
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
     const bool complete = settings_.control.timed ? control_.out_of_time() && control_.intact()
-                                                  : loop_.steps.ends_at(step_) && !control_.failed();
+                                                  : loop_.steps.ends_after(made_) && !control_.failed();
     std::vector<std::string> further;
     if (complete)
-        further = ways_to_train_further(settings_.further, loop_.steps, step_, control_.run_seconds(), tasks_.states());
-    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()), further);
+        further = ways_to_train_further(settings_.further, loop_.steps, made_, control_.run_seconds(), tasks_.states());
+    loop_.report.end(made_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()), further);
 }
 
 }  // namespace llmc

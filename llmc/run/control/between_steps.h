@@ -38,16 +38,16 @@ public:
     BetweenSteps(const Settings& settings, const Loop& loop, const TrainerState* resumed);
 
     enum class Next { step, end };
-    // After `step` steps: validates, scores, samples and saves what is due, and says whether the run ends here.
-    Next run(std::int64_t step);
+    // After `made` steps: validates, scores, samples and saves what is due, and says whether the run ends here.
+    Next run(std::int64_t made);
     // After the micro-batches of a step and before its update; the one host collective of a step. False: a rank cannot
     // read its data or write its log, or the model has diverged, and all ranks end the run without this update.
     bool all_can_update();
     // Of a run with --max-minutes, after all_can_update(); empty: without.
     std::optional<Report::Progress> progress() const;
-    // Of tasks and checkpoints after `step` steps; 0 if the number of steps is unknown.
-    double seconds_of_tasks(std::int64_t step) const {
-        return loop_.steps.total ? tasks_.seconds_left(step, *loop_.steps.total) : 0;
+    // Of tasks and checkpoints after `made` steps; 0 if the number of steps is unknown.
+    double seconds_of_tasks(std::int64_t made) const {
+        return loop_.steps.total ? tasks_.seconds_left(made, *loop_.steps.total) : 0;
     }
     // Once the run ends: saves the last step, unless the model has diverged, waits for the checkpoint and reports the
     // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed, or if a run that was not
@@ -75,7 +75,7 @@ private:
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
     bool ended_ = false;             // the end has been reported
     bool noted_ = false, stop_noted_ = false;  // that evaluation takes long; that a process was stopped
-    std::int64_t step_ = 0;          // steps made
+    std::int64_t made_ = 0;          // steps
     LoaderPosition next_position_{}; // of the batches of the next step
 };
 

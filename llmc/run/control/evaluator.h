@@ -29,13 +29,13 @@ public:
         : inputs_(inputs), context_(context), model_(model), upload_(upload), health_(health), report_(report),
           interrupt_(interrupt) {}
 
-    // Evaluate the model after `step` optimizer steps. A signal ends each of them early: then they report nothing and
+    // Evaluate the model after `made` optimizer steps. A signal ends each of them early: then they report nothing and
     // return the signal; 0: no signal came. Only for inputs that there are.
     // Sets unreadable() if a rank cannot read its data.
-    int validate(std::int64_t step);
-    int sample(std::int64_t step);
+    int validate(std::int64_t made);
+    int sample(std::int64_t made);
     // Also ends early, and prints so, once a rank is out of time: then HellaSwag is still pending.
-    HellaSwagScore score_hellaswag(std::int64_t step, const TimeIsUp& time_is_up = [] { return false; });
+    HellaSwagScore score_hellaswag(std::int64_t made, const TimeIsUp& time_is_up = [] { return false; });
 
     // The Error of the last validation; the same on every rank.
     const std::exception_ptr& unreadable() const { return unreadable_; }

@@ -17,16 +17,17 @@ void StepLog::enqueued(const Report::Step& step) {
 void StepLog::report(int steps_back, double ended) {
     if (!pending_) return;
     auto [step, began] = *std::exchange(pending_, {});
+    const StepSize& size = step.size;
     step.scalars = loop_.optimizer.scalars(steps_back);
     if (ended == 0) ended = std::max({loop_.optimizer.ended(steps_back), last_seconds_, began});
     // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between.
     const double seconds = ended - std::max(last_seconds_, began);
-    step.speed = throughput_.read(seconds, step.positions, step.workers * step.scalars.valid_targets);
+    step.speed = throughput_.read(seconds, size.positions, size.workers * step.scalars.valid_targets);
     if (const auto times = loop_.ranks.times()) {
         step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
         times_ = *times;
     }
-    if (loop_.steps.total) step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(step.step + 1));
+    if (loop_.steps.total) step.seconds_left = throughput_.seconds_left(loop_.steps.positions_left(size.number));
     if (step.seconds_left) *step.seconds_left += step.seconds_of_tasks;
     if (step.progress)
         step.seconds_left = std::min(step.seconds_left.value_or(INFINITY), step.progress->seconds_left);
@@ -34,30 +35,29 @@ void StepLog::report(int steps_back, double ended) {
     step.cpu_share = share_.latest();
     last_seconds_ = ended;
     if (measures_noise_) {
-        const StepSize size = loop_.steps.at(step.step);
         if (size.changes) noise_.restart(size.relative);
         if (step.scalars.skip == kernels::kNoSkip)
-            noise_.add(loop_.optimizer.totals(steps_back), step.positions / step.workers);
+            noise_.add(loop_.optimizer.totals(steps_back), size.positions_of_worker());
         step.noise = noise_so_far(step);
     }
     follow_phase(step);
-    if (const auto round = loop_.optimizer.round_after(step.step + 1)) {
+    if (const auto round = loop_.optimizer.round_after(size.number)) {
         loop_.report.outer(*round);
         loop_.health.rounds_skipped(round->steps, round->skipped_in_a_row);
     }
-    if (const auto warning = loop_.health.step(step.step + 1, step.scalars)) loop_.report.warn(step.step + 1, *warning);
-    const auto each = [&](double all) { return all / double(step.positions); };
+    if (const auto warning = loop_.health.step(size.number, step.scalars)) loop_.report.warn(size.number, *warning);
+    const auto each = [&](double all) { return all / double(size.positions); };
     const double share = std::fmin(step.cpu_share.value_or(1), 1);  // 1, if it is NaN
     if (const auto warning = slow_.warning({.step = each(seconds), .data = each(step.parts.data),
                                             .ranks = each(step.waited()), .share = share}, seconds))
-        loop_.report.warn(step.step + 1, {"slow", *warning});
+        loop_.report.warn(size.number, {"slow", *warning});
 }
 
 void StepLog::follow_phase(const Report::Step& step) {
     const bool begins = phase_ != std::string_view(step.phase), from_another = begins && *phase_;
     phase_ = step.phase;
     if (from_another) {
-        loop_.report.phase_begins(step.step, step.phase, loop_.optimizer.optimizer().phase_begins());
+        loop_.report.phase_begins(step.size.number - 1, step.phase, loop_.optimizer.optimizer().phase_begins());
         slow_ = {};  // steps of another phase may take longer
         ms_before_ = std::move(phase_ms_);
     }
@@ -70,7 +70,7 @@ void StepLog::follow_phase(const Report::Step& step) {
     // Of a phase that may be followed by another keep the last steps; of the phase after it keep the first ones.
     if (ms_before_.empty() && phase_ms_.size() == kPhaseSteps) phase_ms_.erase(phase_ms_.begin());
     if (phase_ms_.size() < kPhaseSteps) phase_ms_.push_back(step.speed.ms);
-    if (!ms_before_.empty() && phase_ms_.size() == kPhaseSteps) compare_phases(step.step + 1);
+    if (!ms_before_.empty() && phase_ms_.size() == kPhaseSteps) compare_phases(step.size.number);
 }
 
 void StepLog::compare_phases(std::int64_t steps) {
@@ -84,7 +84,7 @@ void StepLog::compare_phases(std::int64_t steps) {
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
     // Of the worker, as the valid targets.
-    const double sequences = double(step.positions) / (step.workers * double(loop_.steps.batch().seq_len));
+    const double sequences = double(step.size.positions_of_worker()) / double(loop_.steps.batch().seq_len);
     return {.estimate = noise_.scale().estimate(),
             .sequences_per_token = sequences / double(step.scalars.valid_targets)};
 }

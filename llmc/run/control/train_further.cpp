@@ -20,31 +20,32 @@ std::string resume_command(const std::string& out, const std::string& from, int 
            (" -o " + for_shell(out) + " -y " + for_shell(from));
 }
 
-std::vector<std::string> ways_to_train_further(const FurtherTraining& run, const StepPlan& steps, std::int64_t step,
+std::vector<std::string> ways_to_train_further(const FurtherTraining& run, const StepPlan& steps, std::int64_t made,
                                                const RunSeconds& seconds, const TaskStates& tasks) {
     const bool timed = run.max_minutes > 0, cools = run.schedule.kind == LrSchedule::wsd;
     const double minutes = timed ? longer_minutes(run.max_minutes, seconds.used) : 0;
     Schedule longer = run.schedule;
-    if (longer.total_steps) longer.total_steps = steps.at(2 * step).begins;
-    // The learning rate of the step after `made` steps: in this run, and in the longer one.
-    const auto rates = [&](std::int64_t made, const RunSeconds& until, const TaskStates& with) {
+    if (longer.total_steps) longer.total_steps = steps.in_first_steps(2 * made);
+    // The learning rate of a step: in this run, and in the longer one.
+    const auto rates = [&](std::int64_t number, const RunSeconds& until, const TaskStates& with) {
         const auto share = [&](double of) { return timed ? share_of_time(until, with, of * 60) : 0; };
-        return std::pair(run.schedule.learning_rate(steps.at(made), share(run.max_minutes)),
-                         longer.learning_rate(steps.at(made), share(minutes)));
+        return std::pair(run.schedule.learning_rate(steps.at(number), share(run.max_minutes)),
+                         longer.learning_rate(steps.at(number), share(minutes)));
     };
-    const double last = rates(timed ? step : step - 1, seconds, tasks).first, next = rates(step, seconds, tasks).second;
+    const double last = rates(timed ? made + 1 : made, seconds, tasks).first,
+                 next = rates(made + 1, seconds, tasks).second;
     std::string before_cooldown;
     try {
-        for (const auto& [made, folder] : step_folders(run.output_dir)) {
-            if (!cools || made == 0 || made >= step || !has_files_of_manifest(folder)) continue;
+        for (const auto& [saved, folder] : step_folders(run.output_dir)) {
+            if (!cools || saved == 0 || saved >= made || !has_files_of_manifest(folder)) continue;
             const TrainerState state = timed ? read_trainer_state(folder) : TrainerState{};
-            if (const auto [here, there] = rates(made, state.seconds, state.tasks); here == there)
+            if (const auto [here, there] = rates(saved + 1, state.seconds, state.tasks); here == there)
                 before_cooldown = folder.string();
         }
     } catch (const Error&) {  // a folder cannot be read
     }
     const int ranks = steps.batch().world;
-    const std::string flag = timed ? " --max-minutes " + text_of_number(minutes) : " -x " + std::to_string(2 * step);
+    const std::string flag = timed ? " --max-minutes " + text_of_number(minutes) : " -x " + std::to_string(2 * made);
     const bool rises = next > last;
     std::vector<std::string> ways;
     if (rises && !before_cooldown.empty())

@@ -18,9 +18,9 @@ struct FurtherTraining {
     double max_minutes = 0;  // its length; 0: a number of steps
     Schedule schedule{};
 };
-// For a run that has ended after `step` steps: "to train further: COMMAND", with twice the length. A rise of the
+// For a run that has ended after `made` steps: "to train further: COMMAND", with twice the length. A rise of the
 // learning rate is said, and with wsd the command for a branch from before the cool-down comes first.
-std::vector<std::string> ways_to_train_further(const FurtherTraining& run, const StepPlan& steps, std::int64_t step,
+std::vector<std::string> ways_to_train_further(const FurtherTraining& run, const StepPlan& steps, std::int64_t made,
                                                const RunSeconds& seconds, const TaskStates& tasks);
 
 }  // namespace llmc

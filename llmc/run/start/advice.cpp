@@ -230,7 +230,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                             std::int64_t better, const std::string& why) {
         const bool as_tokens = in_tokens > 0 || (in_steps == 0 && !o.batch_schedule.empty());
         const std::string flag = std::string(unit) + (as_tokens ? "tokens" : "steps");
-        return as_tokens ? suggestion(flag.c_str(), plan.steps.at(now).positions_before, better * step_tokens, why)
+        return as_tokens ? suggestion(flag.c_str(), plan.steps.positions_in(now), better * step_tokens, why)
                          : suggestion(flag.c_str(), now,
                                       plan.steps.is_constant() ? better : plan.steps.steps_until(better * step_tokens),
                                       why);
@@ -241,7 +241,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                 (o.has_steps() || o.epochs == 0 ? "" : "    it replaces --epochs\n") + what_passes_add +
                 length("--warmup-", o.warmup_steps, o.warmup_tokens, plan.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
-    if (const std::int64_t last = plan.steps.at(plan.steps.changes().back().step).positions_before;
+    if (const std::int64_t last = plan.steps.positions_in(plan.steps.changes().back().step);
         as_published && last >= steps * step_tokens && last > 0)
         text += "  --batch-schedule: without the sizes from " + with_commas(steps * step_tokens, "token") + " on\n";
     if (as_published && o.outer_steps > 0 && o.outer_start_step >= steps)

@@ -69,13 +69,13 @@ std::int64_t warmup_of(const Options& o, const StepPlan& steps) {
 
 Schedule schedule_of(const Options& o, const StepPlan& steps) {
     Schedule schedule{.kind = o.lr_schedule, .peak = o.lr,
-                      .final_fraction = o.final_lr_fraction, .warmup_steps = steps.at(warmup_of(o, steps)).begins,
+                      .final_fraction = o.final_lr_fraction, .warmup_steps = steps.in_first_steps(warmup_of(o, steps)),
                       .cooldown = o.cooldown_fraction, .shape = o.cooldown_shape,
                       .batch_exponent = o.batch_lr_exponent};
     // A schedule of sizes has the length in tokens, though the last step may end before or after it.
     if (steps.length() && !o.batch_schedule.empty())
-        schedule.total_steps = double(*steps.length()) / double(steps.at(0).positions);
-    else if (steps.total) schedule.total_steps = steps.at(*steps.total).begins;
+        schedule.total_steps = double(*steps.length()) / double(steps.at(1).positions);
+    else if (steps.total) schedule.total_steps = steps.in_first_steps(*steps.total);
     return schedule;
 }
 
@@ -84,7 +84,7 @@ StepPlan with_total(StepPlan steps, const Options& o, const DataLoader* loader, 
     if (o.max_tokens > 0) steps.set_length(o.max_tokens, /*within=*/false);
     else if (o.max_steps > 0) steps.total = o.max_steps;
     else if (!o.is_timed() && loader)
-        steps.set_length(steps.at(data_after).positions_before + loader->positions_in(o.passes()), /*within=*/true);
+        steps.set_length(steps.positions_in(data_after) + loader->positions_in(o.passes()), /*within=*/true);
     else steps.total.reset();
     return steps;
 }
@@ -104,7 +104,7 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Tra
     const auto rate = [&](const StepPlan& steps, const Options& o) {
         const double all = o.max_minutes * 60,
                      share = o.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
-        return schedule_of(o, steps).learning_rate(steps.at(plan.first_step), share);
+        return schedule_of(o, steps).learning_rate(steps.at(plan.first_step + 1), share);
     };
     const double old = rate(then, before), now = rate(plan.steps, plan.options);
     const bool known = !new_data || before.has_steps() || before.is_timed();
@@ -232,8 +232,8 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loa
     plan.between_steps.checkpoints.branches = !appends_to_log(o, &resumption);
     plan.counts_before = resumption.state.optimizer;
     if (!plan.steps.total || plan.first_step <= *plan.steps.total) return;
-    const std::int64_t made = plan.steps.at(plan.first_step).positions_before,
-                       of_other_data = plan.steps.at(plan.identity.data_after).positions_before;
+    const std::int64_t made = plan.steps.positions_in(plan.first_step),
+                       of_other_data = plan.steps.positions_in(plan.identity.data_after);
     const auto [flag, least] =
         o.max_tokens > 0  ? std::pair("--max-tokens", made)
         : o.max_steps > 0 ? std::pair("--max-steps", plan.first_step)
@@ -287,6 +287,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
     if (!o.eval_only) plan_training(plan, files, loader, nodes);
     if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);
+    plan.steps.set_workers(plan.optimizer.outer.workers, plan.optimizer.outer.start_step);
     require(!plan.world || o.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
             "--outer-start-step", plan.optimizer.outer.start_step,
             "at most " + std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",

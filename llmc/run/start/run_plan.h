@@ -42,7 +42,7 @@ struct RunPlan {
     BetweenSteps::Settings between_steps{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
-    bool is_complete() const { return steps.ends_at(first_step); }
+    bool is_complete() const { return steps.ends_after(first_step); }
     // Of all steps on this training data, if their number is known.
     std::int64_t positions_on_data() const { return steps.positions_left(identity.data_after); }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
@@ -53,7 +53,7 @@ struct RunPlan {
     }
     OptimizerRun optimizer_run() const {
         return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
-                .step_tokens = steps.smallest() / optimizer.outer.workers, .total_steps = steps.total,
+                .step_tokens = steps.smallest_of_worker(), .total_steps = steps.total,
                 .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16};
     }
 };

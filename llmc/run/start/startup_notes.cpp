@@ -64,7 +64,7 @@ std::string note_on_cooldown(const RunPlan& plan) {
     const Schedule& schedule = plan.schedule;
     const std::int64_t total = plan.steps.total.value_or(0);
     if (!plan.setup.training || total == 0 || schedule.kind != LrSchedule::wsd || schedule.cooldown == 0) return "";
-    const double last = plan.steps.at(total - 1).begins, all = *schedule.total_steps;
+    const double last = plan.steps.at(total).begins, all = *schedule.total_steps;
     if (last > std::max(all - schedule.cooldown * all, schedule.warmup_steps)) return "";
     return "there is no cool-down: --cooldown-fraction " + text_of_number(schedule.cooldown) + " of " +
            counted(total, "step") + ", after the warm-up, is at most one step, and the final learning rate is that of "
