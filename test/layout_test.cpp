@@ -31,6 +31,7 @@ const std::vector<Strings> kLayers = {
     {"llmc/run/checkpoint"},
     {"llmc/run/control"},
     {"llmc/run/start"},
+    {"llmc/run/loop"},
     {"train_gpt2.cu"},
     {"test", "dev", "scripts"},
 };

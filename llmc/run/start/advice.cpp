@@ -147,7 +147,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const double parameters = parameters_of(plan.table);
     const PublishedRun& run = nearest(parameters);
     const double text_tokens = tokens_per_pass(data), wanted = kTokensPerParameter * parameters;
-    const bool held_out = plan.between_steps.val_every > 0;
+    const bool held_out = data.files.val && plan.options.val_every > 0;
     const double given = plan.steps.total ? double(plan.positions_on_data()) / text_tokens : 0;
     const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
     const double tokens = std::min(wanted, most_passes * text_tokens);
@@ -209,7 +209,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                 format(": %.3g MB a step, and the loss ends\n    lower than with rounds of several steps, as measured "
                        "(RUNS.md)\n", outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6);
     }
-    if (plan.between_steps.control.timed) return text;
+    if (plan.options.is_timed()) return text;
     const double passes = tokens / text_tokens;
     const bool weighted = data.files.train && data.files.train->is_weighted();
     const std::string over = weighted ? " passes over the corpus that repeats most" : " passes over the text";

@@ -9,6 +9,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/model/outer_steps.h"
+#include "llmc/run/control/run_control.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/throughput.h"
 #include "llmc/text/bpe_merges.h"
@@ -116,7 +117,7 @@ std::string change_of_rate(const RunPlan& plan, const Options& before, const Tra
 }
 
 // The number of steps, optimizer, learning rate and noise scale: not for --eval-only.
-void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loader, std::span<const int> nodes) {
+void plan_training(RunPlan& plan, const DataLoader* loader, std::span<const int> nodes) {
     const Options& o = plan.options;
     if (plan.world) {
         const Sharding& worker = plan.setup.sharding;
@@ -181,15 +182,6 @@ void plan_training(RunPlan& plan, const RunFiles& files, const DataLoader* loade
         require(!plan.steps.total || o.outer_start_step < *plan.steps.total, "--outer-start-step", o.outer_start_step,
                 "less than the " + counted(*plan.steps.total, "step") + " of the run");
     }
-    plan.between_steps = {
-        .control = {.max_minutes = o.max_minutes,
-                    .checkpoint_minutes = o.checkpoint_minutes, .timed = o.is_timed()},
-        .val_every = files.val ? o.val_every : 0, .hellaswag_every = files.hellaswag ? o.hellaswag_every : 0,
-        .sample_every = o.sample_every,
-        .checkpoints = {.every = o.checkpoint_every, .saves = !o.output_dir.empty()},
-        .stop_after = o.stop_after, .keep_best = o.keep_best,
-        .further = {.output_dir = o.output_dir, .max_minutes = o.is_timed() ? o.max_minutes : 0,
-                    .schedule = plan.schedule}};
 }
 
 // Of a checkpoint. Throws Error if its workers are not in the same round, or its files are those of another.
@@ -229,7 +221,6 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loa
     plan.first_step = resumption.state.step;
     plan.seconds_before = resumption.state.seconds;
     plan.tasks_before = resumption.state.tasks;
-    plan.between_steps.checkpoints.branches = !appends_to_log(o, &resumption);
     plan.counts_before = resumption.state.optimizer;
     if (!plan.steps.total || plan.first_step <= *plan.steps.total) return;
     const std::int64_t made = plan.steps.positions_in(plan.first_step),
@@ -285,7 +276,7 @@ RunPlan make_plan(const Options& o, const StepPlan& steps, const RunFiles& files
         plan.identity.data_after = same_data ? before.data_after : resumption->state.step;
     }
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
-    if (!o.eval_only) plan_training(plan, files, loader, nodes);
+    if (!o.eval_only) plan_training(plan, loader, nodes);
     if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);
     plan.steps.set_workers(plan.optimizer.outer.workers, plan.optimizer.outer.start_step);
     require(!plan.world || o.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,

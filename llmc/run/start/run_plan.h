@@ -7,7 +7,6 @@
 
 #include "llmc/model/optimizer.h"
 #include "llmc/run/checkpoint/resume.h"
-#include "llmc/run/control/between_steps.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/text_sampler.h"
 #include "llmc/run/log/step_noise.h"
@@ -39,7 +38,6 @@ struct RunPlan {
     bool reduce_in_bf16 = false;
     OptimizerSettings optimizer{};
     Schedule schedule{};
-    BetweenSteps::Settings between_steps{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
     bool is_complete() const { return steps.ends_after(first_step); }

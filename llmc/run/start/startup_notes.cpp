@@ -15,6 +15,7 @@
 #include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/advice.h"
+#include "llmc/run/start/train_further.h"
 
 namespace llmc {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 // "" if the disk of --output-dir has room for the checkpoints that are on it at once, or its room is not known.
 std::string note_on_disk(const RunPlan& plan) {
     const Options& o = plan.options;
-    if (!plan.between_steps.checkpoints.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
+    if (plan.options.output_dir.empty() || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
     std::filesystem::path folder = std::filesystem::absolute(o.output_dir);
     std::error_code fault;
     while (!std::filesystem::exists(folder, fault) && folder.has_relative_path()) folder = folder.parent_path();
@@ -123,9 +124,9 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back(optimizer.on_other_model);
     if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);
     const bool out_of_time =
-        plan.between_steps.control.timed && plan.seconds_before.used >= options.max_minutes * 60;
+        plan.options.is_timed() && plan.seconds_before.used >= options.max_minutes * 60;
     if (out_of_time || plan.is_complete()) {
-        std::vector<std::string> ways = ways_to_train_further(plan.between_steps.further, plan.steps, plan.first_step,
+        std::vector<std::string> ways = ways_to_train_further(plan, plan.first_step,
                                                               plan.seconds_before, plan.tasks_before);
         ways[0] = "the checkpoint has " +
                   (out_of_time ? "used all of --max-minutes " + text_of_number(options.max_minutes)

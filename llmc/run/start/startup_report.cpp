@@ -162,11 +162,11 @@ StartupItem options_item(const Options& options) {
 StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
     const StepSize size = plan.steps.at(plan.first_step + 1);
-    const bool timed = plan.between_steps.control.timed;
+    const bool timed = plan.options.is_timed();
     std::string lines;
     if (plan.setup.training)
         lines += "training: " +
-                 (timed ? minutes_text(plan.between_steps.control.max_minutes) + ", " : "") +
+                 (timed ? minutes_text(plan.options.max_minutes) + ", " : "") +
                  (plan.steps.total ? with_commas(*plan.steps.total, "step") : "steps") +
                  " of " + with_commas(size.positions, "token") +
                  ", micro-batches per step: " + std::to_string(size.micro_batches) + '\n';

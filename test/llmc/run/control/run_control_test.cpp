@@ -1,5 +1,5 @@
 // run_control_test.cpp - when a run ends, which tasks are due before its next step, and that all ranks agree
-#include "llmc/run/control/tasks.h"
+#include "llmc/run/loop/tasks.h"
 
 #include <thread>
 #include <vector>

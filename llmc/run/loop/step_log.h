@@ -6,34 +6,19 @@
 #include <utility>
 
 #include "llmc/base/clock.h"
-#include "llmc/comm/communicator.h"
-#include "llmc/data/step_plan.h"
-#include "llmc/model/optimizer.h"
-#include "llmc/run/control/run_health.h"
-#include "llmc/run/log/report.h"
 #include "llmc/run/log/slow_steps.h"
-#include "llmc/run/log/step_noise.h"
+#include "llmc/run/loop/loop.h"
 
 namespace llmc {
 
 class StepLog {
 public:
-    struct Loop {
-        const StepPlan& steps;
-        OptimizerStep& optimizer;
-        const Communicator& ranks;
-        RunHealth& health;  // sees every step that is reported
-        Report& report;
-    };
-    // The parts of `loop` must outlive it. `noise`: restored, if the run is resumed. `measures_noise`: of every step
-    // with an update.
-    StepLog(const Throughput& throughput, StepNoise noise, bool measures_noise, const Loop& loop)
-        : throughput_(throughput), noise_(std::move(noise)), measures_noise_(measures_noise), loop_(loop),
-          last_seconds_(seconds_now()) {}
+    // `loop.health` sees every step that is reported. The optimizer must outlive it.
+    StepLog(Loop& loop, OptimizerStep& optimizer);
 
     // A step begins: its time and bytes sent count from here.
     void begin() {
-        began_ = {seconds_now(), loop_.ranks.bytes_sent()};
+        began_ = {seconds_now(), loop_.context.world->bytes_sent()};
         lap_ = {began_.seconds, waited()};
     }
     // The seconds since begin() or the last call, without those in which a CPU waited for communication.
@@ -65,7 +50,7 @@ private:
         double began;
     };
     double waited() const {  // on a GPU the host does not wait
-        const auto times = device::memory_is_host_memory() ? loop_.ranks.times() : std::nullopt;
+        const auto times = device::memory_is_host_memory() ? loop_.context.world->times() : std::nullopt;
         return times ? times->waited : 0;
     }
     // The pending step, if there is one. `ended`: of seconds_now(); 0: when the device had ended it.
@@ -74,10 +59,10 @@ private:
     void compare_phases(std::int64_t steps);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
+    Loop& loop_;
+    OptimizerStep& optimizer_;
     Throughput throughput_;
     StepNoise noise_;
-    bool measures_noise_;
-    const Loop loop_;
     CommTimes times_{};  // at the last report
     ProcessorShare share_;
     SlowSteps slow_;

@@ -2,44 +2,21 @@
 // when it is due, and the decision whether the run ends
 #pragma once
 #include "llmc/run/checkpoint/checkpoint_writer.h"
-#include "llmc/run/control/evaluator.h"
-#include "llmc/run/control/step_batches.h"
-#include "llmc/run/control/step_log.h"
-#include "llmc/run/control/tasks.h"
-#include "llmc/run/control/train_further.h"
+#include "llmc/run/loop/evaluator.h"
+#include "llmc/run/loop/step_batches.h"
+#include "llmc/run/loop/step_log.h"
+#include "llmc/run/loop/tasks.h"
 
 namespace llmc {
 
 class BetweenSteps {
 public:
-    // The parts of the training loop of this rank.
-    struct Loop {
-        Communicator& ranks;
-        const StepPlan& steps;
-        const Optimizer& optimizer;
-        Interrupt& interrupt;
-        Report& report;
-        Evaluator& evaluator;
-        CheckpointWriter& checkpoints;
-        StepLog& step_log;
-        RunHealth& health;
-        const StepBatches& batches;
-    };
-    struct Settings {
-        RunControl::Settings control;
-        std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0;  // steps; 0: never
-        Tasks::Checkpoints checkpoints;
-        std::int64_t stop_after = 0;  // validations without a lower loss; 0: no limit
-        bool keep_best = false;       // the lowest validation loss makes a checkpoint due
-        FurtherTraining further{};
-    };
-    // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,
-    // or null.
-    BetweenSteps(const Settings& settings, const Loop& loop, const TrainerState* resumed);
+    // Every rank constructs one and makes the same calls. All parts must outlive it.
+    BetweenSteps(Loop& loop, const Optimizer& optimizer, CheckpointWriter& checkpoints, StepLog& step_log,
+                 const StepBatches& batches);
 
-    enum class Next { step, end };
-    // After `made` steps: validates, scores, samples and saves what is due, and says whether the run ends here.
-    Next run(std::int64_t made);
+    // After `made` steps: validates, scores, samples and saves what is due. False: the run ends here.
+    bool run(std::int64_t made);
     // After the micro-batches of a step and before its update; the one host collective of a step. False: a rank cannot
     // read its data or write its log, or the model has diverged, and all ranks end the run without this update.
     bool all_can_update();
@@ -47,7 +24,7 @@ public:
     std::optional<Report::Progress> progress() const;
     // Of tasks and checkpoints after `made` steps; 0 if the number of steps is unknown.
     double seconds_of_tasks(std::int64_t made) const {
-        return loop_.steps.total ? tasks_.seconds_left(made, *loop_.steps.total) : 0;
+        return steps_.total ? tasks_.seconds_left(made, *steps_.total) : 0;
     }
     // Once the run ends: saves the last step, unless the model has diverged, waits for the checkpoint and reports the
     // end. Returns the signal that ended the run, or 0. Throws SharedError if a rank failed, or if a run that was not
@@ -68,8 +45,16 @@ private:
     void note_evaluation(bool ended);
     void report_end(const char* reason);
 
-    Loop loop_;
-    const Settings settings_;
+    Loop& loop_;
+    const Options& options_ = loop_.plan.options;
+    const StepPlan& steps_ = loop_.plan.steps;
+    Communicator& ranks_ = *loop_.context.world;
+    Report& report_ = *loop_.report;
+    const Optimizer& optimizer_;
+    CheckpointWriter& checkpoints_;
+    StepLog& step_log_;
+    const StepBatches& batches_;
+    Evaluator evaluator_{loop_};
     RunControl control_;
     Tasks tasks_;
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is

@@ -1,5 +1,5 @@
 // tasks.cpp - which task is due, and how long those to come take
-#include "llmc/run/control/tasks.h"
+#include "llmc/run/loop/tasks.h"
 
 #include <utility>
 
