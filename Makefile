@@ -126,7 +126,7 @@ APART     := %/processor_check.cpp test/support/% test/main% \
 # headers and their templates (base, comm, data, text and weights: 11 s of CPU time instead of 17). INNER_LOOPS: files
 # whose loops take much of the time of a start, a checkpoint or a tokenizer: the only ones that need an optimiser.
 TOGETHER  := $(patsubst %,llmc/base/:llmc/%/,data text weights) llmc/model/:llmc/comm/ \
-             $(patsubst %,llmc/run/:llmc/run/%/,checkpoint control evaluation log options start) \
+             $(patsubst %,llmc/run/:llmc/run/%/,checkpoint control evaluation log loop options start) \
              $(patsubst %,kernels/:kernels/%/,attention device matmul tuning) \
              $(patsubst %,test/kernels/:test/kernels/%/,attention device matmul simt tuning) \
              $(patsubst %,test/llmc/run/:test/llmc/run/%/,checkpoint control evaluation log options start) \

@@ -3,7 +3,6 @@
 //
 // Exit codes: 0 the run ended as requested, 1 it failed while running, 2 it could not start, 128 + the signal's number
 // (130 for Ctrl-C) it was interrupted and has saved a checkpoint, if it has a folder for it.
-#include <algorithm>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -15,7 +14,7 @@
 #include "llmc/base/short_omp_spin.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
-#include "llmc/run/control/between_steps.h"
+#include "llmc/run/loop/between_steps.h"
 #include "llmc/run/start/startup.h"
 #include "llmc/run/start/version.h"
 
@@ -25,90 +24,56 @@ namespace {
 
 int exit_code_after(int signal) { return signal != 0 ? 128 + signal : 0; }  // 0: no signal
 
-// A run from its start to its exit code. Every rank has one and makes the same calls; only rank 0 prints, samples and
-// writes the log.
-struct Trainer {
-    Startup startup;
-    Context& context;
-    Interrupt& interrupt;
-    const RunPlan& plan = startup.plan;
+// Every rank makes the same calls, also in the parts of the loop. Returns the exit code.
+int train(Loop& loop) {
+    const RunPlan& plan = loop.plan;
     const RunSettings& options = plan.settings;
-    RunBatches& batches = startup.data.batches;
-    const std::unique_ptr<Model> model = make_initial_model(startup, context);
-    BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
-    RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
-                      .may_overfit = options.data.overfit_batch, .in_order = !options.data.shuffle,
-                      .starts_trained = !startup.start.path.empty() && plan.first_step == 0,
-                      .output_dir = options.checkpoints.output_dir, .total_steps = plan.steps.total}};
-    std::optional<Report> report{};
-    std::optional<Evaluator> evaluator{};
-
-    // Nothing is written before.
-    void open_log() {
-        report.emplace(open_report(startup, context));
-        evaluator.emplace(Evaluator::Inputs{.shape = plan.setup.shape, .tokenizer = *plan.tokenizer,
-                                            .validation = batches.validation,
-                                            .hellaswag = batches.hellaswag ? &*batches.hellaswag : nullptr,
-                                            .sampler = plan.sampler ? &*plan.sampler : nullptr},
-                          context, *model, upload, health, *report, interrupt);
-    }
-    int evaluate();
-    int train();
-    int run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints);
-};
-
-// Returns the exit code.
-int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, CheckpointWriter& checkpoints) {
-    const Resumption* const resumption = startup.resumption();
-    Communicator& ranks = *context.world;
     const MicroBatchShape shape = plan.setup.shape;
-    optimizer.round_parameters(*model);
-    StepNoise noise(options.noise.beta);
-    // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
-    if (resumption) health.restore(resumption->state, /*counts_failed=*/startup.changes.options.empty());
-    if (resumption && !resumption->state.noise.empty())
-        noise.restore(resumption->state.noise[0],
-                      plan.steps.at(std::max<std::int64_t>(plan.first_step - 1, 0)).relative);
-    StepLog step_log(Throughput(flops_per_token(model->table(), shape.seq_len), plan.peak_flops), noise,
-                     plan.measures_noise(),
-                     {.steps = plan.steps, .optimizer = optimizer, .ranks = ranks, .interrupt = interrupt,
-                      .health = health, .report = *report});
-    StepBatches step_batches(*batches.loader, options.data.overfit_batch, shape.rows());
-    BetweenSteps between_steps(plan.between_steps,
-                               {.ranks = ranks, .steps = plan.steps, .optimizer = optimizer.optimizer(),
-                                .interrupt = interrupt, .report = *report,
-                                .evaluator = *evaluator, .checkpoints = checkpoints, .step_log = step_log,
-                                .health = health, .batches = step_batches},
-                               resumption ? &resumption->state : nullptr);
+    Model& model = *loop.model;
+    const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), loop.context);
+    OptimizerStep optimizer(model, *gradients, plan.optimizer, loop.context);
+    if (const Resumption* const from = loop.startup.resumption()) {
+        load_optimizer(optimizer, from->folder, from->state, plan.table, loop.context);
+        // Another learning rate, or another option, may mend a run that had begun to diverge: it gets all its steps.
+        loop.health.restore(from->state, /*counts_failed=*/loop.startup.changes.options.empty());
+    }
+    loop.report.emplace(open_report(loop.startup, loop.context));
+    CheckpointWriter checkpoints(options.checkpoints,
+                                 {.end_of_text = plan.end_of_text, .tokenizer = plan.tokenizer_files,
+                                  .first_step = plan.first_step, .run = plan.identity},
+                                 model, optimizer, loop.context, *loop.report);
+    optimizer.round_parameters(model);
+    StepBatches batches(*loop.batches.loader, options.data.overfit_batch, shape.rows());
+    StepLog step_log(loop, optimizer);
+    BetweenSteps between_steps(loop, optimizer.optimizer(), checkpoints, step_log, batches);
     try {
-        for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
+        // Between two steps it validates, scores HellaSwag, samples and saves, each when it is due; or the run ends.
+        for (std::int64_t made = plan.first_step; between_steps.run(made); ++made) {
             const device::Range step_range("step");
             step_log.begin();
-            const StepSize size = plan.steps.at(step);
-            Report::Step record{.step = step, .positions = size.positions, .tokens_so_far = size.positions_after(),
-                                .workers = gradients.workers()};
+            const StepSize size = plan.steps.at(made + 1);
+            Report::Step record{.size = size};
             // Gradient accumulation: every token has the same weight, whatever micro-batch it is in.
-            const std::int64_t positions = size.positions / record.workers;
-            const float token_weight = float(1.0 / double(positions));
+            const float token_weight = float(1.0 / double(size.positions_of_worker()));
             for (int micro_batch = 0; micro_batch < size.micro_batches; ++micro_batch) {
                 const device::Range micro_batch_range("micro-batch");
-                const Batch& batch = step_batches.next(micro_batch);
+                const Batch& batch = batches.next(micro_batch);
                 record.parts.data += step_log.lap();
                 if (micro_batch == 0) record.epoch = batch.from.epoch;
-                gradients.begin({.index = micro_batch, .count = size.micro_batches,
-                                 .valid_targets = batch.valid_targets});
-                model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
-                                        token_weight, gradients);
+                gradients->begin({.index = micro_batch, .count = size.micro_batches,
+                                  .valid_targets = batch.valid_targets});
+                model.forward_backward(loop.upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
+                                       token_weight, *gradients);
                 record.parts.passes += step_log.lap();
             }
             if (!between_steps.all_can_update()) break;
             record.parts.agreement = step_log.lap();
             record.progress = between_steps.progress();
-            record.seconds_of_tasks = between_steps.seconds_of_tasks(step + 1);
+            record.seconds_of_tasks = between_steps.seconds_of_tasks(size.number);
             const auto learning_rate =
                 float(plan.schedule.learning_rate(size, record.progress ? record.progress->share : 0));
-            optimizer.run(*model, {.learning_rate = learning_rate, .positions = positions,
-                                   .new_size = size.changes, .relative = size.relative});
+            optimizer.run(model, {.learning_rate = learning_rate, .positions = size.positions_of_worker(),
+                                  .new_size = size.changes, .relative = size.relative});
             record.parts.optimizer = step_log.lap();
             step_log.enqueued(record);
         }
@@ -119,28 +84,17 @@ int Trainer::run_steps(GradientExchange& gradients, OptimizerStep& optimizer, Ch
     }
 }
 
-int Trainer::train() {
-    const auto gradients = make_gradient_exchange(plan.table, plan.exchange(), context);
-    OptimizerStep optimizer(*model, *gradients, plan.optimizer, context);
-    if (const Resumption* const from = startup.resumption())
-        load_optimizer(optimizer, from->folder, from->state, plan.table, context);
-    open_log();
-    CheckpointWriter checkpoints(options.checkpoints,
-                                 {.end_of_text = plan.end_of_text, .tokenizer = plan.tokenizer_files,
-                                  .first_step = plan.first_step, .run = plan.identity},
-                                 *model, optimizer, context, *report);
-    return run_steps(*gradients, optimizer, checkpoints);
-}
-
-int Trainer::evaluate() {
-    open_log();
+// Returns the exit code.
+int evaluate(Loop& loop) {
+    loop.report.emplace(open_report(loop.startup, loop.context));
+    Evaluator evaluator(loop);
     const double began = seconds_now();
-    int signal = batches.validation.empty() ? 0 : evaluator->validate(0, [&] { return seconds_now() - began; });
-    if (evaluator->unreadable()) std::rethrow_exception(evaluator->unreadable());
-    if (batches.hellaswag && signal == 0) signal = evaluator->score_hellaswag(0).signal;
-    if (plan.sampler && signal == 0) signal = evaluator->sample(0);
-    report->end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
-    share_failure(*context.world, report->failure());
+    int signal = loop.batches.validation.empty() ? 0 : evaluator.validate(0);
+    if (evaluator.unreadable()) std::rethrow_exception(evaluator.unreadable());
+    if (loop.batches.hellaswag && signal == 0) signal = evaluator.score_hellaswag(0).signal;
+    if (loop.plan.sampler && signal == 0) signal = evaluator.sample(0);
+    loop.report->end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
+    share_failure(*loop.context.world, loop.report->failure());
     return exit_code_after(signal);
 }
 
@@ -154,8 +108,8 @@ int run(const CommandLine& line, std::shared_ptr<Communicator>& communicator, In
     Startup startup = prepare_run(options, std::move(search), context);
     if (options.dry_run.plans) return 0;
     startup.log = std::move(log);
-    Trainer trainer{std::move(startup), context, interrupt};
-    return options.eval_only ? trainer.evaluate() : trainer.train();
+    Loop loop{std::move(startup), context, interrupt};
+    return options.eval_only ? evaluate(loop) : train(loop);
 }
 
 int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }

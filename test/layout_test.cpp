@@ -32,6 +32,7 @@ const std::vector<Strings> kLayers = {
     {"llmc/run/control"},
     {"llmc/run/options"},
     {"llmc/run/start"},
+    {"llmc/run/loop"},
     {"train_gpt2.cu"},
     {"test", "dev", "scripts"},
 };

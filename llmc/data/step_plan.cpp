@@ -14,17 +14,16 @@
 #include "llmc/base/value_text.h"
 
 namespace llmc {
-StepPlan::StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> made,
-                   std::int64_t first_step, const char* size)
+StepPlan::StepPlan(const BatchShape& batch, const BatchSchedule& schedule, std::span<const BatchChange> before,
+                   std::int64_t made, const char* size)
     : batch_(batch) {
     check(batch);
-    for (const BatchChange& change : made)
-        if (change.step < first_step) append(change.step, change.tokens);
-    const std::int64_t before = sizes_.empty() ? 0 : at(first_step).positions_before;
-    auto next = std::ranges::upper_bound(schedule, before, {}, &ScheduledBatch::from);
-    append(first_step, std::prev(next)->tokens);
-    made_ = std::size_t(std::ranges::upper_bound(sizes_, first_step, {}, &Size::step) - sizes_.begin()) - 1;
-    for (std::int64_t last = first_step; next != schedule.end(); ++next) {
+    for (const BatchChange& change : before)
+        if (change.step < made) append(change.step, change.tokens);
+    auto next = std::ranges::upper_bound(schedule, sizes_.empty() ? 0 : positions_in(made), {}, &ScheduledBatch::from);
+    append(made, std::prev(next)->tokens);
+    made_ = std::size_t(std::ranges::upper_bound(sizes_, made, {}, &Size::made) - sizes_.begin()) - 1;
+    for (std::int64_t last = made; next != schedule.end(); ++next) {
         const std::int64_t step = steps_until(next->from);
         require(step > last, "--batch-schedule: the size from " + counted(std::prev(next)->from, "token") + " on",
                 "without a step", "a step of each size", "leave it out, or let the next one begin later");
@@ -38,9 +37,9 @@ void StepPlan::set_length(std::int64_t tokens, bool within) {
     total = within ? steps_within(tokens) : steps_until(tokens);
 }
 
-void StepPlan::append(std::int64_t step, std::int64_t positions) {
+void StepPlan::append(std::int64_t made, std::int64_t positions) {
     if (!sizes_.empty() && sizes_.back().positions == positions) return;
-    sizes_.push_back({step, positions, sizes_.empty() ? 0 : at(step).positions_before});
+    sizes_.push_back({made, positions, sizes_.empty() ? 0 : positions_in(made)});
 }
 
 void StepPlan::require_whole(const char* size, std::int64_t positions) const {
@@ -62,31 +61,31 @@ void StepPlan::require_whole(const char* size, std::int64_t positions) const {
             "at most 2147483647 micro-batches of " + counted(at_once, "token"));
 }
 
-StepSize StepPlan::at(std::int64_t step) const {
-    const auto size = std::prev(std::ranges::upper_bound(sizes_, step, {}, &Size::step));
-    const std::int64_t first = sizes_.front().positions,
-                       before = size->before + (step - size->step) * size->positions;
+StepSize StepPlan::at(std::int64_t number) const {
+    const std::int64_t made = number - 1, first = sizes_.front().positions;
+    const auto size = std::prev(std::ranges::upper_bound(sizes_, made, {}, &Size::made));
+    const std::int64_t before = size->before + (made - size->made) * size->positions;
     const auto in_first_steps = [&](std::int64_t positions) { return double(positions) / double(first); };
-    return {.positions = size->positions, .positions_before = before,
-            .micro_batches = int(micro_batches(size->positions)), .changes = step > 0 && step == size->step,
+    return {.number = number, .positions = size->positions, .positions_before = before,
+            .micro_batches = int(micro_batches(size->positions)), .changes = made > 0 && made == size->made,
             .begins = in_first_steps(before), .ends = in_first_steps(before + size->positions),
-            .relative = in_first_steps(size->positions)};
+            .relative = in_first_steps(size->positions), .workers = made >= local_after_ ? workers_ : 1};
 }
 
 std::int64_t StepPlan::steps_until(std::int64_t positions) const {
     const auto next = std::ranges::lower_bound(sizes_, positions, {}, &Size::before);
     const Size& size = next == sizes_.begin() ? sizes_.front() : *std::prev(next);
-    return size.step + ceil_div(positions - size.before, size.positions);
+    return size.made + ceil_div(positions - size.before, size.positions);
 }
 
 std::int64_t StepPlan::steps_within(std::int64_t positions) const {
     const Size& size = *std::prev(std::ranges::upper_bound(sizes_, positions, {}, &Size::before));
-    return size.step + (positions - size.before) / size.positions;
+    return size.made + (positions - size.before) / size.positions;
 }
 
 std::vector<BatchChange> StepPlan::changes() const {
     std::vector<BatchChange> changes;
-    for (const Size& size : sizes_) changes.push_back({size.step, size.positions});
+    for (const Size& size : sizes_) changes.push_back({size.made, size.positions});
     return changes;
 }
 

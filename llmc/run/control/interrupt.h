@@ -16,12 +16,11 @@
 // mpirun forwards SIGUSR1 and SIGUSR2 at once.
 //
 // The thread also wakes up every tenth of a second. If it could not for kStop, the whole process was stopped (SIGSTOP,
-// Ctrl-Z, a frozen container, a paused virtual machine), whatever its other threads were doing.
+// Ctrl-Z, a frozen container, a paused virtual machine), whatever its other threads were doing. Times include it.
 #pragma once
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -46,7 +45,7 @@ public:
     void save_begins();
 
     // Of this process, since construction: stops of kStop or more, to within a tenth of a second.
-    double stopped_seconds();
+    double stopped_seconds() const { return stopped_; }
     static constexpr double kStop = 5;  // seconds; on an overloaded machine threads wake up later, but not that late
 
 private:
@@ -61,8 +60,7 @@ private:
     std::atomic<bool> save_requested_ = false;
     std::atomic<Clock::time_point> save_began_ = Clock::time_point{};  // initially the epoch of the clock
     std::atomic<bool> ending_ = false;
-    std::mutex beats_;
-    double last_beat_, stopped_ = 0;  // guarded by beats_
+    std::atomic<double> stopped_ = 0;  // seconds
     std::thread thread_;
 };
 

@@ -10,7 +10,6 @@
 namespace llmc {
 namespace {
 
-constexpr double kMicroseconds = 1e6;   // stops are sent in whole ones
 constexpr double kWholeShare = 0x1p52;  // shares are sent as whole numbers up to this
 
 bool minutes_passed(double minutes, double since) { return minutes > 0 && seconds_now() - since >= minutes * 60; }
@@ -34,8 +33,7 @@ RunControl::RunControl(const Settings& settings, Communicator& communicator)
     : settings_(settings),
       communicator_(communicator),
       began_(seconds_now()),
-      last_save_(began_),
-      agreed_{began_, began_} {}
+      last_save_(began_) {}
 
 void RunControl::restore(const TrainerState& state) {
     last_ = state.seconds;
@@ -45,18 +43,13 @@ void RunControl::restore(const TrainerState& state) {
 void RunControl::agree(const RankRequests& mine) {
     enum { kSignal, kShare, kFailed, kHurries, kSaveByTime, kSave, kStopped };
     tasks_ = mine.tasks;
-    const auto reduced = [&] {
-        std::array<std::int64_t, 7> requests{
-            mine.signal, std::int64_t(share_after(0) * kWholeShare), mine.failed,
-            settings_.timed && share_after(seconds_of(tasks_, /*checkpoint=*/false)) >= 1,
-            minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save, microseconds_stopped(mine.stopped)};
-        // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on
-        // cores of their own, 160 us for 8 ranks on 2 cores that other programs use too.
-        communicator_.host_reduce(requests, HostReduction::max);
-        return requests;
-    };
-    auto requests = reduced();
-    if (leave_out(requests[kStopped], mine.stopped)) requests = reduced();  // the shares counted the stop
+    std::array<std::int64_t, 7> requests{
+        mine.signal, std::int64_t(share_after(0) * kWholeShare), mine.failed,
+        settings_.timed && share_after(seconds_of(tasks_, /*checkpoint=*/false)) >= 1,
+        minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save, std::int64_t(mine.stopped)};
+    // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on cores
+    // of their own, 160 us for 8 ranks on 2 cores that other programs use too.
+    communicator_.host_reduce(requests, HostReduction::max);
     signal_ = int(requests[kSignal]);
     share_ = std::max(share_, double(requests[kShare]) / kWholeShare);
     out_of_time_ = share_ >= 1;
@@ -64,32 +57,7 @@ void RunControl::agree(const RankRequests& mine) {
     hurries_ = requests[kHurries] != 0;
     save_by_time_ = requests[kSaveByTime] != 0;
     save_requested_ = requests[kSave] != 0;
-}
-
-void RunControl::leave_out_stops(double mine) {
-    leave_out(communicator_.host_reduce(microseconds_stopped(mine), HostReduction::max), mine);
-}
-
-std::int64_t RunControl::microseconds_stopped(double mine) const {
-    return std::int64_t((mine - stopped_here_) * kMicroseconds);
-}
-
-// A rank that is stopped while it agrees reports it at the next agreement, and the stops of two ranks may overlap. So
-// no more is left out than the time since the agreement before the last one, without what the last one left out.
-bool RunControl::leave_out(std::int64_t longest, double mine) {
-    const double here = mine - std::exchange(stopped_here_, mine);
-    double seconds = 0;
-    if (longest > 0) {
-        const double most = std::max(seconds_now() - agreed_[0] - left_out_, 0.0) * kMicroseconds;
-        seconds = double(communicator_.host_reduce(std::min(longest, std::int64_t(most)), HostReduction::max)) /
-                  kMicroseconds;
-    }
-    stopped_ += seconds;
-    stopped_elsewhere_ += std::max(seconds - here, 0.0);
-    began_ += seconds;
-    left_out_ = seconds;
-    agreed_[0] = std::exchange(agreed_[1], seconds_now());
-    return longest > 0;
+    stopped_ = double(requests[kStopped]);
 }
 
 void RunControl::reach(bool last) {
@@ -112,7 +80,7 @@ double RunControl::share_after(double more) const {
 // A run that has ended has used all its time, also if its end took less than expected.
 RunSeconds RunControl::run_seconds() const {
     RunSeconds now = last_;
-    now.used = std::max(now.used + seconds(), now.before_training);  // a stop before it may be agreed on later
+    now.used += seconds();
     if (settings_.timed && out_of_time_) now.used = std::max(now.used, settings_.max_minutes * 60);
     return now;
 }

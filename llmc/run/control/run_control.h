@@ -11,7 +11,7 @@ struct RankRequests {
     int signal = 0;        // received, ends the run; 0: none
     bool save = false;     // a checkpoint now (SIGUSR2)
     bool failed = false;   // this rank cannot continue
-    double stopped = 0;    // seconds, since the construction of RunControl (Interrupt::stopped_seconds())
+    double stopped = 0;    // seconds in which this process was stopped
     TaskStates tasks{};    // of Tasks::states(): a run whose length is a time ends early enough for them
 };
 
@@ -25,7 +25,7 @@ public:
         double max_minutes = 0, checkpoint_minutes = 0;  // 0: no limit
         bool timed = false;  // max_minutes are the length of the whole run, without a number of steps
     };
-    // Minutes count from here, without the time in which a rank is stopped. The communicator must outlive it.
+    // Minutes count from here. The communicator must outlive it.
     RunControl(const Settings& settings, Communicator& communicator);
     // Before the first reach() of a resumed run.
     void restore(const TrainerState& state);
@@ -33,9 +33,6 @@ public:
     // Collective, once per step: combines the requests of all ranks. failed() and share() have the result on return,
     // all else from the next reach() on.
     void agree(const RankRequests& mine);
-    // Collective: seconds() do not count what the rank that was stopped longest since the last call was; agree() does
-    // it, too. `mine`: as in RankRequests.
-    void leave_out_stops(double mine);
     // Between two steps, or after the last one. A second call in between keeps what has been done.
     void reach(bool last);
 
@@ -62,9 +59,8 @@ public:
     // The share of the time that was used at the last agree(), from 0 to 1, never decreasing, the same on all ranks: of
     // max_minutes since construction, or share_of_time() of a timed run. 1: the run ends.
     double share() const { return share_; }
-    double seconds() const;    // since construction, without stops
-    double stopped() const { return stopped_; }  // seconds left out so far, the same on all ranks
-    double stopped_elsewhere() const { return stopped_elsewhere_; }  // of these, those in which this rank was not
+    double seconds() const;    // since construction
+    double stopped() const { return stopped_; }  // seconds of the rank that was stopped longest, at the last agree()
     RunSeconds run_seconds() const;  // for the checkpoint
     double seconds_left() const;     // of max_minutes, with the end of the run
     bool is_time_up_here() const { return share_after(0) >= 1; }  // by the clock of this rank, not of all
@@ -74,18 +70,13 @@ public:
 
 private:
     double share_after(double more) const;  // seconds from now, by the clock of this rank
-    std::int64_t microseconds_stopped(double mine) const;  // since the last agreement
-    bool leave_out(std::int64_t longest, double mine);     // microseconds of any rank; whether there are any
 
     Settings settings_;
     Communicator& communicator_;
     double began_, last_save_;             // seconds_now()
     RunSeconds last_{};                    // `used`: before construction
     TaskStates tasks_{};                   // at the last agree() or restore()
-    double agreed_[2], left_out_ = 0;      // seconds_now() of the last two agreements; what the last one left out
-    double share_ = 0;
-    double stopped_ = 0, stopped_elsewhere_ = 0;  // seconds agreed
-    double stopped_here_ = 0;                     // of this rank, at the last agreement
+    double share_ = 0, stopped_ = 0;
     int signal_ = 0;
     bool ends_ = false, failed_ = false, out_of_time_ = false, stops_early_ = false, hurries_ = false;
     bool save_requested_ = false, save_by_time_ = false;

@@ -50,12 +50,12 @@ bool RunHealth::agree(Communicator& ranks) {
     return failure_ != nullptr;
 }
 
-void RunHealth::rounds_skipped(std::int64_t step, int in_a_row) {
+void RunHealth::rounds_skipped(std::int64_t made, int in_a_row) {
     if (in_a_row < kMostSkippedRounds || failure_) return;
     in_a_row_.failed = kMostFailedSteps;  // not saved
     failure_ = std::make_exception_ptr(
         Error("the mean of the workers' weights was not finite in " + std::to_string(in_a_row) +
-                  " outer steps in a row, up to step " + std::to_string(step) +
+                  " outer steps in a row, up to step " + std::to_string(made) +
                   ": the model has diverged and is not saved; " + advice_after_divergence(), Blame::runtime));
 }
 

@@ -31,7 +31,7 @@ public:
     // failure(). Collective.
     bool agree(Communicator& ranks);
     // The last outer steps in a row were skipped: from kMostSkippedRounds on the run has diverged.
-    void rounds_skipped(std::int64_t step, int in_a_row);
+    void rounds_skipped(std::int64_t made, int in_a_row);
 
     using Warning = std::optional<Report::Warning>;  // a kind is returned once
     // The results of step `number`, counted from 1.

@@ -1,7 +1,7 @@
 // schedule.h - the learning-rate schedule
 //
-//   warm-up   step < warmup:            peak (step + 1) / warmup
-//   cosine    warmup <= step <= total:  low + (1 + cos(pi (step - warmup) / (total - warmup))) / 2 * (peak - low),
+//   warm-up   step <= warmup:           peak step / warmup
+//   cosine    warmup <= made <= total:  low + (1 + cos(pi (made - warmup) / (total - warmup))) / 2 * (peak - low),
 //             low = peak * final_fraction
 //   linear    the same with a straight line from peak to low
 //   constant  peak
@@ -10,12 +10,12 @@
 //             2404.06395; 1 - sqrt: Haegele et al. 2024, arXiv 2405.18392)
 //   later     low (constant: peak)
 //
-// Steps count by their tokens, in steps of the first one's size: step + 1 is StepSize::ends. A step of f times the
-// tokens of the first one has f^batch_exponent times this rate.
+// The first step is 1, and made = step - 1. Both count tokens, in steps of the first one's size (StepSize::ends and
+// begins). A step of f times the tokens of the first one has f^batch_exponent times this rate.
 //
 // In a run whose length is a time (without total_steps), the share of it that is used, from 0 to 1, takes the place of
-// step and total. The warm-up is the first 5 % of the time: peak share / 0.05. With warmup > 0 it is of steps, and the
-// rate is that of a schedule without warm-up times (step + 1) / warmup.
+// made and total. The warm-up is the first 5 % of the time: peak share / 0.05. With warmup > 0 it is of steps, and the
+// rate is that of a schedule without warm-up times step / warmup.
 #pragma once
 #include <optional>
 

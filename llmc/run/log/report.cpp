@@ -179,14 +179,14 @@ void Report::print(const std::string& line) const {
     std::fflush(stdout);
 }
 
-std::string Report::place(std::int64_t step) const {
+std::string Report::place(std::int64_t made) const {
     if (only_evaluates()) return "evaluation";
-    return "step " + std::to_string(step) + (total_steps_ ? '/' + std::to_string(*total_steps_) : "");
+    return "step " + std::to_string(made) + (total_steps_ ? '/' + std::to_string(*total_steps_) : "");
 }
 
-std::string Report::at(std::int64_t step) const {
+std::string Report::at(std::int64_t made) const {
     constexpr std::int64_t kWide = 999'999;  // of a run whose number of steps is unknown
-    return format("%-*s", int(place(total_steps_.value_or(kWide)).size()), place(step).c_str());
+    return format("%-*s", int(place(total_steps_.value_or(kWide)).size()), place(made).c_str());
 }
 
 std::string Report::header() const {
@@ -213,8 +213,8 @@ bool Report::shows(std::int64_t step) {
 
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
-    const std::int64_t number = s.step + 1;
-    positions_ += s.positions;
+    const std::int64_t number = s.size.number;
+    positions_ += s.size.positions;
     step_seconds_ += s.speed.ms / 1e3;
     const std::string mfu = s.speed.mfu ? format("%.1f%%", 100 * *s.speed.mfu) : "n/a",
                       left = s.seconds_left ? left_text(*s.seconds_left) : "n/a",
@@ -230,8 +230,8 @@ void Report::step(const Step& s) {
     if (shows(number)) print_last_row();
     Json event{{"event", "step"}, {"step", number}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
-               {"tokens", s.positions},
-               {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
+               {"tokens", s.size.positions},
+               {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.size.positions_after()}, {"ms", s.speed.ms},
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s}};
     if (s.progress && s.progress->is_length) event["progress"] = s.progress->share;
     if (s.speed.mfu) event["mfu"] = *s.speed.mfu;
@@ -265,30 +265,25 @@ void Report::step(const Step& s) {
     write({{"event", "skip"}, {"step", number}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
 }
 
-void Report::warn(std::int64_t step, const Warning& warning) {
+void Report::warn(std::int64_t made, const Warning& warning) {
     print_last_row();
     if (prints_) print_stderr("warning: " + warning.text);
-    write({{"event", "warning"}, {"step", step}, {"kind", warning.kind}, {"text", warning.text}});
+    write({{"event", "warning"}, {"step", made}, {"kind", warning.kind}, {"text", warning.text}});
 }
 
-void Report::stopped(std::int64_t step, double seconds) {
-    warn(step, {"stopped", "the run was stopped for " + clock_text(seconds) +
-                               " (Ctrl-Z, SIGSTOP), which --max-minutes does not count"});
+void Report::phase_begins(std::int64_t made, const std::string& phase, const char* what_begins) {
+    if (*what_begins) print(at(made) + " | " + what_begins);
+    write({{"event", "stage"}, {"step", made}, {"stage", phase}});
 }
 
-void Report::phase_begins(std::int64_t step, const std::string& phase, const char* what_begins) {
-    if (*what_begins) print(at(step) + " | " + what_begins);
-    write({{"event", "stage"}, {"step", step}, {"stage", phase}});
-}
-
-void Report::phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps) {
+void Report::phase_speed(std::int64_t made, const std::string& phase, double ms_before, double ms, std::size_t steps) {
     const double change = std::round(100 * (ms / ms_before - 1));  // percent
     print(format("%s | a %s step takes %.4g ms, one of the phase before %.4g ms: %s (medians of up to %d steps)",
-                 at(step).c_str(), phase.c_str(), ms, ms_before,
+                 at(made).c_str(), phase.c_str(), ms, ms_before,
                  change == 0 ? "equally fast"
                              : format("%.0f %% %s", std::fabs(change), change < 0 ? "faster" : "slower").c_str(),
                  int(steps)));
-    write({{"event", "stage_speed"}, {"step", step}, {"stage", phase}, {"ms_before", ms_before}, {"ms", ms}});
+    write({{"event", "stage_speed"}, {"step", made}, {"stage", phase}, {"ms_before", ms_before}, {"ms", ms}});
 }
 
 void Report::outer(const OuterRound& r) {
@@ -300,56 +295,56 @@ void Report::outer(const OuterRound& r) {
            {"cosine", r.cosine}});
 }
 
-void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
+void Report::validation(std::int64_t made, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte, bool best, const SetLosses& sets) {
     print_last_row();
-    print(format("%s | validation %8.4f%s%s", at(step).c_str(), loss,
+    print(format("%s | validation %8.4f%s%s", at(made).c_str(), loss,
                  bits_per_byte ? format(" | %.4f bits per byte", *bits_per_byte).c_str() : "",
                  only_evaluates() ? (" | " + with_commas(targets, "target")).c_str() : best ? " | best" : ""));
-    Json event = {{"event", "val"}, {"step", step}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
+    Json event = {{"event", "val"}, {"step", made}, {"loss", loss}, {"best", best}, {"valid_tokens", targets},
                   {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}};
     if (sets.size() > 1) {
         const std::vector<std::string> names = short_names(sets);
         Json& losses = event["losses"] = Json::object();
         for (std::size_t i = 0; i < sets.size(); ++i) {
-            print(format("%*s | %19.4f | ", int(at(step).size()), "", sets[i].second) + names[i]);
+            print(format("%*s | %19.4f | ", int(at(made).size()), "", sets[i].second) + names[i]);
             losses[sets[i].first] = sets[i].second;
         }
     }
     write(event);
 }
 
-void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
-    print(format("%s | HellaSwag acc_norm %.4f +- %.4f, acc %.4f over %s | %s", at(step).c_str(),
+void Report::hellaswag(std::int64_t made, const HellaSwagScore& score) {
+    print(format("%s | HellaSwag acc_norm %.4f +- %.4f, acc %.4f over %s | %s", at(made).c_str(),
                score.acc_norm(), score.acc_norm_error(), score.acc(), counted(score.examples, "example").c_str(),
                clock_text(score.seconds).c_str()));
-    write({{"event", "hellaswag"}, {"step", step}, {"acc_norm", score.acc_norm()}, {"acc", score.acc()},
+    write({{"event", "hellaswag"}, {"step", made}, {"acc_norm", score.acc_norm()}, {"acc", score.acc()},
            {"examples", score.examples}, {"ms", score.seconds * 1e3}});
 }
 
-void Report::sample(std::int64_t step, const std::string& text) {
-    print("--- sample after " + place(step) + " ---\n" + text + "\n---");
+void Report::sample(std::int64_t made, const std::string& text) {
+    print("--- sample after " + place(made) + " ---\n" + text + "\n---");
     rows_ = 0;  // the table starts again with a header
-    write({{"event", "sample"}, {"step", step}, {"text", text}});
+    write({{"event", "sample"}, {"step", made}, {"text", text}});
 }
 
-void Report::checkpoint(std::int64_t step, const std::string& folder, double waited_seconds) {
-    print(at(step) + " | saved " + folder);
-    saved_step_ = step;
-    write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}, {"waited_ms", waited_seconds * 1e3}});
+void Report::checkpoint(std::int64_t made, const std::string& folder, double waited_seconds) {
+    print(at(made) + " | saved " + folder);
+    saved_step_ = made;
+    write({{"event", "checkpoint"}, {"step", made}, {"folder", folder}, {"waited_ms", waited_seconds * 1e3}});
 }
 
-void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {
+void Report::checkpoint_failed(std::int64_t made, const std::string& reason) {
     if (prints_) print_stderr("note: " + reason);
-    write({{"event", "checkpoint_failed"}, {"step", step}, {"reason", reason}});
+    write({{"event", "checkpoint_failed"}, {"step", made}, {"reason", reason}});
 }
 
-void Report::resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes) {
+void Report::resume(std::int64_t made, const std::string& folder, const std::vector<std::string>& changes) {
     print(folder.empty() ? "starting from the first step: there is no checkpoint"
-                       : "resuming after " + place(step) + " from " + folder);
+                       : "resuming after " + place(made) + " from " + folder);
     for (const std::string& change : changes) print("  changed: " + change);
-    first_step_ = step;
-    write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
+    first_step_ = made;
+    write({{"event", "resume"}, {"step", made}, {"folder", folder}, {"changes", changes}});
 }
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds, const std::optional<Best>& best,

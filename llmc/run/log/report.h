@@ -21,6 +21,7 @@
 #include "llmc/base/line_file.h"
 #include "llmc/base/option.h"
 #include "llmc/comm/comm_stream.h"
+#include "llmc/data/step_plan.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/evaluation/hellaswag.h"
 #include "llmc/run/log/gpu_monitor.h"
@@ -101,11 +102,9 @@ public:
         double optimizer = 0;
     };
     struct Step {
-        std::int64_t step = 0;           // from 0; reported as one more
-        std::int64_t epoch = 0, positions = 0;
-        std::int64_t tokens_so_far = 0;  // positions trained on, including this step
-        int workers = 1;                 // more: a local step, with the results of this rank's worker
-        kernels::StepScalars scalars{};
+        StepSize size;
+        std::int64_t epoch = 0;
+        kernels::StepScalars scalars{};  // of a local step: of this rank's worker
         const char* phase = "";          // of the optimizer; "": it has only one
         Throughput::Reading speed;
         std::optional<Progress> progress;
@@ -122,32 +121,30 @@ public:
         std::int64_t bytes_sent = 0;     // by this rank, for this step alone (Communicator::bytes_sent())
     };
     void step(const Step& step);
-    // Before the first step of an optimizer phase (Optimizer::phase()), after `step` steps.
-    void phase_begins(std::int64_t step, const std::string& phase, const char* what_begins);
+    // Before the first step of an optimizer phase (Optimizer::phase()), after `made` steps.
+    void phase_begins(std::int64_t made, const std::string& phase, const char* what_begins);
     // Compares `steps` of the phase with the one before it: medians of milliseconds per step.
-    void phase_speed(std::int64_t step, const std::string& phase, double ms_before, double ms, std::size_t steps);
+    void phase_speed(std::int64_t made, const std::string& phase, double ms_before, double ms, std::size_t steps);
     void outer(const OuterRound& round);
     // `best`: lower than all before. `sets`: reported if there are several.
-    void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
+    void validation(std::int64_t made, double loss, std::int64_t targets, double seconds,
                     std::optional<double> bits_per_byte, bool best = false,
                     const SetLosses& sets = {});
     struct Warning {
         const char* kind;  // in the log
         std::string text;
     };
-    // After `step` steps.
-    void warn(std::int64_t step, const Warning& warning);
-    void hellaswag(std::int64_t step, const HellaSwagScore& score);
-    void sample(std::int64_t step, const std::string& text);
+    // After `made` steps.
+    void warn(std::int64_t made, const Warning& warning);
+    void hellaswag(std::int64_t made, const HellaSwagScore& score);
+    void sample(std::int64_t made, const std::string& text);
     // `waited_seconds`: how long training waited for it.
-    void checkpoint(std::int64_t step, const std::string& folder, double waited_seconds);
-    void checkpoint_failed(std::int64_t step, const std::string& reason);
+    void checkpoint(std::int64_t made, const std::string& folder, double waited_seconds);
+    void checkpoint_failed(std::int64_t made, const std::string& reason);
     // Whether the folder was deleted or moved: a folder of that name may now be another run's. Only rank 0 knows.
     bool folder_is_lost() const { return log_ && log_->lost(); }
-    // The process of a rank was stopped, after `step` steps or during the next one.
-    void stopped(std::int64_t step, double seconds);
-    // Training resumes after `step` steps. `folder`: of the checkpoint; empty: from the start.
-    void resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes);
+    // Training resumes after `made` steps. `folder`: of the checkpoint; empty: from the start.
+    void resume(std::int64_t made, const std::string& folder, const std::vector<std::string>& changes);
     bool appended() const { return appended_; }  // to an existing log
     struct Best {
         double loss;         // the lowest of all validations,
@@ -160,8 +157,8 @@ public:
 
 private:
     bool only_evaluates() const { return !total_steps_ && lines_.max_minutes == 0; }
-    std::string place(std::int64_t step) const;  // "step 12/500", "step 12" or "evaluation"
-    std::string at(std::int64_t step) const;     // the same, padded to the width of the last step's
+    std::string place(std::int64_t made) const;  // "step 12/500", "step 12" or "evaluation"
+    std::string at(std::int64_t made) const;     // the same, padded to the width of the last step's
     void print(const std::string& line) const;
     void print_row(const std::string& row);      // of the table; with its header every 30 rows
     void print_last_row();                       // of the last step, unless it has been printed

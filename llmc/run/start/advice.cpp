@@ -148,7 +148,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
     const double parameters = parameters_of(plan.table);
     const PublishedRun& run = nearest(parameters);
     const double text_tokens = tokens_per_pass(data), wanted = kTokensPerParameter * parameters;
-    const bool held_out = plan.between_steps.val_every > 0;
+    const bool held_out = data.files.val && plan.settings.validation.every > 0;
     const double given = plan.steps.total ? double(plan.positions_on_data()) / text_tokens : 0;
     const double most_passes = held_out ? kMostPasses : std::clamp(given, kPassesAsNew, kMostPasses);
     const double tokens = std::min(wanted, most_passes * text_tokens);
@@ -211,7 +211,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                 format(": %.3g MB a step, and the loss ends\n    lower than with rounds of several steps, as measured "
                        "(RUNS.md)\n", outer_bytes_sent(outer, plan.table, plan.setup.sharding) / 1e6);
     }
-    if (plan.between_steps.control.timed) return text;
+    if (plan.settings.length.is_timed()) return text;
     const double passes = tokens / text_tokens;
     const bool weighted = data.files.train && data.files.train->is_weighted();
     const std::string over = weighted ? " passes over the corpus that repeats most" : " passes over the text";
@@ -233,7 +233,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                             std::int64_t better, const std::string& why) {
         const bool as_tokens = in_tokens > 0 || (in_steps == 0 && !o.batch.schedule.empty());
         const std::string flag = std::string(unit) + (as_tokens ? "tokens" : "steps");
-        return as_tokens ? suggestion(flag.c_str(), plan.steps.at(now).positions_before, better * step_tokens, why)
+        return as_tokens ? suggestion(flag.c_str(), plan.steps.positions_in(now), better * step_tokens, why)
                          : suggestion(flag.c_str(), now,
                                       plan.steps.is_constant() ? better : plan.steps.steps_until(better * step_tokens),
                                       why);
@@ -244,7 +244,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
                 (o.length.has_steps() || o.length.epochs == 0 ? "" : "    it replaces --epochs\n") + what_passes_add +
                 length("--warmup-", o.schedule.warmup_steps, o.schedule.warmup_tokens, plan.warmup_steps, warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
-    if (const std::int64_t last = plan.steps.at(plan.steps.changes().back().step).positions_before;
+    if (const std::int64_t last = plan.steps.positions_in(plan.steps.changes().back().step);
         as_published && last >= steps * step_tokens && last > 0)
         text += "  --batch-schedule: without the sizes from " + with_commas(steps * step_tokens, "token") + " on\n";
     if (as_published && o.optimizer.outer.every > 0 && o.optimizer.outer.start_step >= steps)

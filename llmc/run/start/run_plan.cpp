@@ -9,6 +9,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/model/outer_steps.h"
+#include "llmc/run/control/run_control.h"
 #include "llmc/run/control/run_health.h"
 #include "llmc/run/log/throughput.h"
 #include "llmc/text/bpe_merges.h"
@@ -65,11 +66,11 @@ void choose_tokenizer_files(RunPlan& plan, const RunSettings& o, Vocabulary voca
 
 Schedule schedule_of(const RunSettings& s, const StepPlan& steps) {
     Schedule schedule = s.schedule.curve;
-    schedule.warmup_steps = steps.at(s.schedule.warmup_of(steps)).begins;
+    schedule.warmup_steps = steps.in_first_steps(s.schedule.warmup_of(steps));
     // A schedule of sizes has the length in tokens, though the last step may end before or after it.
     if (steps.length() && !s.batch.schedule.empty())
-        schedule.total_steps = double(*steps.length()) / double(steps.at(0).positions);
-    else if (steps.total) schedule.total_steps = steps.at(*steps.total).begins;
+        schedule.total_steps = double(*steps.length()) / double(steps.at(1).positions);
+    else if (steps.total) schedule.total_steps = steps.in_first_steps(*steps.total);
     return schedule;
 }
 
@@ -78,7 +79,7 @@ StepPlan with_total(StepPlan steps, const RunSettings& o, const DataLoader* load
     if (o.length.tokens > 0) steps.set_length(o.length.tokens, /*within=*/false);
     else if (o.length.steps > 0) steps.total = o.length.steps;
     else if (!o.length.is_timed() && loader)
-        steps.set_length(steps.at(data_after).positions_before + loader->positions_in(o.length.passes()),
+        steps.set_length(steps.positions_in(data_after) + loader->positions_in(o.length.passes()),
                          /*within=*/true);
     else steps.total.reset();
     return steps;
@@ -99,7 +100,7 @@ std::string change_of_rate(const RunPlan& plan, const RunSettings& before, const
     const auto rate = [&](const StepPlan& steps, const RunSettings& o) {
         const double all = o.length.minutes * 60,
                      share = o.length.is_timed() ? share_of_time(plan.seconds_before, plan.tasks_before, all) : 0;
-        return schedule_of(o, steps).learning_rate(steps.at(plan.first_step), share);
+        return schedule_of(o, steps).learning_rate(steps.at(plan.first_step + 1), share);
     };
     const double old = rate(then, before), now = rate(plan.steps, plan.settings);
     const bool known = !new_data || before.length.has_steps() || before.length.is_timed();
@@ -143,15 +144,6 @@ void plan_training(RunPlan& plan, const DataLoader* loader, std::span<const int>
     plan.optimizer.own = optimizer_settings(s, warmup, nodes);
     plan.optimizer.outer.last_step = plan.steps.total;
     if (plan.world) check_outer_steps(plan.optimizer.outer, plan.setup.sharding);
-    plan.between_steps = {
-        .control = {.max_minutes = s.length.minutes,
-                    .checkpoint_minutes = s.checkpoints.minutes, .timed = s.length.is_timed()},
-        .val_every = s.data.val.empty() ? 0 : s.validation.every,
-        .hellaswag_every = s.hellaswag.file.empty() ? 0 : s.hellaswag.every, .sample_every = s.samples.every,
-        .checkpoints = {.every = s.checkpoints.every, .saves = !s.checkpoints.output_dir.empty()},
-        .stop_after = s.validation.stop_after, .keep_best = s.checkpoints.keep_best,
-        .further = {.output_dir = s.checkpoints.output_dir, .max_minutes = s.length.is_timed() ? s.length.minutes : 0,
-                    .schedule = plan.schedule}};
 }
 
 // Of a checkpoint. Throws Error if its workers are not in the same round, or its files are those of another.
@@ -191,11 +183,10 @@ void plan_resumption(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loa
     plan.first_step = resumption.state.step;
     plan.seconds_before = resumption.state.seconds;
     plan.tasks_before = resumption.state.tasks;
-    plan.between_steps.checkpoints.branches = !appends_to_log(o.checkpoints, &resumption);
     plan.counts_before = resumption.state.optimizer;
     if (!plan.steps.total || plan.first_step <= *plan.steps.total) return;
-    const std::int64_t made = plan.steps.at(plan.first_step).positions_before,
-                       of_other_data = plan.steps.at(plan.identity.data_after).positions_before;
+    const std::int64_t made = plan.steps.positions_in(plan.first_step),
+                       of_other_data = plan.steps.positions_in(plan.identity.data_after);
     const auto [flag, least] =
         o.length.tokens > 0  ? std::pair("--max-tokens", made)
         : o.length.steps > 0 ? std::pair("--max-steps", plan.first_step)
@@ -272,6 +263,7 @@ void plan_steps(RunPlan& plan, const StepPlan& steps, Vocabulary vocabulary, con
     plan.identity.options = JsonValue(to_json(s));
     if (!s.eval_only) plan_training(plan, loader, nodes);
     if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);
+    if (plan.world) plan.steps.set_workers(int(plan.optimizer.outer.workers), plan.optimizer.outer.start_step);
     require(!plan.world || s.exchange.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
             "--outer-start-step", plan.optimizer.outer.start_step,
             "at most " + std::to_string(plan.first_step) + " with -z 2, whose gradients are divided within a worker",

@@ -6,12 +6,11 @@
 #include <span>
 
 #include "llmc/model/optimizer.h"
-#include "llmc/run/start/resume.h"
-#include "llmc/run/control/between_steps.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/text_sampler.h"
 #include "llmc/run/log/step_noise.h"
 #include "llmc/run/options/run_settings.h"
+#include "llmc/run/start/resume.h"
 #include "llmc/run/start/run_data.h"
 #include "llmc/text/tokenizer_files.h"
 
@@ -40,10 +39,9 @@ struct RunPlan {
     bool reduce_in_bf16 = false;
     OptimizerSettings optimizer{};
     Schedule schedule{};
-    BetweenSteps::Settings between_steps{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
-    bool is_complete() const { return steps.ends_at(first_step); }
+    bool is_complete() const { return steps.ends_after(first_step); }
     // Of all steps on this training data, if their number is known.
     std::int64_t positions_on_data() const { return steps.positions_left(identity.data_after); }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
@@ -54,9 +52,8 @@ struct RunPlan {
     }
     OptimizerRun optimizer_run() const {
         return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
-                .step_tokens = steps.smallest() / std::max<std::int64_t>(optimizer.outer.workers, 1),
-                .total_steps = steps.total, .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16,
-                .dtype = setup.dtype};
+                .step_tokens = steps.smallest_of_worker(), .total_steps = steps.total,
+                .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16, .dtype = setup.dtype};
     }
 };
 

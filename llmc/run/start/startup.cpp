@@ -27,6 +27,7 @@
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/advice.h"
 #include "llmc/run/start/startup_notes.h"
+#include "llmc/run/start/train_further.h"
 #include "llmc/run/start/version.h"
 
 namespace llmc {
@@ -65,7 +66,7 @@ std::string memory_by_rank(const RunPlan& plan, const Context& context) {
 void require_shared_output(const RunPlan& plan, Communicator& ranks) {
     const RunSettings& options = plan.settings;
     constexpr double kPatience = 5;  // seconds; a network file system may show other hosts a new file later
-    if (!plan.between_steps.checkpoints.saves || ranks.size() == 1) return;
+    if (options.eval_only || options.checkpoints.output_dir.empty() || ranks.size() == 1) return;
     const bool writes =
         ranks.rank() > 0 && CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer) > 0;
     const std::filesystem::path file = std::filesystem::path(options.checkpoints.output_dir) /

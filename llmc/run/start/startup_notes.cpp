@@ -15,6 +15,7 @@
 #include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/start/advice.h"
+#include "llmc/run/start/train_further.h"
 
 namespace llmc {
 namespace {
@@ -22,8 +23,9 @@ namespace {
 // "" if the disk of --output-dir has room for the checkpoints that are on it at once, or its room is not known.
 std::string note_on_disk(const RunPlan& plan) {
     const RunSettings& o = plan.settings;
-    if (!plan.between_steps.checkpoints.saves || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
-    std::filesystem::path folder = std::filesystem::absolute(o.checkpoints.output_dir);
+    const std::string& output_dir = o.checkpoints.output_dir;
+    if (output_dir.empty() || !plan.setup.training || plan.setup.sharding.rank != 0) return "";
+    std::filesystem::path folder = std::filesystem::absolute(output_dir);
     std::error_code fault;
     while (!std::filesystem::exists(folder, fault) && folder.has_relative_path()) folder = folder.parent_path();
     const auto room = std::filesystem::space(folder, fault);
@@ -64,7 +66,7 @@ std::string note_on_cooldown(const RunPlan& plan) {
     const Schedule& schedule = plan.schedule;
     const std::int64_t total = plan.steps.total.value_or(0);
     if (!plan.setup.training || total == 0 || schedule.kind != LrSchedule::wsd || schedule.cooldown == 0) return "";
-    const double last = plan.steps.at(total - 1).begins, all = *schedule.total_steps;
+    const double last = plan.steps.at(total).begins, all = *schedule.total_steps;
     if (last > std::max(all - schedule.cooldown * all, schedule.warmup_steps)) return "";
     return "there is no cool-down: --cooldown-fraction " + text_of_number(schedule.cooldown) + " of " +
            counted(total, "step") + ", after the warm-up, is at most one step, and the final learning rate is that of "
@@ -124,9 +126,9 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
         notes.push_back(optimizer.on_other_model);
     if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);
     const bool out_of_time =
-        plan.between_steps.control.timed && plan.seconds_before.used >= options.length.minutes * 60;
+        plan.settings.length.is_timed() && plan.seconds_before.used >= options.length.minutes * 60;
     if (out_of_time || plan.is_complete()) {
-        std::vector<std::string> ways = ways_to_train_further(plan.between_steps.further, plan.steps, plan.first_step,
+        std::vector<std::string> ways = ways_to_train_further(plan, plan.first_step,
                                                               plan.seconds_before, plan.tasks_before);
         ways[0] = "the checkpoint has " +
                   (out_of_time ? "used all of --max-minutes " + text_of_number(options.length.minutes)

@@ -157,12 +157,12 @@ StartupItem options_item(const RunSettings& options) {
 
 StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
-    const StepSize size = plan.steps.at(plan.first_step);
-    const bool timed = plan.between_steps.control.timed;
+    const StepSize size = plan.steps.at(plan.first_step + 1);
+    const bool timed = plan.settings.length.is_timed();
     std::string lines;
     if (plan.setup.training)
         lines += "training: " +
-                 (timed ? minutes_text(plan.between_steps.control.max_minutes) + ", " : "") +
+                 (timed ? minutes_text(plan.settings.length.minutes) + ", " : "") +
                  (plan.steps.total ? with_commas(*plan.steps.total, "step") : "steps") +
                  " of " + with_commas(size.positions, "token") +
                  ", micro-batches per step: " + std::to_string(size.micro_batches) + '\n';
@@ -170,8 +170,8 @@ StartupItem training_item(const RunPlan& plan) {
     for (const BatchChange& change : plan.steps.changes()) {
         sizes.push_back({{"from_step", change.step + 1}, {"tokens", change.tokens}});
         if (change.step <= plan.first_step) continue;
-        const StepSize later = plan.steps.at(change.step);
-        lines += "  from step " + with_commas(change.step + 1) + " (" + with_commas(later.positions_before, "token") +
+        const StepSize later = plan.steps.at(change.step + 1);
+        lines += "  from step " + with_commas(later.number) + " (" + with_commas(later.positions_before, "token") +
                  ") of " + with_commas(later.positions, "token") + ", micro-batches: " +
                  std::to_string(later.micro_batches) +
                  format(", learning rate * %.4g\n", std::pow(later.relative, plan.schedule.batch_exponent));

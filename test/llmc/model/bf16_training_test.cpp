@@ -74,7 +74,7 @@ Run train(const Recipe& recipe, kernels::DType dtype, bool stochastic_rounding) 
     Trainer trainer(context, setup, settings, recipe.seed);
     Text text(unsigned(recipe.seed)), other_text(unsigned(recipe.seed) + 1000);
     Run run{};
-    for (std::int64_t step = 0; step < recipe.schedule.total_steps; ++step)
+    for (std::int64_t step = 1; step <= recipe.schedule.total_steps; ++step)
         run.losses.push_back(trainer.step(text.batch(setup.shape), 1,
                                           float(recipe.schedule.learning_rate(StepPlan({}, {{0, 1}}).at(step)))).loss);
     for (int i = 0; i < recipe.held_out; ++i)

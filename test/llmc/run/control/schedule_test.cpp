@@ -13,7 +13,8 @@ struct Expected {
     double rate;
 };
 
-StepSize size_of(std::int64_t step) { return StepPlan({}, {{0, 1}}).at(step); }
+// After `made` steps.
+StepSize size_of(std::int64_t made) { return StepPlan({}, {{0, 1}}).at(made + 1); }
 
 // To 1e-9 of the peak: the cosine loses digits near the end.
 void check_rates(const Schedule& schedule, std::initializer_list<Expected> expected) {

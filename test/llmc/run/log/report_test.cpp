@@ -17,7 +17,7 @@ std::string printed(Work&& work) {
 }
 
 Report::Step step_of(double loss) {
-    Report::Step step{.step = 11, .positions = 128, .tokens_so_far = 1536};
+    Report::Step step{.size = {.number = 12, .positions = 128, .positions_before = 1408}};
     step.scalars.loss = loss;
     step.scalars.learning_rate = 1e-3f;
     step.scalars.grad_norm = 0.5f;
@@ -148,8 +148,8 @@ TEST_CASE("--log-every reduces the lines of steps, and nothing else", "[report]"
     const std::string text = printed([&] {
         Report report(out, 23, true, false, {.log_every = 10});
         Report::Step step = step_of(2);
-        for (step.step = 3; step.step < 23; ++step.step) {
-            step.scalars.skip = step.step == 6 ? kernels::kSkipNoTargets : kernels::kNoSkip;
+        for (step.size.number = 4; step.size.number <= 23; ++step.size.number) {
+            step.scalars.skip = step.size.number == 7 ? kernels::kSkipNoTargets : kernels::kNoSkip;
             report.step(step);
         }
         report.validation(21, 2, 100, 1, {});
@@ -158,9 +158,9 @@ TEST_CASE("--log-every reduces the lines of steps, and nothing else", "[report]"
     const std::string cut = printed([&] {
         Report report("", 23, true, false, {.log_every = 10});
         Report::Step step = step_of(2);
-        for (step.step = 0; step.step < 5; ++step.step) report.step(step);
+        for (step.size.number = 1; step.size.number <= 5; ++step.size.number) report.step(step);
         report.validation(5, 2, 100, 1, {});
-        for (; step.step < 8; ++step.step) report.step(step);
+        for (; step.size.number <= 8; ++step.size.number) report.step(step);
         report.end(8, "interrupted", 1);
     });
     Texts before_end;

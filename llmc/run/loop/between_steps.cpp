@@ -1,5 +1,5 @@
 // between_steps.cpp - the tasks between two optimizer steps, in their order
-#include "llmc/run/control/between_steps.h"
+#include "llmc/run/loop/between_steps.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,22 +9,30 @@
 #include "llmc/base/number_text.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
+#include "llmc/run/start/train_further.h"
 
 namespace llmc {
 
-BetweenSteps::BetweenSteps(const Settings& settings, const Loop& loop, const TrainerState* resumed)
+BetweenSteps::BetweenSteps(Loop& loop, const Optimizer& optimizer, CheckpointWriter& checkpoints, StepLog& step_log,
+                           const StepBatches& batches)
     : loop_(loop),
-      settings_(settings),
-      control_(settings.control, loop.ranks),
-      tasks_({{.name = kValidationTask, .every = settings.val_every, .before_steps = true,
-               .shorter = "fewer --val-tokens or a larger --val-every", .run = [this] { return validate(); }},
-              {.name = kHellaSwagTask, .every = settings.hellaswag_every, .at_the_end = false,
-               .shorter = "a larger --hellaswag-every", .run = [this] { return score_hellaswag(); }},
-              {.name = kSamplesTask, .every = settings.sample_every,
+      optimizer_(optimizer),
+      checkpoints_(checkpoints),
+      step_log_(step_log),
+      batches_(batches),
+      control_({.max_minutes = options_.length.minutes, .checkpoint_minutes = options_.checkpoints.minutes,
+                .timed = options_.length.is_timed()}, ranks_),
+      tasks_({{.name = kValidationTask, .every = loop.batches.validation.empty() ? 0 : options_.validation.every,
+               .before_steps = true, .shorter = "fewer --val-tokens or a larger --val-every",
+               .run = [this] { return validate(); }},
+              {.name = kHellaSwagTask, .every = loop.batches.hellaswag ? options_.hellaswag.every : 0,
+               .at_the_end = false, .shorter = "a larger --hellaswag-every",
+               .run = [this] { return score_hellaswag(); }},
+              {.name = kSamplesTask, .every = options_.samples.every,
                .shorter = "fewer --sample-tokens or a larger --sample-every", .run = [this] { return sample(); }}},
-             settings.checkpoints, control_),
-      stopped_before_(loop.interrupt.stopped_seconds()) {
-    if (resumed) {
+             {.every = options_.checkpoints.every, .saves = !options_.checkpoints.output_dir.empty(),
+              .branches = !loop.startup.appends}, control_) {
+    if (const TrainerState* const resumed = loop.resumed()) {
         control_.restore(*resumed);
         tasks_.restore(*resumed);
         stop_if_no_better();
@@ -34,7 +42,7 @@ BetweenSteps::BetweenSteps(const Settings& settings, const Loop& loop, const Tra
 
 // The first failure of a part of this rank, or null. They end the run in order, on all ranks.
 std::exception_ptr BetweenSteps::failure() const {
-    for (const auto& part : {loop_.evaluator.unreadable(), loop_.batches.failure(), loop_.report.failure(),
+    for (const auto& part : {evaluator_.unreadable(), batches_.failure(), report_.failure(),
                              loop_.health.failure()})
         if (part) return part;
     return nullptr;
@@ -43,59 +51,59 @@ std::exception_ptr BetweenSteps::failure() const {
 // Whether a rank's health has failed: known to all, because they have seen the same results, or ask each other.
 bool BetweenSteps::agree_on_health() {
     const bool failed = loop_.health.failure() != nullptr;
-    return loop_.optimizer.is_local() ? loop_.health.agree(loop_.ranks) : failed;
+    return optimizer_.is_local() ? loop_.health.agree(ranks_) : failed;
 }
 
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
-            .failed = failure() != nullptr, .stopped = stopped_here(), .tasks = tasks_.states()};
+            .failed = failure() != nullptr, .stopped = loop_.interrupt.stopped_seconds(), .tasks = tasks_.states()};
 }
 
-BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
-    step_ = step;
-    next_position_ = loop_.batches.position();
-    control_.reach(loop_.steps.ends_at(step));
-    tasks_.reach(step, loop_.steps.ends_at(step), loop_.optimizer.in_round());
-    if (!loop_.checkpoints.is_writing()) {
-        loop_.checkpoints.end(/*last=*/false);
+bool BetweenSteps::run(std::int64_t made) {
+    made_ = made;
+    next_position_ = batches_.position();
+    control_.reach(steps_.ends_after(made));
+    tasks_.reach(made, steps_.ends_after(made), optimizer_.in_round());
+    if (!checkpoints_.is_writing()) {
+        checkpoints_.end(/*last=*/false);
         if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
     }
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
-        if (loop_.ranks.rank() == 0 && !settings_.checkpoints.saves)
+        if (loop_.first_rank() && options_.checkpoints.output_dir.empty())
             print_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
     }
     if (tasks_.pauses()) {
-        leave_out_stops();
-        loop_.step_log.flush();  // then all ranks know the results of the same steps
+        step_log_.flush();  // then all ranks know the results of the same steps
         if (agree_on_health()) control_.fail();
     }
     note_evaluation(/*ended=*/false);
     while (tasks_.run_next()) {}
-    if (control_.ends()) return Next::end;
+    if (control_.ends()) return false;
     if (tasks_.checkpoint_due()) save();
-    return Next::step;
+    return true;
 }
 
 std::optional<double> BetweenSteps::validate() {
     const double began = control_.seconds();
-    const int signal = loop_.evaluator.validate(step_, [&] { return seconds_since(began); });
+    const int signal = evaluator_.validate(made_);
     if (signal != 0) control_.interrupt(signal);
-    else if (loop_.evaluator.unreadable()) control_.fail();
+    else if (evaluator_.unreadable()) control_.fail();
     if (!control_.intact()) return {};
-    if (step_ == 0) control_.training_begins();
-    if (settings_.keep_best && loop_.health.state().best_validation_after == step_) tasks_.checkpoint_now();
+    if (made_ == 0) control_.training_begins();
+    if (options_.checkpoints.keep_best && loop_.health.state().best_validation_after == made_) tasks_.checkpoint_now();
     stop_if_no_better();
-    return seconds_since(began);  // with its report
+    return control_.seconds() - began;  // with its report
 }
 
 void BetweenSteps::stop_if_no_better() {
-    if (settings_.stop_after > 0 && loop_.health.state().validations_since_best >= settings_.stop_after)
+    const std::int64_t most = options_.validation.stop_after;
+    if (most > 0 && loop_.health.state().validations_since_best >= most)
         control_.stop_early();
 }
 
 std::optional<double> BetweenSteps::score_hellaswag() {
-    const HellaSwagScore score = loop_.evaluator.score_hellaswag(step_, [this] { return control_.is_time_up_here(); });
+    const HellaSwagScore score = evaluator_.score_hellaswag(made_, [this] { return control_.is_time_up_here(); });
     if (score.signal != 0) control_.interrupt(score.signal);
     else if (score.out_of_time) control_.run_out_of_time();
     return score.signal != 0 || score.out_of_time ? std::optional<double>() : score.seconds;
@@ -103,49 +111,37 @@ std::optional<double> BetweenSteps::score_hellaswag() {
 
 std::optional<double> BetweenSteps::sample() {
     const double began = control_.seconds();
-    if (const int signal = loop_.evaluator.sample(step_); signal != 0) {
+    if (const int signal = evaluator_.sample(made_); signal != 0) {
         control_.interrupt(signal);
         return {};
     }
-    return seconds_since(began);
-}
-
-// Collective; `began` of RunControl::seconds().
-double BetweenSteps::seconds_since(double began) {
-    leave_out_stops();
-    return std::max(control_.seconds() - began, 0.0);  // a stop before it may be agreed on only now
-}
-
-void BetweenSteps::leave_out_stops() {
-    control_.leave_out_stops(stopped_here());
-    note_stops();
+    return control_.seconds() - began;
 }
 
 bool BetweenSteps::all_can_update() {
     control_.agree(requests());
-    note_stops();
+    note_stop();
     return !control_.failed();
 }
 
-void BetweenSteps::note_stops() {
-    loop_.step_log.leave_out(control_.stopped_elsewhere() -
-                             std::exchange(elsewhere_noted_, control_.stopped_elsewhere()));
-    const double stopped = control_.stopped() - stops_noted_;
-    if (stopped < 1) return;  // the rest of one that overlaps with one that has been noted
-    stops_noted_ = control_.stopped();
-    loop_.report.stopped(step_, stopped);
+// Once. Of a stop after the last agreement rank 0 knows its own only.
+void BetweenSteps::note_stop() {
+    const double seconds = std::max(control_.stopped(), loop_.interrupt.stopped_seconds());
+    if (seconds == 0 || std::exchange(stop_noted_, true)) return;
+    report_.warn(made_, {"stopped", "a process of the run was stopped for about " + clock_text(seconds) +
+                                             " (Ctrl-Z, SIGSTOP): all times include it, also --max-minutes"});
 }
 
 // Once: as soon as the length of the run can be estimated from its steps, or at its end.
 void BetweenSteps::note_evaluation(bool ended) {
     constexpr double kShare = 0.1, kLeast = 5;  // of the run; seconds, less is not worth a note
-    const auto step_seconds = loop_.step_log.seconds_of(loop_.steps.at(step_).positions);
-    if (noted_ || loop_.ranks.rank() > 0 || !(ended || step_seconds)) return;
-    std::int64_t total = ended ? step_ : loop_.steps.total.value_or(std::numeric_limits<std::int64_t>::max());
-    if (!ended && settings_.control.max_minutes > 0)
-        total = std::min(total, step_ + tasks_.steps_within(control_.seconds_left(), *step_seconds));
-    const auto [used, left, longest] = tasks_.evaluation(step_ + ended, total);
-    const double length = control_.seconds() + double(total - step_) * step_seconds.value_or(0) + left;
+    const auto step_seconds = step_log_.seconds_of(steps_.at(made_ + 1).positions);
+    if (noted_ || !loop_.first_rank() || !(ended || step_seconds)) return;
+    std::int64_t total = ended ? made_ : steps_.total.value_or(std::numeric_limits<std::int64_t>::max());
+    if (!ended && options_.length.minutes > 0)
+        total = std::min(total, made_ + tasks_.steps_within(control_.seconds_left(), *step_seconds));
+    const auto [used, left, longest] = tasks_.evaluation(made_ + ended, total);
+    const double length = control_.seconds() + double(total - made_) * step_seconds.value_or(0) + left;
     if (used + left < std::max(kLeast, kShare * length)) return;
     noted_ = true;
     print_stderr("note: evaluation takes " + clock_text(used + left) + " of the " + clock_text(length) +
@@ -153,23 +149,23 @@ void BetweenSteps::note_evaluation(bool ended) {
 }
 
 std::optional<Report::Progress> BetweenSteps::progress() const {
-    if (settings_.control.max_minutes == 0) return {};
+    if (options_.length.minutes == 0) return {};
     return Report::Progress{.share = control_.share(), .seconds_left = control_.seconds_left(),
-                            .is_length = settings_.control.timed};
+                            .is_length = options_.length.is_timed()};
 }
 
 void BetweenSteps::save() {
     const double began = control_.seconds();
     const RunHealth::InARow in_a_row = loop_.health.in_a_row();
-    loop_.checkpoints.begin({.step = step_, .failed_in_a_row = in_a_row.failed,
+    checkpoints_.begin({.step = made_, .failed_in_a_row = in_a_row.failed,
                              .without_update = in_a_row.without_update, .data = next_position_,
-                             .batches = loop_.steps.changes(), .noise = {loop_.step_log.noise().averages()},
+                             .batches = steps_.changes(), .noise = {step_log_.noise().averages()},
                              .health = loop_.health.state(),
                              .seconds = control_.run_seconds(), .tasks = tasks_.states()});
-    const double waited = seconds_since(began);
-    loop_.checkpoints.waited(waited);
+    const double waited = control_.seconds() - began;
+    checkpoints_.waited(waited);
     tasks_.checkpoint_waited(waited);
-    if (loop_.optimizer.in_round() && loop_.ranks.rank() == 0)
+    if (optimizer_.in_round() && loop_.first_rank())
         print_stderr("note: this checkpoint is saved within a round: its model is that of the last outer step, and a "
                      "resumed run continues the round");
     // A checkpoint that was still being written is complete: begin() has waited for it.
@@ -180,9 +176,10 @@ void BetweenSteps::save() {
 }
 
 int BetweenSteps::finish() {
-    loop_.step_log.flush();
+    step_log_.flush();
     agree_on_health();
-    loop_.step_log.end(step_);
+    step_log_.end(made_);
+    note_stop();
     note_evaluation(/*ended=*/true);
     // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
     // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would
@@ -190,22 +187,22 @@ int BetweenSteps::finish() {
     if (tasks_.checkpoint_due() && !loop_.health.diverged()) save();
     std::exception_ptr unsaved;
     try {
-        loop_.checkpoints.end(/*last=*/!control_.failed());  // an earlier failure is the one to report
+        checkpoints_.end(/*last=*/!control_.failed());  // an earlier failure is the one to report
     } catch (const SharedError&) {
         unsaved = std::current_exception();
     }
-    loop_.checkpoints.name_best(loop_.health.state());
+    checkpoints_.name_best(loop_.health.state());
     std::exception_ptr failed = unsaved ? unsaved : failure();
     // A run that a signal ended can be resumed, and continues to count.
     if (!failed && control_.signal() == 0) failed = loop_.health.divergence();
     report_end(failed ? "error" : control_.reason());
-    share_failure(loop_.ranks, failed);
+    share_failure(ranks_, failed);
     return control_.signal();
 }
 
 void BetweenSteps::end_after_exception() {
     try {
-        loop_.checkpoints.end(/*last=*/false);
+        checkpoints_.end(/*last=*/false);
     } catch (const std::exception&) {  // the ranks have lost their connection; the caller reports the first error
     }
     report_end("error");
@@ -213,12 +210,12 @@ void BetweenSteps::end_after_exception() {
 
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
-    const bool complete = settings_.control.timed ? control_.out_of_time() && control_.intact()
-                                                  : loop_.steps.ends_at(step_) && !control_.failed();
+    const bool complete = options_.length.is_timed() ? control_.out_of_time() && control_.intact()
+                                                  : steps_.ends_after(made_) && !control_.failed();
     std::vector<std::string> further;
     if (complete)
-        further = ways_to_train_further(settings_.further, loop_.steps, step_, control_.run_seconds(), tasks_.states());
-    loop_.report.end(step_, reason, control_.seconds(), loop_.checkpoints.best(loop_.health.state()), further);
+        further = ways_to_train_further(loop_.plan, made_, control_.run_seconds(), tasks_.states());
+    report_.end(made_, reason, control_.seconds(), checkpoints_.best(loop_.health.state()), further);
 }
 
 }  // namespace llmc

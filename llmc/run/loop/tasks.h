@@ -35,9 +35,9 @@ public:
     // from is not written again.
     void restore(const TrainerState& state);
 
-    // `step` steps have been made, after control.reach(). A second call with the same step changes nothing.
+    // `made` steps have been made, after control.reach(). A second call with the same number changes nothing.
     // `waits`: within a round of local steps; what is due waits for its end, but a requested checkpoint does not.
-    void reach(std::int64_t step, bool last, bool waits = false);
+    void reach(std::int64_t made, bool last, bool waits = false);
     // Runs the first task that is due. False: none is.
     bool run_next();
     // Some task comes before the next step, or the run ends: wait for the last step's report first.
@@ -46,19 +46,19 @@ public:
     // Also when the run ends; never twice for the same step, and not if the run failed before its first step.
     bool checkpoint_due() const;
     void checkpoint_now() { save_due_ = true; }
-    void checkpoint_begun() { saved_ = step_; }
-    void checkpoint_took(double seconds) { checkpoint_seconds_ = std::max(seconds, 0.0); }
+    void checkpoint_begun() { saved_ = made_; }
+    void checkpoint_took(double seconds) { checkpoint_seconds_ = seconds; }
     void checkpoint_waited(double seconds) { checkpoint_waited_ = seconds; }  // training, for the copy
 
     TaskStates states() const;  // of the tasks, and of kCheckpointTask
 
-    // What is due after `step` steps or more, of `total`, takes as long as last time, or 0 if it has never run.
+    // What is due after `made` steps or more, of `total`, takes as long as last time, or 0 if it has never run.
     struct Evaluation {
         double used = 0, left = 0;      // seconds of all tasks: since construction; of those that are due
         const Task* longest = nullptr;  // the one with the most of both; null: none has run
     };
-    Evaluation evaluation(std::int64_t step, std::int64_t total) const;
-    double seconds_left(std::int64_t step, std::int64_t total) const;  // also of checkpoints
+    Evaluation evaluation(std::int64_t made, std::int64_t total) const;
+    double seconds_left(std::int64_t made, std::int64_t total) const;  // also of checkpoints
     // The number of steps that fit into this time, with their tasks.
     std::int64_t steps_within(double seconds, double step_seconds) const;
 
@@ -76,7 +76,7 @@ private:
     std::vector<Row> rows_;
     const Checkpoints checkpoints_;
     const RunControl& control_;
-    std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
+    std::int64_t made_ = -1, saved_ = -1;  // steps at the last reach(); of the last checkpoint
     double checkpoint_seconds_ = 0, checkpoint_waited_ = 0;
     bool interval_ends_ = false, save_due_ = false, waits_ = false;
 };

@@ -1,15 +1,15 @@
 // tasks.cpp - which task is due, and how long those to come take
-#include "llmc/run/control/tasks.h"
+#include "llmc/run/loop/tasks.h"
 
 #include <utility>
 
 namespace llmc {
 namespace {
 
-// How often a task is due after `step` steps or more, of `total`.
-std::int64_t times_due(std::int64_t every, std::int64_t step, std::int64_t total) {
-    if (every == 0 || step > total) return 0;
-    return total / every - (std::max<std::int64_t>(step, 1) - 1) / every + (total % every != 0);
+// How often a task is due after `made` steps or more, of `total`.
+std::int64_t times_due(std::int64_t every, std::int64_t made, std::int64_t total) {
+    if (every == 0 || made > total) return 0;
+    return total / every - (std::max<std::int64_t>(made, 1) - 1) / every + (total % every != 0);
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ Tasks::Tasks(std::vector<Task> tasks, const Checkpoints& checkpoints, const RunC
 }
 
 void Tasks::restore(const TrainerState& state) {
-    step_ = state.step;
+    made_ = state.step;
     if (!checkpoints_.branches) saved_ = state.step;
     for (Row& row : rows_)
         if (const auto found = state.tasks.find(row.task.name); found != state.tasks.end()) {
@@ -32,16 +32,16 @@ void Tasks::restore(const TrainerState& state) {
         checkpoint_seconds_ = found->second.seconds;
 }
 
-void Tasks::reach(std::int64_t step, bool last, bool waits) {
-    const auto falls_on = [&](std::int64_t every) { return every > 0 && (last || step % every == 0); };
-    if (step != step_) {
-        interval_ends_ = (waits_ && interval_ends_) || (step > 0 && falls_on(checkpoints_.every));
+void Tasks::reach(std::int64_t made, bool last, bool waits) {
+    const auto falls_on = [&](std::int64_t every) { return every > 0 && (last || made % every == 0); };
+    if (made != made_) {
+        interval_ends_ = (waits_ && interval_ends_) || (made > 0 && falls_on(checkpoints_.every));
         for (auto& [task, may_run, state, seconds] : rows_) {
-            may_run = task.every > 0 && (step > 0 || task.before_steps);
+            may_run = task.every > 0 && (made > 0 || task.before_steps);
             state.pending = (waits_ && state.pending) || (may_run && falls_on(task.every));
         }
     }
-    step_ = step;
+    made_ = made;
     waits_ = waits;
     save_due_ = (!waits && (interval_ends_ || control_.checkpoint_by_time())) || control_.save_requested();
 }
@@ -69,8 +69,8 @@ bool Tasks::run_next() {
 }
 
 bool Tasks::checkpoint_due() const {
-    return checkpoints_.saves && step_ != saved_ &&
-           (control_.failed() ? step_ > 0 : control_.ends() || save_due_);
+    return checkpoints_.saves && made_ != saved_ &&
+           (control_.failed() ? made_ > 0 : control_.ends() || save_due_);
 }
 
 TaskStates Tasks::states() const {
@@ -79,11 +79,11 @@ TaskStates Tasks::states() const {
     return states;
 }
 
-Tasks::Evaluation Tasks::evaluation(std::int64_t step, std::int64_t total) const {
+Tasks::Evaluation Tasks::evaluation(std::int64_t made, std::int64_t total) const {
     Evaluation all;
     double longest = 0;
     for (const auto& [task, may_run, state, seconds] : rows_) {
-        const double left = seconds.last * double(times_due(task.every, step, total));
+        const double left = seconds.last * double(times_due(task.every, made, total));
         all.used += seconds.all;
         all.left += left;
         if (seconds.all + left <= longest) continue;
@@ -93,11 +93,11 @@ Tasks::Evaluation Tasks::evaluation(std::int64_t step, std::int64_t total) const
     return all;
 }
 
-double Tasks::seconds_left(std::int64_t step, std::int64_t total) const {
-    const double evaluation = this->evaluation(step, total).left;
+double Tasks::seconds_left(std::int64_t made, std::int64_t total) const {
+    const double evaluation = this->evaluation(made, total).left;
     if (!checkpoints_.saves) return evaluation;
     // Training waits only for the copy of a checkpoint, but the end of the run for all of it.
-    const std::int64_t before_the_end = std::max<std::int64_t>(times_due(checkpoints_.every, step, total) - 1, 0);
+    const std::int64_t before_the_end = std::max<std::int64_t>(times_due(checkpoints_.every, made, total) - 1, 0);
     return evaluation + checkpoint_waited_ * double(before_the_end) + checkpoint_seconds_;
 }
 
