@@ -61,7 +61,7 @@ bool BetweenSteps::agree_on_health() {
 
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
-            .failed = failure() != nullptr, .stopped = loop_.interrupt.stopped_seconds(), .tasks = tasks_.states()};
+            .failed = failure() != nullptr, .stopped = stopped_here(), .tasks = tasks_.states()};
 }
 
 bool BetweenSteps::do_what_is_due(std::int64_t made) {
@@ -128,7 +128,7 @@ bool BetweenSteps::all_can_update() {
 
 // Once. Of a stop after the last agreement rank 0 knows its own only.
 void BetweenSteps::note_stop() {
-    const double seconds = std::max(control_.stopped(), loop_.interrupt.stopped_seconds());
+    const double seconds = std::max(control_.stopped(), stopped_here());
     if (seconds == 0 || std::exchange(stop_noted_, true)) return;
     report_.warn(made_, {"stopped", "a process of the run was stopped for about " + clock_text(seconds) +
                                         " (Ctrl-Z, SIGSTOP): all times include it, also --max-minutes"});

@@ -41,6 +41,7 @@ private:
     std::optional<double> validate(), score_hellaswag(), sample(), save();  // Task::run
     void stop_if_no_better();
     bool agree_on_health();
+    double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
     void note_stop();
     void note_evaluation(bool ended);
     void report_end(const char* reason);
@@ -57,6 +58,7 @@ private:
     Evaluator evaluator_{loop_};
     RunControl control_;
     Tasks tasks_;
+    const double stopped_before_ = loop_.interrupt.stopped_seconds();  // before the time of the run began
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
     bool ended_ = false;             // the end has been reported
     bool noted_ = false, stop_noted_ = false;  // that evaluation takes long; that a process was stopped
