@@ -47,8 +47,9 @@ int train(Loop& loop) {
     StepLog step_log(loop, optimizer);
     BetweenSteps between_steps(loop, optimizer.optimizer(), checkpoints, step_log, batches);
     try {
-        // Between two steps it validates, scores HellaSwag, samples and saves, each when it is due; or the run ends.
-        for (std::int64_t made = plan.first_step; between_steps.run(made); ++made) {
+        // Validates, scores HellaSwag, samples and saves, each at its interval (BetweenSteps::tasks_in_order), and ends
+        // the run after its last step, for a signal, a failure, the time limit or --stop-after.
+        for (std::int64_t made = plan.first_step; between_steps.do_what_is_due(made); ++made) {
             const device::Range step_range("step");
             step_log.begin();
             const StepSize size = plan.steps.at(made + 1);

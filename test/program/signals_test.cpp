@@ -205,6 +205,7 @@ TEST_CASE("SIGUSR2 has no effect if the step has a checkpoint, or the run no fol
     CHECK(elsewhere.prints("note: SIGUSR2: no --output-dir"));
     elsewhere.signal(SIGTERM);
     CHECK(end_of(elsewhere) == 128 + SIGTERM);
+    CHECK_THAT(elsewhere.output(), !Contains("| saved "));
 }
 
 TEST_CASE("a run continues if the reader of its output is gone, or never existed", "[run]") {

@@ -57,7 +57,7 @@ struct RunSeconds {
     double before_training = 0;  // of these, those before the first step
 };
 
-// A task between steps (control/tasks.h).
+// A task between steps (loop/tasks.h).
 struct TaskState {
     bool pending = false;  // due, but a signal or the time limit ended the run first
     double seconds = 0;    // that it took last, if a run whose length is a time leaves time for it at its end; 0: none

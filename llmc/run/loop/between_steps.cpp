@@ -22,28 +22,33 @@ BetweenSteps::BetweenSteps(Loop& loop, const Optimizer& optimizer, CheckpointWri
       batches_(batches),
       control_({.max_minutes = options_.length.minutes, .checkpoint_minutes = options_.checkpoints.minutes,
                 .timed = options_.length.is_timed()}, ranks_),
-      tasks_({{.name = kValidationTask, .every = loop.batches.validation.empty() ? 0 : options_.validation.every,
-               .before_steps = true, .shorter = "fewer --val-tokens or a larger --val-every",
-               .run = [this] { return validate(); }},
-              {.name = kHellaSwagTask, .every = loop.batches.hellaswag ? options_.hellaswag.every : 0,
-               .at_the_end = false, .shorter = "a larger --hellaswag-every",
-               .run = [this] { return score_hellaswag(); }},
-              {.name = kSamplesTask, .every = options_.samples.every,
-               .shorter = "fewer --sample-tokens or a larger --sample-every", .run = [this] { return sample(); }}},
-             {.every = options_.checkpoints.every, .saves = !options_.checkpoints.output_dir.empty(),
-              .branches = !loop.startup.appends}, control_) {
+      tasks_(tasks_in_order(), control_) {
     if (const TrainerState* const resumed = loop.resumed()) {
         control_.restore(*resumed);
-        tasks_.restore(*resumed);
+        tasks_.restore(*resumed, /*branches=*/!loop.startup.appends);
         stop_if_no_better();
     }
     control_.agree(requests());
 }
 
+std::vector<Task> BetweenSteps::tasks_in_order() {
+    std::vector<Task> tasks{
+        {.name = kValidationTask, .every = loop_.batches.validation.empty() ? 0 : options_.validation.every,
+         .before_steps = true, .shorter = "fewer --val-tokens or a larger --val-every",
+         .run = [this] { return validate(); }},
+        {.name = kHellaSwagTask, .every = loop_.batches.hellaswag ? options_.hellaswag.every : 0, .at_the_end = false,
+         .shorter = "a larger --hellaswag-every", .run = [this] { return score_hellaswag(); }},
+        {.name = kSamplesTask, .every = options_.samples.every,
+         .shorter = "fewer --sample-tokens or a larger --sample-every", .run = [this] { return sample(); }}};
+    if (!options_.checkpoints.output_dir.empty())
+        tasks.push_back({.name = kCheckpointTask, .every = options_.checkpoints.every, .saves = true,
+                         .run = [this] { return save(); }});
+    return tasks;
+}
+
 // The first failure of a part of this rank, or null. They end the run in order, on all ranks.
 std::exception_ptr BetweenSteps::failure() const {
-    for (const auto& part : {evaluator_.unreadable(), batches_.failure(), report_.failure(),
-                             loop_.health.failure()})
+    for (const auto& part : {evaluator_.unreadable(), batches_.failure(), report_.failure(), loop_.health.failure()})
         if (part) return part;
     return nullptr;
 }
@@ -56,17 +61,17 @@ bool BetweenSteps::agree_on_health() {
 
 RankRequests BetweenSteps::requests() const {
     return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
-            .failed = failure() != nullptr, .stopped = loop_.interrupt.stopped_seconds(), .tasks = tasks_.states()};
+            .failed = failure() != nullptr, .stopped = stopped_here(), .tasks = tasks_.states()};
 }
 
-bool BetweenSteps::run(std::int64_t made) {
+bool BetweenSteps::do_what_is_due(std::int64_t made) {
     made_ = made;
     next_position_ = batches_.position();
     control_.reach(steps_.ends_after(made));
     tasks_.reach(made, steps_.ends_after(made), optimizer_.in_round());
     if (!checkpoints_.is_writing()) {
         checkpoints_.end(/*last=*/false);
-        if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - std::exchange(save_began_, 0));
+        if (save_began_ > 0) tasks_.save_took(control_.seconds() - std::exchange(save_began_, 0));
     }
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
@@ -79,9 +84,7 @@ bool BetweenSteps::run(std::int64_t made) {
     }
     note_evaluation(/*ended=*/false);
     while (tasks_.run_next()) {}
-    if (control_.ends()) return false;
-    if (tasks_.checkpoint_due()) save();
-    return true;
+    return !control_.ends();
 }
 
 std::optional<double> BetweenSteps::validate() {
@@ -91,7 +94,7 @@ std::optional<double> BetweenSteps::validate() {
     else if (evaluator_.unreadable()) control_.fail();
     if (!control_.intact()) return {};
     if (made_ == 0) control_.training_begins();
-    if (options_.checkpoints.keep_best && loop_.health.state().best_validation_after == made_) tasks_.checkpoint_now();
+    if (options_.checkpoints.keep_best && loop_.health.state().best_validation_after == made_) tasks_.save_now();
     stop_if_no_better();
     return control_.seconds() - began;  // with its report
 }
@@ -126,10 +129,10 @@ bool BetweenSteps::all_can_update() {
 
 // Once. Of a stop after the last agreement rank 0 knows its own only.
 void BetweenSteps::note_stop() {
-    const double seconds = std::max(control_.stopped(), loop_.interrupt.stopped_seconds());
+    const double seconds = std::max(control_.stopped(), stopped_here());
     if (seconds == 0 || std::exchange(stop_noted_, true)) return;
     report_.warn(made_, {"stopped", "a process of the run was stopped for about " + clock_text(seconds) +
-                                             " (Ctrl-Z, SIGSTOP): all times include it, also --max-minutes"});
+                                        " (Ctrl-Z, SIGSTOP): all times include it, also --max-minutes"});
 }
 
 // Once: as soon as the length of the run can be estimated from its steps, or at its end.
@@ -154,25 +157,27 @@ std::optional<Report::Progress> BetweenSteps::progress() const {
                             .is_length = options_.length.is_timed()};
 }
 
-void BetweenSteps::save() {
+// A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do not
+// change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would take it,
+// and --keep-checkpoints would delete a better one for it.
+std::optional<double> BetweenSteps::save() {
+    if (loop_.health.diverged()) return 0;
     const double began = control_.seconds();
     const RunHealth::InARow in_a_row = loop_.health.in_a_row();
-    checkpoints_.begin({.step = made_, .failed_in_a_row = in_a_row.failed,
-                             .without_update = in_a_row.without_update, .data = next_position_,
-                             .batches = steps_.changes(), .noise = {step_log_.noise().averages()},
-                             .health = loop_.health.state(),
-                             .seconds = control_.run_seconds(), .tasks = tasks_.states()});
+    checkpoints_.begin({.step = made_, .failed_in_a_row = in_a_row.failed, .without_update = in_a_row.without_update,
+                        .data = next_position_, .batches = steps_.changes(),
+                        .noise = {step_log_.noise().averages()}, .health = loop_.health.state(),
+                        .seconds = control_.run_seconds(), .tasks = tasks_.states()});
     const double waited = control_.seconds() - began;
     checkpoints_.waited(waited);
-    tasks_.checkpoint_waited(waited);
     if (optimizer_.in_round() && loop_.first_rank())
         print_stderr("note: this checkpoint is saved within a round: its model is that of the last outer step, and a "
                      "resumed run continues the round");
     // A checkpoint that was still being written is complete: begin() has waited for it.
-    if (save_began_ > 0) tasks_.checkpoint_took(control_.seconds() - save_began_);
+    if (save_began_ > 0) tasks_.save_took(control_.seconds() - save_began_);
     save_began_ = began;
     control_.checkpoint_begun();
-    tasks_.checkpoint_begun();
+    return waited;
 }
 
 int BetweenSteps::finish() {
@@ -181,10 +186,7 @@ int BetweenSteps::finish() {
     step_log_.end(made_);
     note_stop();
     note_evaluation(/*ended=*/true);
-    // A failure of a part leaves the model intact, so it is saved. A diverged model is not saved: the skipped steps do
-    // not change it, but the updates before them have damaged it, also if its weights are finite. --resume auto would
-    // take it, and --keep-checkpoints would delete a better one for it.
-    if (tasks_.checkpoint_due() && !loop_.health.diverged()) save();
+    while (tasks_.run_next()) {}  // after a failure in a step: saves
     std::exception_ptr unsaved;
     try {
         checkpoints_.end(/*last=*/!control_.failed());  // an earlier failure is the one to report
@@ -211,7 +213,7 @@ void BetweenSteps::end_after_exception() {
 void BetweenSteps::report_end(const char* reason) {
     if (std::exchange(ended_, true)) return;
     const bool complete = options_.length.is_timed() ? control_.out_of_time() && control_.intact()
-                                                  : steps_.ends_after(made_) && !control_.failed();
+                                              : steps_.ends_after(made_) && !control_.failed();
     std::vector<std::string> further;
     if (complete)
         further = ways_to_train_further(loop_.plan, made_, control_.run_seconds(), tasks_.states());

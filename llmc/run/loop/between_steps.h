@@ -15,8 +15,8 @@ public:
     BetweenSteps(Loop& loop, const Optimizer& optimizer, CheckpointWriter& checkpoints, StepLog& step_log,
                  const StepBatches& batches);
 
-    // After `made` steps: validates, scores, samples and saves what is due. False: the run ends here.
-    bool run(std::int64_t made);
+    // After `made` steps: validates, scores HellaSwag, samples and saves. False: the run ends here.
+    bool do_what_is_due(std::int64_t made);
     // After the micro-batches of a step and before its update; the one host collective of a step. False: a rank cannot
     // read its data or write its log, or the model has diverged, and all ranks end the run without this update.
     bool all_can_update();
@@ -37,10 +37,11 @@ public:
 private:
     std::exception_ptr failure() const;
     RankRequests requests() const;
-    std::optional<double> validate(), score_hellaswag(), sample();  // Task::run
+    std::vector<Task> tasks_in_order();
+    std::optional<double> validate(), score_hellaswag(), sample(), save();  // Task::run
     void stop_if_no_better();
-    void save();
     bool agree_on_health();
+    double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
     void note_stop();
     void note_evaluation(bool ended);
     void report_end(const char* reason);
@@ -57,6 +58,7 @@ private:
     Evaluator evaluator_{loop_};
     RunControl control_;
     Tasks tasks_;
+    const double stopped_before_ = loop_.interrupt.stopped_seconds();  // before the time of the run began
     double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
     bool ended_ = false;             // the end has been reported
     bool noted_ = false, stop_noted_ = false;  // that evaluation takes long; that a process was stopped

@@ -1,6 +1,7 @@
 // tasks.cpp - which task is due, and how long those to come take
 #include "llmc/run/loop/tasks.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace llmc {
@@ -14,75 +15,75 @@ std::int64_t times_due(std::int64_t every, std::int64_t made, std::int64_t total
 
 }  // namespace
 
-Tasks::Tasks(std::vector<Task> tasks, const Checkpoints& checkpoints, const RunControl& control)
-    : checkpoints_(checkpoints), control_(control) {
+Tasks::Tasks(std::vector<Task> tasks, const RunControl& control) : control_(control) {
     for (Task& task : tasks) rows_.push_back({.task = std::move(task)});
 }
 
-void Tasks::restore(const TrainerState& state) {
+void Tasks::restore(const TrainerState& state, bool branches) {
     made_ = state.step;
-    if (!checkpoints_.branches) saved_ = state.step;
-    for (Row& row : rows_)
-        if (const auto found = state.tasks.find(row.task.name); found != state.tasks.end()) {
-            row.state = found->second;
-            row.state.pending &= row.task.every > 0;
-            row.seconds.last = row.state.seconds;
+    for (auto& [task, done, saved, seconds] : rows_) {
+        if (const auto found = state.tasks.find(task.name); found != state.tasks.end()) {
+            saved = found->second;
+            saved.pending &= task.every > 0;
+            if (!task.saves) seconds.last = saved.seconds;
         }
-    if (const auto found = state.tasks.find(kCheckpointTask); found != state.tasks.end())
-        checkpoint_seconds_ = found->second.seconds;
+        if (!saved.pending && !(task.saves && branches)) done = made_;
+    }
 }
 
 void Tasks::reach(std::int64_t made, bool last, bool waits) {
-    const auto falls_on = [&](std::int64_t every) { return every > 0 && (last || made % every == 0); };
-    if (made != made_) {
-        interval_ends_ = (waits_ && interval_ends_) || (made > 0 && falls_on(checkpoints_.every));
-        for (auto& [task, may_run, state, seconds] : rows_) {
-            may_run = task.every > 0 && (made > 0 || task.before_steps);
-            state.pending = (waits_ && state.pending) || (may_run && falls_on(task.every));
-        }
-    }
-    made_ = made;
+    if (made != std::exchange(made_, made))
+        for (auto& [task, done, state, seconds] : rows_)
+            state.pending = (waits_ && state.pending) || (may_run(task) && (last || made % task.every == 0));
     waits_ = waits;
-    save_due_ = (!waits && (interval_ends_ || control_.checkpoint_by_time())) || control_.save_requested();
+    save_now_ = control_.save_requested() || (!waits && control_.checkpoint_by_time());
+}
+
+bool Tasks::is_due(const Row& row) const {
+    const auto& [task, done, state, seconds] = row;
+    if (done == made_) return false;
+    if (task.saves)
+        return control_.failed() ? made_ > 0 : control_.ends() || save_now_ || (state.pending && !waits_);
+    if (!control_.intact() || waits_) return false;
+    if (!control_.ends()) return state.pending && !(task.at_the_end && control_.hurries());
+    return (state.pending || may_run(task)) && (task.at_the_end || !control_.out_of_time());
 }
 
 std::size_t Tasks::first_due() const {
-    if (!control_.intact() || waits_) return rows_.size();
-    const auto due = [&](const Row& row) {
-        const auto& [task, may_run, state, seconds] = row;
-        if (!control_.ends()) return state.pending && !(task.at_the_end && control_.hurries());
-        return (state.pending || may_run) && (task.at_the_end || !control_.out_of_time());
-    };
-    return std::size_t(std::ranges::find_if(rows_, due) - rows_.begin());
+    return std::size_t(std::ranges::find_if(rows_, [&](const Row& row) { return is_due(row); }) - rows_.begin());
 }
 
 bool Tasks::run_next() {
     const std::size_t due = first_due();
     if (due == rows_.size()) return false;
-    auto& [task, may_run, state, seconds] = rows_[due];
+    auto& [task, done, state, seconds] = rows_[due];
     if (const auto took = task.run()) {
-        may_run = state.pending = false;
+        done = made_;
+        state.pending &= waits_;  // of a checkpoint within a round, another one at its end
         seconds.all += seconds.last = *took;
-        if (task.at_the_end) state.seconds = *took;
+        if (task.at_the_end && !task.saves) state.seconds = *took;
     }
     return true;
 }
 
-bool Tasks::checkpoint_due() const {
-    return checkpoints_.saves && made_ != saved_ &&
-           (control_.failed() ? made_ > 0 : control_.ends() || save_due_);
+void Tasks::save_took(double seconds) {
+    for (Row& row : rows_)
+        if (row.task.saves) row.state.seconds = seconds;
 }
 
+// A checkpoint that is resumed has not to be saved again.
 TaskStates Tasks::states() const {
-    TaskStates states{{kCheckpointTask, {.seconds = checkpoint_seconds_}}};
-    for (const Row& row : rows_) states[row.task.name] = row.state;
+    TaskStates states;
+    for (const auto& [task, done, state, seconds] : rows_)
+        states[task.name] = {.pending = state.pending && !task.saves, .seconds = state.seconds};
     return states;
 }
 
 Tasks::Evaluation Tasks::evaluation(std::int64_t made, std::int64_t total) const {
     Evaluation all;
     double longest = 0;
-    for (const auto& [task, may_run, state, seconds] : rows_) {
+    for (const auto& [task, done, state, seconds] : rows_) {
+        if (task.saves) continue;
         const double left = seconds.last * double(times_due(task.every, made, total));
         all.used += seconds.all;
         all.left += left;
@@ -94,11 +95,13 @@ Tasks::Evaluation Tasks::evaluation(std::int64_t made, std::int64_t total) const
 }
 
 double Tasks::seconds_left(std::int64_t made, std::int64_t total) const {
-    const double evaluation = this->evaluation(made, total).left;
-    if (!checkpoints_.saves) return evaluation;
+    double left = evaluation(made, total).left;
     // Training waits only for the copy of a checkpoint, but the end of the run for all of it.
-    const std::int64_t before_the_end = std::max<std::int64_t>(times_due(checkpoints_.every, made, total) - 1, 0);
-    return evaluation + checkpoint_waited_ * double(before_the_end) + checkpoint_seconds_;
+    for (const auto& [task, done, state, seconds] : rows_)
+        if (task.saves)
+            left += seconds.last * double(std::max<std::int64_t>(times_due(task.every, made, total) - 1, 0)) +
+                    state.seconds;
+    return left;
 }
 
 std::int64_t Tasks::steps_within(double seconds, double step_seconds) const {

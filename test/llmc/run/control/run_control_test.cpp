@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "test/support/catch.h"
 #include "test/support/communicator_local.h"
 
 using namespace llmc;
@@ -15,23 +16,28 @@ constexpr double kPassed = 1e-9;  // minutes, less than do_what_is_due() takes
 struct Settings {
     RunControl::Settings control{};
     std::int64_t steps = 4;
-    std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0;
-    Tasks::Checkpoints checkpoints{};
+    std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;
 };
-const Settings kBoth{.val_every = 2, .sample_every = 4, .checkpoints = {.saves = true}};
+const Settings kBoth{.val_every = 2, .sample_every = 4};
 
 // A run whose tasks write a letter: v validation, h HellaSwag, s samples, c checkpoint; then "." if another step
 // follows.
 struct Run {
-    Run(const Settings& settings, Communicator& ranks, const TrainerState* resumed = nullptr)
+    Run(const Settings& settings, Communicator& ranks, const TrainerState* resumed = nullptr, bool branches = false)
         : control(settings.control, ranks),
           tasks({task(kValidationTask, settings.val_every, "v"), task(kHellaSwagTask, settings.hellaswag_every, "h"),
-                 task(kSamplesTask, settings.sample_every, "s")},
-                settings.checkpoints, control),
+                 task(kSamplesTask, settings.sample_every, "s"),
+                 {.name = kCheckpointTask, .every = settings.checkpoint_every, .saves = true,
+                  .run = [this]() -> std::optional<double> {
+                      done += 'c';
+                      control.checkpoint_begun();
+                      return took;
+                  }}},
+                control),
           steps(settings.control.timed ? -1 : settings.steps) {
         if (!resumed) return;
         control.restore(*resumed);
-        tasks.restore(*resumed);
+        tasks.restore(*resumed, branches);
     }
     Task task(const char* name, std::int64_t every, const char* letter) {
         const bool validates = *letter == 'v', scores = *letter == 'h';
@@ -49,11 +55,6 @@ struct Run {
         tasks.reach(step, step == steps);
         const bool pauses = tasks.pauses();
         while (tasks.run_next()) {}
-        if (tasks.checkpoint_due()) {
-            done += 'c';
-            control.checkpoint_begun();
-            tasks.checkpoint_begun();
-        }
         done += control.ends() ? "" : ".";
         CHECK(pauses == (done != "." || control.ends()));
         return done;
@@ -78,18 +79,20 @@ std::string do_what_is_due(Run& run, std::int64_t step, const RankRequests& requ
 }
 
 // From the first step, or the one of `resumed`, to the last of four.
-std::vector<std::string> all_steps(const Settings& settings, const TrainerState* resumed = nullptr) {
+std::vector<std::string> all_steps(const Settings& settings, const TrainerState* resumed = nullptr,
+                                   bool branches = false) {
     const auto ranks = alone();
-    Run run(settings, *ranks, resumed);
+    Run run(settings, *ranks, resumed, branches);
     std::vector<std::string> all;
     for (std::int64_t step = resumed ? resumed->step : 0; step <= 4; ++step) all.push_back(do_what_is_due(run, step));
     CHECK(run.control.reason() == std::string("all steps completed"));
     return all;
 }
-std::vector<std::string> resumed_at(std::int64_t step, const Settings& settings, const char* pending = nullptr) {
+std::vector<std::string> resumed_at(std::int64_t step, const Settings& settings, const char* pending = nullptr,
+                                    bool branches = false) {
     TrainerState state{.step = step};
     if (pending) state.tasks[pending].pending = true;
-    return all_steps(settings, &state);
+    return all_steps(settings, &state, branches);
 }
 
 }  // namespace
@@ -97,12 +100,10 @@ std::vector<std::string> resumed_at(std::int64_t step, const Settings& settings,
 TEST_CASE("a run does what is due between steps, and saves when it ends", "[run_control]") {
     using All = std::vector<std::string>;
     CHECK(all_steps(kBoth) == All{"v.", ".", "v.", ".", "vsc"});
-    CHECK(all_steps({.val_every = 3}) == All{"v.", ".", ".", "v.", "v"});
-    CHECK(all_steps({.hellaswag_every = 3}) == All{".", ".", ".", "h.", "h"});
-    CHECK(all_steps({.checkpoints = {.every = 3}}) == All{".", ".", ".", ".", ""});  // no folder
-    CHECK(all_steps({.checkpoints = {.every = 3, .saves = true}}) == All{".", ".", ".", "c.", "c"});
-    CHECK(all_steps({.control = {.checkpoint_minutes = kPassed}, .checkpoints = {.saves = true}}) ==
-          All{"c.", "c.", "c.", "c.", "c"});
+    CHECK(all_steps({.val_every = 3}) == All{"v.", ".", ".", "v.", "vc"});
+    CHECK(all_steps({.hellaswag_every = 3}) == All{".", ".", ".", "h.", "hc"});
+    CHECK(all_steps({.checkpoint_every = 3}) == All{".", ".", ".", "c.", "c"});
+    CHECK(all_steps({.control = {.checkpoint_minutes = kPassed}}) == All{"c.", "c.", "c.", "c.", "c"});
 }
 
 TEST_CASE("a resumed run does what is pending, and does not save the same step again", "[run_control]") {
@@ -110,19 +111,18 @@ TEST_CASE("a resumed run does what is pending, and does not save the same step a
     CHECK(resumed_at(2, kBoth) == All{".", ".", "vsc"});
     CHECK(resumed_at(2, kBoth, kValidationTask) == All{"v.", ".", "vsc"});
     CHECK(resumed_at(4, kBoth, kSamplesTask) == All{"s"});
-    CHECK(resumed_at(2, {.hellaswag_every = 2}, kHellaSwagTask) == All{"h.", ".", "h"});
+    CHECK(resumed_at(2, {.hellaswag_every = 2}, kHellaSwagTask) == All{"h.", ".", "hc"});
     CHECK(resumed_at(4, kBoth) == All{""});
-    CHECK(resumed_at(2, {.val_every = 3}) == All{".", "v.", "v"});  // the end of a shorter run
-    CHECK(resumed_at(2, {}, kValidationTask) == All{".", ".", ""});
+    CHECK(resumed_at(2, {.val_every = 3}) == All{".", "v.", "vc"});  // the end of a shorter run
+    CHECK(resumed_at(2, {}, kValidationTask) == All{".", ".", "c"});
     // Another folder has no checkpoint yet.
-    CHECK(resumed_at(2, {.checkpoints = {.every = 2, .saves = true, .branches = true}}) == All{".", ".", "c"});
-    CHECK(resumed_at(4, {.checkpoints = {.saves = true, .branches = true}}) == All{"c"});
+    CHECK(resumed_at(2, {.checkpoint_every = 2}, nullptr, /*branches=*/true) == All{".", ".", "c"});
+    CHECK(resumed_at(4, {}, nullptr, /*branches=*/true) == All{"c"});
 }
 
 TEST_CASE("tasks and checkpoints to come take as long as the last ones", "[run_control]") {
     const auto ranks = alone();
-    Run run({.steps = 100, .val_every = 30, .hellaswag_every = 50, .checkpoints = {.every = 40, .saves = true}},
-            *ranks);
+    Run run({.steps = 100, .val_every = 30, .hellaswag_every = 50, .checkpoint_every = 40}, *ranks);
     CHECK(run.tasks.seconds_left(0, 100) == 0);
     run.took = 2;
     CHECK(run.due(0) == "v.");
@@ -130,19 +130,20 @@ TEST_CASE("tasks and checkpoints to come take as long as the last ones", "[run_c
     CHECK(run.tasks.seconds_left(30, 100) == 4 * 2);
     CHECK(run.tasks.seconds_left(31, 100) == 3 * 2);
     CHECK(run.tasks.seconds_left(100, 100) == 2);
-    run.tasks.checkpoint_waited(0.25);  // after 40 and 80
-    run.tasks.checkpoint_took(8);       // after 100
+    run.took = 0.25;
+    CHECK(run.due(40) == "c.");  // training waited, also after 80
+    run.tasks.save_took(8);      // after 100
     CHECK(run.tasks.seconds_left(40, 100) == 3 * 2 + 2 * 0.25 + 8);
     CHECK(run.tasks.seconds_left(100, 100) == 2 + 8);
     run.took = 16;
     CHECK(run.due(50) == "h.");
     const auto [used, left, longest] = run.tasks.evaluation(51, 100);
     CHECK((used == 2 + 16 && left == 3 * 2 + 16 && longest->name == std::string(kHellaSwagTask)));
-    CHECK(run.tasks.steps_within(60, 2 - 2. / 30 - 16. / 50) == 30);
-    // A checkpoint has the seconds of validations.
+    CHECK(run.tasks.steps_within(60, 2 - 2. / 30 - 16. / 50 - 0.25 / 40) == 30);
+    // A checkpoint has the seconds of validations and of the one before.
     const TrainerState saved{.step = 50, .tasks = run.tasks.states()};
-    CHECK(Run({.steps = 100, .val_every = 30}, *ranks, &saved).tasks.seconds_left(51, 100) == 3 * 2);
-    CHECK(Run({.steps = 60}, *ranks, &saved).tasks.seconds_left(51, 100) == 0);
+    CHECK(Run({.steps = 100, .val_every = 30}, *ranks, &saved).tasks.seconds_left(51, 100) == 3 * 2 + 8);
+    CHECK(Run({.steps = 60}, *ranks, &saved).tasks.seconds_left(51, 100) == 8);
 }
 
 TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
@@ -161,7 +162,7 @@ TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
 
     Run at_end({.val_every = 3}, *ranks);  // also after the last step
     at_end.signal = 2;
-    CHECK(at_end.due(4) == "v");
+    CHECK(at_end.due(4) == "vc");
     CHECK(at_end.tasks.states().at(kValidationTask).pending);
 
     Run failing(kBoth, *ranks);
@@ -174,16 +175,35 @@ TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
     late.tasks.reach(3, false);
     late.control.run_out_of_time();
     while (late.tasks.run_next()) {}
-    CHECK((late.done == "vs" && late.tasks.checkpoint_due()));
+    CHECK(late.done == "vsc");
     CHECK(late.control.reason() == std::string("out of time (--max-minutes)"));
 
     const RunControl::Settings short_run{.max_minutes = kPassed};
-    Run timed({.control = short_run, .val_every = 2, .checkpoints = {.saves = true}}, *ranks);
+    Run timed({.control = short_run, .val_every = 2}, *ranks);
     CHECK(do_what_is_due(timed, 1) == "vc");
     CHECK(timed.control.reason() == std::string("out of time (--max-minutes)"));
-    Run scores({.control = short_run, .hellaswag_every = 2, .checkpoints = {.saves = true}}, *ranks);
+    Run scores({.control = short_run, .hellaswag_every = 2}, *ranks);
     CHECK(do_what_is_due(scores, 2) == "c");
     CHECK(scores.tasks.states().at(kHellaSwagTask).pending);
+}
+
+TEST_CASE("within a round a task waits for its end, but a requested checkpoint does not", "[run_control]") {
+    const auto ranks = alone();
+    Run run({.steps = 9, .val_every = 2, .checkpoint_every = 2}, *ranks);
+    const auto due = [&](std::int64_t made, bool waits, const RankRequests& requests = {}) {
+        run.done.clear();
+        run.control.agree(requests);
+        run.control.reach(false);
+        run.tasks.reach(made, false, waits);
+        while (run.tasks.run_next()) {}
+        return run.done;
+    };
+    CHECK(due(2, true) == "");
+    CHECK(due(3, true, {.save = true}) == "c");
+    CHECK_FALSE(run.tasks.states().at(kCheckpointTask).pending);  // a resumed run has this one
+    CHECK(due(5, false) == "vc");
+    CHECK(due(7, false) == "");
+    CHECK(due(8, true, {.failed = true}) == "c");
 }
 
 TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
@@ -191,7 +211,7 @@ TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
     std::vector<double> stopped(3);
     run_ranks(3, [&](Communicator& ranks) {
         const int rank = ranks.rank();
-        Run run({.steps = 9, .checkpoints = {.saves = true}}, ranks);
+        Run run({.steps = 9}, ranks);
         const RunControl& control = run.control;
         const auto note = [&](std::int64_t step, const RankRequests& mine) {
             run.control.agree(mine);
