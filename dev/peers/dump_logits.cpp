@@ -9,6 +9,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/stream.h"
 #include "llmc/base/number_text.h"
+#include "llmc/model/decoder.h"
 #include "llmc/model/model.h"
 #include "llmc/weights/saved_model.h"
 
@@ -42,16 +43,20 @@ void run(const cxxopts::ParseResult& given) {
                 "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
 
     llmc::Context context{device::open(0), device::Stream(), kernels::Matmul()};
-    const llmc::ModelSetup setup{.config = checkpoint.config(), .shape = {1, int(seq_len)}, .training = false};
+    const llmc::ModelSetup setup{.config = checkpoint.config(), .shape = {1, 1}, .training = false};
     const auto model = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
     std::vector<float> weights(std::size_t(model->table().elements()));
     checkpoint.read(model->table(), weights);
     model->load(weights);
 
+    const auto decoder = llmc::make_decoder(*model, {.sequences = 1, .window = int(seq_len)}, context);
     std::ofstream out(given["logits"].as<std::string>(), std::ios::binary);
-    for (std::size_t first = 0; first < ids.size(); first += seq_len) {
-        const auto logits = model->logits(std::span<const int>(ids).subspan(first, seq_len), 0, int(seq_len));
-        out.write(reinterpret_cast<const char*>(logits.data()), std::streamsize(logits.size() * sizeof(float)));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const std::span<const int> token(&ids[i], 1);
+        if (i % seq_len == 0) decoder->start(token);
+        else decoder->step(token);
+        const auto logits = decoder->logits(0);
+        out.write(reinterpret_cast<const char*>(logits.data()), std::streamsize(logits.size_bytes()));
     }
     out.close();
     require(bool(out), "the file of logits", given["logits"].as<std::string>(), "a file that can be written");

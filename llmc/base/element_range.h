@@ -1,5 +1,6 @@
 // element_range.h - a range of the elements of an array, whatever their type
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -13,5 +14,11 @@ struct ElementRange {
         return array.subspan(std::size_t(first), std::size_t(size));
     }
 };
+
+// The elements that both have; `size` 0 or less: none.
+inline ElementRange common(const ElementRange& a, const ElementRange& b) {
+    const std::int64_t first = std::max(a.first, b.first);
+    return {.first = first, .size = std::min(a.end(), b.end()) - first};
+}
 
 }  // namespace llmc

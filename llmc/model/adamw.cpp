@@ -1,14 +1,13 @@
 // adamw.cpp - AdamW's moments, and its update of the elements that this rank owns
 #include "llmc/model/adamw.h"
 
-#include <algorithm>
-
 #include "llmc/model/context.h"
 
 namespace llmc {
 
 AdamW::AdamW(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context)
     : context_(context),
+      parameters_(model.table().tensors()),
       gradients_(gradients),
       settings_(settings),
       segments_(model.table(), gradients.buckets(), context.stream) {
@@ -37,17 +36,17 @@ void AdamW::update(Model& model, std::span<kernels::StepScalars> scalars, const 
 }
 
 std::vector<StateFile> AdamW::state() const {
-    StateFile file{.name = "optimizer", .tensors = {{.name = "first_moments", .shards = {}},
-                                                    {.name = "second_moments", .shards = {}, .non_negative = true}}};
-    std::vector<OwnedShard> owned = gradients_.buckets().owned();
-    std::ranges::sort(owned, {}, [](const OwnedShard& shard) { return shard.owned.first; });
-    if (gradients_.buckets().sharding().shards_state()) file.by = StateFile::By::first_worker;
-    for (const OwnedShard& shard : owned) {
+    std::vector<StateShard> first, second;
+    for (const OwnedShard& shard : gradients_.buckets().owned()) {
         if (shard.matrix) continue;
-        file.tensors[0].shards.push_back({shard.flat.first, shard.owned.of(first_.span())});
-        file.tensors[1].shards.push_back({shard.flat.first, shard.owned.of(second_.span())});
+        first.push_back({shard.flat.first, shard.owned.of(first_.span())});
+        second.push_back({shard.flat.first, shard.owned.of(second_.span())});
     }
-    return {file};
+    const bool divided = gradients_.buckets().sharding().shards_state();
+    return {{.name = "optimizer", .by = divided ? StateFile::By::first_worker : StateFile::By::rank_0,
+             .quantities = {{.name = "first_moment", .tensors = by_parameter(parameters_, first)},
+                            {.name = "second_moment", .tensors = by_parameter(parameters_, second),
+                             .non_negative = true}}}};
 }
 
 constinit const OptimizerKind kAdamW{

@@ -21,6 +21,7 @@ public:
 
 private:
     Context& context_;
+    const std::vector<ParameterSpec>& parameters_;
     GradientExchange& gradients_;
     OptimizerSettings settings_;
     ShardSegments segments_;

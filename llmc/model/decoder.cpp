@@ -16,6 +16,9 @@
 namespace llmc {
 namespace {
 
+// Lengths are rounded up, so that few shapes occur; causality excludes the padding from results.
+int padded_length(int length, int most) { return std::min(most, round_up(length, 64)); }
+
 template <class Element>
 struct DecoderSpans {
     std::vector<std::span<Element>> keys, values;  // the cache, per layer (B, NH, W, HS)
@@ -192,10 +195,18 @@ private:
         const std::size_t first = std::size_t(first_row) * std::size_t(config_.channels);
         pass_.linear(act_.logits, Input(act_.block.ln1.normed).subspan(first), table_.head(), rows);
     }
+    // Of a row, without the vocabulary's padding; waits.
     void copy_logits(int sequence, int row) {
+        std::vector<Element> host(std::size_t(config_.vocabulary));
+        device::copy_to_host(host.data(), &act_.logits[std::size_t(row) * std::size_t(config_.padded_vocabulary())],
+                             host.size() * sizeof(Element), stream());
+        context_.stream.sync();
         std::vector<float>& logits = logits_[std::size_t(sequence)];
         logits.clear();
-        pass_.append_logits(logits, act_.logits, row);
+        for (const Element value : host) {
+            if constexpr (std::is_same_v<Element, float>) logits.push_back(value);
+            else logits.push_back(kernels::bf16_to_float(value));
+        }
     }
 
     Tensor of_sequence(Tensor cache, int sequence) const {

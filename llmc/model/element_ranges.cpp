@@ -23,9 +23,7 @@ const std::string& metadata_of(const SafetensorsFile& file, const std::string& k
     return found->second;
 }
 
-std::vector<ElementRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
-                                    std::int64_t elements) {
-    const std::string& text = metadata_of(file, key, kind);
+std::vector<ElementRange> ranges_in(const std::string& text, const std::string& where, std::int64_t elements) {
     std::vector<ElementRange> all;
     std::istringstream words(text);
     for (std::string word; words >> word;) {
@@ -35,11 +33,10 @@ std::vector<ElementRange> ranges_in(const SafetensorsFile& file, const std::stri
         require(numbers >> range.first >> plus >> range.size && plus == '+' && numbers.peek() == EOF &&
                     range.first >= 0 && range.size >= 0 && range.first <= elements &&
                     range.size <= elements - range.first,
-                file.path() + ": its " + key, in_quotes(text),
-                "FIRST+SIZE, ... within the " + std::to_string(elements) + " parameters");
+                where, in_quotes(text), "FIRST+SIZE ... within the " + std::to_string(elements) + " elements");
         all.push_back(range);
     }
-    require(are_disjoint(all), file.path() + ": its " + key, in_quotes(text), "each element once");
+    require(are_disjoint(all), where, in_quotes(text), "each element once");
     return all;
 }
 

@@ -1,4 +1,4 @@
-// element_ranges.h - ranges of the flat array of parameters in the metadata of a checkpoint's files: "0+1024 4096+512",
+// element_ranges.h - ranges of an array in the metadata of a checkpoint's files: "0+1024 4096+512",
 // the first element and the length of each
 #pragma once
 #include <optional>
@@ -13,9 +13,8 @@ namespace llmc {
 std::string text_of_ranges(const std::vector<ElementRange>& ranges);
 // The value of `key` in a file's metadata. Throws Error if it is missing; `kind` is the expected kind of file.
 const std::string& metadata_of(const SafetensorsFile& file, const std::string& key, const char* kind);
-// The same value parsed as ranges. Throws Error unless they are within `elements` and do not overlap.
-std::vector<ElementRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
-                                     std::int64_t elements);
+// The ranges of a text, which `where` names. Throws Error unless they are within `elements` and do not overlap.
+std::vector<ElementRange> ranges_in(const std::string& text, const std::string& where, std::int64_t elements);
 
 bool are_disjoint(std::vector<ElementRange> ranges);
 // The number of ranges that contain each of `elements` elements, if it is the same for all elements.

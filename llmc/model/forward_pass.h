@@ -6,9 +6,6 @@
 // the block computes the LayerNorm of its output, too: ln_1 of the next block, or ln_f. Shapes in comments: R rows of C
 // channels, H hidden channels of the MLP. All functions enqueue on the context's stream.
 #pragma once
-#include <type_traits>
-#include <vector>
-
 #include "kernels/layernorm.h"
 #include "kernels/matmul/few_rows.h"
 #include "llmc/model/activations.h"
@@ -16,9 +13,6 @@
 #include "llmc/model/model_weights.h"
 
 namespace llmc {
-
-// Lengths are rounded up, so that few shapes occur; causality excludes the padding from results.
-inline int padded_length(int length, int most) { return std::min(most, round_up(length, 64)); }
 
 // Products of few rows: by the matrix library, or by kernels/matmul/few_rows.h.
 enum class FewRows { library, own_kernel };
@@ -71,19 +65,6 @@ public:
         if (!uses_own_kernel(rows)) return context_.matmul.forward_layernorm(op, context_.stream);
         kernels::few_rows_forward(op.linear, context_.stream);
         kernels::residual_layernorm_forward(op.norm, context_.stream);
-    }
-
-    // Appends a row of logits over the vocabulary, without its padding; waits.
-    void append_logits(std::vector<float>& to, Input logits, int row) const {
-        const ModelConfig& config = weights_.table().config();
-        std::vector<Element> host(std::size_t(config.vocabulary));
-        device::copy_to_host(host.data(), &logits[std::size_t(row) * std::size_t(config.padded_vocabulary())],
-                             host.size() * sizeof(Element), context_.stream);
-        context_.stream.sync();
-        for (const Element value : host) {
-            if constexpr (std::is_same_v<Element, float>) to.push_back(value);
-            else to.push_back(kernels::bf16_to_float(value));
-        }
     }
 
     Input weight(int tensor) const { return weights_.template parameter<Element>(tensor); }

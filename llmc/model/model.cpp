@@ -63,25 +63,6 @@ public:
         return host;
     }
 
-    std::vector<float> logits(std::span<const int> tokens, int first_row, int count) override {
-        const int longest = std::min(setup_.config.max_seq_len,
-                                     int(std::min<std::size_t>(setup_.shape.rows(), 1 << 30)));
-        require(int(tokens.size()) <= longest && !tokens.empty(), "the length of a sequence", tokens.size(),
-                "1 to " + std::to_string(longest) + " tokens");
-        const int seq_len = padded_length(int(tokens.size()), longest);
-        std::vector<int> padded(tokens.begin(), tokens.end());
-        padded.resize(std::size_t(seq_len), 0);
-        const device::Array<int> on_device(padded, stream());
-        forward({.tokens = on_device.span(), .targets = {}, .sorted = {}, .shape = {.batch = 1, .seq_len = seq_len}});
-        std::vector<float> result;
-        for (int first = first_row; first < first_row + count; first += int(act_.classifier_rows)) {
-            const Chunk chunk{std::size_t(first), std::min(int(act_.classifier_rows), first_row + count - first)};
-            head(chunk);
-            for (int r = 0; r < chunk.rows; ++r) pass_.append_logits(result, act_.logits, r);
-        }
-        return result;
-    }
-
     void choose_products(const MicroBatch& batch, bool accumulating) override {
         const bool training = setup_.training;
         const device::Array<float> weight(training ? largest_weight(setup_.config) : 0),

@@ -1,4 +1,4 @@
-// model.h - GPT-2: loss, gradients and logits of one micro-batch
+// model.h - GPT-2: loss and gradients of one micro-batch
 //
 //   x = wte[token] + wpe[position]
 //   per block:  x += attn_proj(attention(qkv(ln_1 x))),  x += mlp_proj(gelu(fc(ln_2 x)))
@@ -56,9 +56,6 @@ public:
     // autotune its algorithms (kernels/tuning); with `accumulating` also those of later micro-batches of a step. Writes
     // gradients to temporary memory and changes only the activations of the model. Waits.
     virtual void choose_products(const MicroBatch& batch, bool accumulating) = 0;
-    // Logits over the vocabulary (without padding) at `rows` positions from `first_row` of one sequence, on the host;
-    // waits. Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
-    virtual std::vector<float> logits(std::span<const int> tokens, int first_row, int rows) = 0;
 
 protected:
     using ModelWeights::ModelWeights;

@@ -90,6 +90,7 @@ class Muon final : public Optimizer {
 public:
     Muon(const Model& model, GradientExchange& gradients, const OptimizerSettings& settings, Context& context)
         : context_(context),
+          parameters_(model.table().tensors()),
           gradients_(gradients),
           settings_(settings),
           muon_(std::any_cast<const MuonSettings&>(settings.own)),
@@ -125,13 +126,14 @@ public:
 
     std::vector<StateFile> state() const override {
         std::vector<StateFile> files = adamw_.state();
-        StateFile& file = files.emplace_back(StateFile{.name = "muon", .by = StateFile::By::first_worker,
-                                                       .tensors = {{.name = "momentum", .shards = {}}}});
+        std::vector<StateShard> momentum;
         for (const MuonBatch& batch : batches_)
             for (int matrix = 0; matrix < batch.count(); ++matrix)
-                file.tensors[0].shards.push_back(
+                momentum.push_back(
                     {batch.flat[std::size_t(matrix)],
                      ElementRange{batch.first + matrix * batch.each(), batch.each()}.of(momentum_.span())});
+        files.push_back({.name = "muon", .by = StateFile::By::first_worker,
+                         .quantities = {{.name = "momentum", .tensors = by_parameter(parameters_, momentum)}}});
         return files;
     }
 
@@ -168,6 +170,7 @@ private:
     }
 
     Context& context_;
+    const std::vector<ParameterSpec>& parameters_;
     GradientExchange& gradients_;
     OptimizerSettings settings_;
     MuonSettings muon_;

@@ -151,15 +151,18 @@ public:
 
     std::vector<StateFile> state() const override {
         std::vector<StateFile> files = adamw_.state();
-        StateFile file{.name = "onebit", .optional = true, .tensors = {}};
+        StateFile file{.name = "onebit", .optional = true};
         if (!is_frozen() && shadows_) {
-            file.tensors = {{.name = "shadow_moment", .shards = {{0, shadow()}}, .non_negative = true, .whole = true}};
+            file.quantities = {{.name = "shadow_moment", .tensors = by_parameter(table_.tensors(), {{0, shadow()}}),
+                                .non_negative = true}};
             files.push_back(file);
         } else if (is_frozen() && mean_) {
             file.by = StateFile::By::all;
-            file.tensors = {{.name = "worker_error", .shards = mean_->worker_errors(),
-                             .of_each_rank = true, .ranges_key = "worker_stretches", .whole = nodes_.empty()},
-                            {.name = "server_error", .shards = mean_->server_errors()}};
+            file.quantities = {{.name = "worker_error",
+                                .tensors = by_parameter(table_.tensors(), mean_->worker_errors()),
+                                .of_each_rank = true},
+                               {.name = "server_error",
+                                .tensors = by_parameter(table_.tensors(), mean_->server_errors())}};
             const std::string of = "--onebit-scale " + name_of(onebit_.scale, kOnebitScales) + ", --onebit-space " +
                                    name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : "");
             file.marks = {{"version", "1", StateFile::Otherwise::refused},

@@ -296,16 +296,16 @@ std::vector<std::size_t> OnebitMean::ascending() const {
     return order;
 }
 
-std::vector<StateTensor::Shard> OnebitMean::worker_errors() const {
-    std::vector<StateTensor::Shard> all;
+std::vector<StateShard> OnebitMean::worker_errors() const {
+    std::vector<StateShard> all;
     if (!settings_.errors) return all;
     for (const std::size_t i : ascending())
         all.push_back({own(i).flat.first, own(i).error.first(std::size_t(own(i).flat.size))});
     return all;
 }
 
-std::vector<StateTensor::Shard> OnebitMean::server_errors() const {
-    std::vector<StateTensor::Shard> all;
+std::vector<StateShard> OnebitMean::server_errors() const {
+    std::vector<StateShard> all;
     for (std::size_t i = 0; settings_.errors && i < segments(); ++i) {
         const Bucket& bucket = own(i);
         const std::int64_t first = std::min(bucket.flat.size, rank_ * bucket.layout.chunk),

@@ -118,8 +118,8 @@ public:
 
     // The errors, for checkpoints: this rank's errors as a worker, in ascending order, and as the server of a chunk of
     // every bucket; without padding, which is masked and has no errors. Empty without error feedback.
-    std::vector<StateTensor::Shard> worker_errors() const;
-    std::vector<StateTensor::Shard> server_errors() const;
+    std::vector<StateShard> worker_errors() const;
+    std::vector<StateShard> server_errors() const;
 
     // The memory of the worker errors, (elements) floats if every rank is a worker, for other use before set_active().
     std::span<float> error_memory() const;

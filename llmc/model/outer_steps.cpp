@@ -147,29 +147,31 @@ public:
             file.workers = workers();
         }
         const bool divided = context_.worker->size() > 1;
+        const std::vector<ParameterSpec>& parameters = model_.table().tensors();
         if (momentum_.size() > 0) {
-            StateTensor momentum{.name = "outer_momentum", .shards = {}, .whole = !divided};
-            if (divided)
-                for (const Shard& shard : shards_)
-                    momentum.shards.push_back({shard.flat.first, stored(shard).of(momentum_.span())});
-            else momentum.shards = {{0, momentum_.span()}};
+            std::vector<StateShard> momentum;
+            for (const Shard& shard : shards_)
+                momentum.push_back({shard.flat.first, stored(shard).of(momentum_.span())});
             files.push_back({.name = "outer", .by = StateFile::By::first_worker, .optional = true,
-                             .tensors = {momentum}});
+                             .quantities = {{.name = "outer_momentum",
+                                             .tensors = by_parameter(parameters, momentum)}}});
         }
         if (mean_ && !mean_->worker_errors().empty())
             files.push_back({.name = "outer_errors", .by = StateFile::By::all, .optional = true,
-                             .tensors = {{.name = "worker_error", .shards = mean_->worker_errors(),
-                                          .of_each_rank = true, .ranges_key = "worker_stretches",
-                                          .whole = !divided},
-                                         {.name = "server_error", .shards = mean_->server_errors()}},
+                             .quantities = {{.name = "worker_error",
+                                             .tensors = by_parameter(parameters, mean_->worker_errors()),
+                                             .of_each_rank = true},
+                                            {.name = "server_error",
+                                             .tensors = by_parameter(parameters, mean_->server_errors())}},
                              .marks = {{"layout", "--outer-bits " + std::to_string(outer_.bits),
                                         StateFile::Otherwise::starts_at_0},
                                        {"divided", divided ? std::to_string(workers()) : "",
                                         StateFile::Otherwise::resharded}}});
         if (!in_round()) return files;
-        StateTensor weights{.name = "weights", .shards = {}};
-        for (const Shard& shard : shards_) weights.shards.push_back({shard.flat.first, master(model_, shard)});
-        files.push_back({.name = kOuterWorker, .by = StateFile::By::all, .workers = workers(), .tensors = {weights}});
+        std::vector<StateShard> weights;
+        for (const Shard& shard : shards_) weights.push_back({shard.flat.first, master(model_, shard)});
+        files.push_back({.name = kOuterWorker, .by = StateFile::By::all, .workers = workers(),
+                         .quantities = {{.name = "weight", .tensors = by_parameter(parameters, weights)}}});
         return files;
     }
 

@@ -1,4 +1,4 @@
-// state_files.cpp - writes ranges of the flat array by their owners, and reads ranges across the files of all ranks
+// state_files.cpp - writes parts of tensors by their owners, and reads parts across the files of all ranks
 #include "llmc/model/state_files.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace llmc {
 namespace {
 
-constexpr const char *kElements = "elements", *kWorkers = "workers", *kEachRank = "each_rank";
+constexpr const char *kWorkers = "workers", *kEachRank = "each_rank";
 constexpr std::size_t kStateReadAtOnce = std::size_t(1) << 22;  // elements
 
 // How many workers have values of their own in these files; 0: the file's tensors say so.
@@ -27,42 +27,77 @@ int workers_of(std::span<const SafetensorsFile> files, const std::string& kind) 
          "a divisor of the " + counted(ranks, "file"), "resume from another checkpoint");
 }
 
+std::string name_of(const StateQuantity& quantity, const StateTensor& tensor) {
+    return tensor.parameter + '.' + quantity.name;
+}
+std::string of_shape(const StateTensor& tensor) { return " of " + describe_shape(tensor.shape); }
+
+const TensorInfo* find_tensor(const SafetensorsFile& file, const std::string& name) {
+    const auto found = std::ranges::find(file.tensors(), name, &TensorInfo::name);
+    return found == file.tensors().end() ? nullptr : &*found;
+}
+
+// A tensor of a file: ranges of an array, one after the other. The array has the tensor of the state at `at`.
+struct StoredArray {
+    const TensorInfo* in = nullptr;  // null: the file has none
+    ElementRange at{};
+    std::vector<ElementRange> ranges{};
+    std::vector<std::int64_t> shape{};  // expected in the file; empty: a vector
+};
+
+// The array is the tensor.
+StoredArray own_array(const SafetensorsFile& file, const std::string& name, const StateTensor& tensor) {
+    const ElementRange all{.first = 0, .size = tensor.elements()};
+    const auto text = file.metadata().find(name);
+    if (text == file.metadata().end()) return {find_tensor(file, name), all, {all}, tensor.shape};
+    const std::string where = file.path() + ": its " + name, of = of_shape(tensor);
+    require(text->second.ends_with(of), where, in_quotes(text->second), "FIRST+SIZE ..." + of,
+            "resume with the model of the checkpoint");
+    return {find_tensor(file, name), all,
+            ranges_in(text->second.substr(0, text->second.size() - of.size()), where, all.size)};
+}
+
+// The flat array of all parameters, as in files of 0.3.0, which have one vector of each quantity ("momentum" or
+// "first_moments"): of the whole array, or of the ranges in the metadata.
+StoredArray flat_array(const SafetensorsFile& file, const std::string& quantity, const StateTensor& tensor,
+                       const StateSource& source, const char* kind) {
+    const auto spec = std::ranges::find(source.parameters, tensor.parameter, &ParameterSpec::name);
+    const TensorInfo* in = find_tensor(file, quantity);
+    if (!in) in = find_tensor(file, quantity + 's');
+    if (!in || spec == source.parameters.end()) return {};
+    const std::string& of = metadata_of(file, "elements", kind);
+    require(of == std::to_string(source.elements), file.path() + ": the number of parameters", in_quotes(of),
+            std::to_string(source.elements), "resume with the model of the checkpoint");
+    const std::string key = quantity == "worker_error" ? "worker_stretches" : "stretches";
+    const auto text = file.metadata().find(key);
+    return {in, spec->range_in_files(),
+            text == file.metadata().end() ? std::vector{ElementRange{0, source.elements}}
+                                          : ranges_in(text->second, file.path() + ": its " + key, source.elements)};
+}
+
 // The files of one name, as far as they have one tensor.
 class TensorFiles {
 public:
     // `workers`: as workers_of(), of files that are averaged.
-    TensorFiles(const StateTensor& tensor, bool averages, int workers, std::span<const SafetensorsFile> files,
-                const std::string& kind, std::int64_t elements)
-        : tensor_(tensor), files_(files), values_(files.size()) {
-        for (std::size_t number = 0; number < files.size(); ++number) {
-            const SafetensorsFile& file = files[number];
-            const auto found = std::ranges::find(file.tensors(), tensor.name, &TensorInfo::name);
-            if (found == file.tensors().end()) continue;
-            require(found->dtype == "F32" && found->shape.size() == 1, file.path() + ": " + tensor.name,
-                    found->dtype + ' ' + describe_shape(found->shape), "an fp32 vector",
-                    "resume from another checkpoint");
-            values_[number] = &*found;
-            std::int64_t offset = 0;
-            const auto ranges = file.metadata().contains(tensor.ranges_key)
-                                    ? ranges_in(file, tensor.ranges_key, kind.c_str(), elements)
-                                    : std::vector<ElementRange>{{.first = 0, .size = elements}};
-            for (const ElementRange& range : ranges) {
-                ranges_.push_back({.flat = range, .file = number, .offset = offset});
-                offset += range.size;
-            }
-            require(found->elements() == offset, file.path() + ": the length of " + tensor.name, found->elements(),
-                    std::to_string(offset) + ", the total of its ranges", "resume from another checkpoint");
+    TensorFiles(const StateQuantity& quantity, const StateTensor& tensor, bool averages, int workers,
+                std::span<const SafetensorsFile> files, const StateSource& source, const std::string& kind)
+        : name_(name_of(quantity, tensor)), non_negative_(quantity.non_negative), files_(files) {
+        for (const SafetensorsFile& file : files) {
+            StoredArray array = own_array(file, name_, tensor);
+            if (!array.in) array = flat_array(file, quantity.name, tensor, source, kind.c_str());
+            if (array.in) add(file, array);
         }
         require(!ranges_.empty(), files[0].path() + (files.size() > 1 ? " and the other ranks' files" : ""),
-                "without the tensor " + tensor.name, kind);
+                "without the tensor " + name_, kind);
         std::vector<ElementRange> all;
-        for (const FileRange& range : ranges_) all.push_back(range.flat);
+        for (const StoredRange& range : ranges_) all.push_back(range.elements);
         if (averages && workers > 0) {
             ranks_of_element_ = workers;  // read() counts those of each element
         } else if (averages) {
+            const std::int64_t elements = tensor.elements();
             const std::optional<std::int64_t> times = times_covered(all, elements);
             require(times && *times > 0, in_files(), "incomplete",
-                    "values of all " + std::to_string(elements) + " parameters, from equally many ranks",
+                    "values of all " + std::to_string(elements) + " elements, from equally many ranks",
                     "resume from another checkpoint");
             ranks_of_element_ = *times;
         } else {
@@ -76,20 +111,18 @@ public:
         std::vector<float> part(to.size());
         std::vector<double> sums(to.size(), -0.0);  // the sum with x is x, also if that is -0
         std::int64_t found = 0;
-        for (const FileRange& range : ranges_) {
-            const std::int64_t from = std::max(first, range.flat.first),
-                               size = std::min(first + std::ssize(to), range.flat.end()) - from;
-            if (size <= 0) continue;
-            const std::span<float> read = std::span(part).first(std::size_t(size));
-            const SafetensorsFile& file = files_[range.file];
-            file.read(*values_[range.file], range.offset + from - range.flat.first, read);
+        for (const StoredRange& range : ranges_) {
+            const ElementRange held = common(range.elements, {first, std::ssize(to)});
+            if (held.size <= 0) continue;
+            const std::span<float> read = std::span(part).first(std::size_t(held.size));
+            range.file->read(*range.in, range.offset + held.first - range.elements.first, read);
             for (std::size_t i = 0; i < read.size(); ++i) {
-                if (!std::isfinite(read[i]) || (tensor_.non_negative && std::signbit(read[i])))
-                    fail(file.path() + ": a value of " + tensor_.name, read[i],
-                         tensor_.non_negative ? "finite, 0 or more" : "finite", "resume from another checkpoint");
-                sums[std::size_t(from - first) + i] += double(read[i]);
+                if (!std::isfinite(read[i]) || (non_negative_ && std::signbit(read[i])))
+                    fail(range.file->path() + ": a value of " + name_, read[i],
+                         non_negative_ ? "finite, 0 or more" : "finite", "resume from another checkpoint");
+                sums[std::size_t(held.first - first) + i] += double(read[i]);
             }
-            found += size;
+            found += held.size;
         }
         require(found == ranks_of_element_ * std::ssize(to), in_files(),
                 "for " + std::to_string(found) + " of the elements from " + std::to_string(first),
@@ -98,26 +131,41 @@ public:
     }
 
 private:
-    struct FileRange {
-        ElementRange flat;
-        std::size_t file;
-        std::int64_t offset;  // in the file's vector
+    struct StoredRange {
+        ElementRange elements;  // of the tensor
+        const SafetensorsFile* file;
+        const TensorInfo* in;
+        std::int64_t offset;  // of the first element, in the file's tensor
     };
 
+    void add(const SafetensorsFile& file, const StoredArray& array) {
+        std::int64_t offset = 0;
+        for (const ElementRange& range : array.ranges) {
+            const ElementRange held = common(range, array.at);
+            if (held.size > 0)
+                ranges_.push_back({.elements = {held.first - array.at.first, held.size}, .file = &file,
+                                   .in = array.in, .offset = offset + held.first - range.first});
+            offset += range.size;
+        }
+        const std::vector<std::int64_t> shape = array.shape.empty() ? std::vector{offset} : array.shape;
+        require(array.in->dtype == "F32" && array.in->shape == shape, file.path() + ": " + array.in->name,
+                array.in->dtype + ' ' + describe_shape(array.in->shape), "F32 " + describe_shape(shape),
+                "resume with the model of the checkpoint");
+    }
     std::string in_files() const {
-        return tensor_.name + " in " + files_[0].path() + (files_.size() > 1 ? " and the other ranks' files" : "");
+        return name_ + " in " + files_[0].path() + (files_.size() > 1 ? " and the other ranks' files" : "");
     }
 
-    const StateTensor& tensor_;
+    const std::string name_;
+    const bool non_negative_;
     std::span<const SafetensorsFile> files_;
-    std::vector<const TensorInfo*> values_;  // by file; null: the file does not have the tensor
-    std::vector<FileRange> ranges_;          // in rank order
+    std::vector<StoredRange> ranges_;  // in rank order
     std::int64_t ranks_of_element_ = 1;
 };
 
 std::string names_of(const StateFile& file) {
     std::string names;
-    for (const StateTensor& tensor : file.tensors) names += (names.empty() ? "" : " and ") + tensor.name;
+    for (const StateQuantity& quantity : file.quantities) names += (names.empty() ? "" : " and ") + quantity.name;
     return names;
 }
 
@@ -127,19 +175,25 @@ std::string state_file_name(const std::string& name, int number, int files) {
     return name + format("-%05d-of-%05d.safetensors", number, files);
 }
 
-FileFingerprint write_state(const std::filesystem::path& path, const StateFile& file, std::int64_t elements,
-                            std::span<const float> values) {
+FileFingerprint write_state(const std::filesystem::path& path, const StateFile& file, std::span<const float> values) {
     require(std::ssize(values) == file.elements(), "the number of values to save in " + path.filename().string(),
             values.size(), std::to_string(file.elements()));
     std::vector<TensorToWrite> tensors;
-    Metadata metadata{{kElements, std::to_string(elements)}};
+    Metadata metadata;
     if (file.workers > 0) metadata[kWorkers] = std::to_string(file.workers);
-    for (const StateTensor& tensor : file.tensors) {
-        tensors.push_back({tensor.name, "F32", {tensor.elements()}});
-        std::vector<ElementRange> ranges = tensor.ranges();
-        std::erase_if(ranges, [](const ElementRange& range) { return range.size == 0; });
-        if (!tensor.whole) metadata[tensor.ranges_key] = text_of_ranges(ranges);
-    }
+    for (const StateQuantity& quantity : file.quantities)
+        for (const StateTensor& tensor : quantity.tensors) {
+            std::vector<ElementRange> held;
+            std::int64_t elements = 0;
+            for (const auto& [first, of] : tensor.shards) {
+                held.push_back({first, std::ssize(of)});
+                elements += std::ssize(of);
+            }
+            tensors.push_back({name_of(quantity, tensor), "F32", tensor.shape});
+            if (elements == tensor.elements()) continue;
+            tensors.back().shape = {elements};
+            metadata[tensors.back().name] = text_of_ranges(held) + of_shape(tensor);
+        }
     for (const StateFile::Mark& mark : file.marks)
         if (!mark.value.empty()) metadata[mark.key] = mark.value;
     SafetensorsWriter writer(path, tensors, metadata);
@@ -157,12 +211,8 @@ std::string read_state(const StateFile& file, const StateSource& source,
     }
     const std::string kind = "a file of " + names_of(file);
     std::vector<SafetensorsFile> files;
-    for (int number = 0; number < source.files; ++number) {
-        const auto& opened = files.emplace_back(source.folder / state_file_name(file.name, number, source.files));
-        const std::string& of = metadata_of(opened, kElements, kind.c_str());
-        require(of == std::to_string(source.elements), opened.path() + ": the number of parameters", in_quotes(of),
-                std::to_string(source.elements), "resume with the model of the checkpoint");
-    }
+    for (int number = 0; number < source.files; ++number)
+        files.emplace_back(source.folder / state_file_name(file.name, number, source.files));
     bool same_ranks = source.files == source.ranks;
     for (const auto& [key, value, otherwise] : file.marks)
         for (const SafetensorsFile& of : files) {
@@ -177,24 +227,25 @@ std::string read_state(const StateFile& file, const StateSource& source,
         }
     std::string averaged;
     const int workers = workers_of(files, kind);
-    for (const StateTensor& tensor : file.tensors) {
-        const bool own = tensor.of_each_rank || workers > 0,
+    for (const StateQuantity& quantity : file.quantities) {
+        const bool own = quantity.of_each_rank || workers > 0,
                    averages = own && (!same_ranks || workers != file.workers);
         // Of this rank, or of its worker, whose ranks may have had other shards.
-        const std::size_t ranks = workers > 0 && !tensor.of_each_rank && !tensor.whole
-                                      ? files.size() / std::size_t(workers) : 1;
+        const std::size_t ranks = workers > 0 && !quantity.of_each_rank ? files.size() / std::size_t(workers) : 1;
         const auto from = own && !averages
                               ? std::span(files).subspan(std::size_t(source.rank) / ranks * ranks, ranks)
                               : std::span(files);
-        const TensorFiles values(tensor, averages, workers, from, kind, source.elements);
         std::vector<float> part;
-        for (const StateTensor::Shard& shard : tensor.shards)
-            for (std::size_t first = 0; first < shard.values.size(); first += kStateReadAtOnce) {
-                part.resize(std::min(kStateReadAtOnce, shard.values.size() - first));
-                values.read(shard.first + std::int64_t(first), part);
-                store(shard.values.subspan(first, part.size()), part);
-            }
-        if (averages && source.files > 1) averaged += (averaged.empty() ? "" : " and ") + tensor.name;
+        for (const StateTensor& tensor : quantity.tensors) {
+            const TensorFiles values(quantity, tensor, averages, workers, from, source, kind);
+            for (const StateShard& shard : tensor.shards)
+                for (std::size_t first = 0; first < shard.values.size(); first += kStateReadAtOnce) {
+                    part.resize(std::min(kStateReadAtOnce, shard.values.size() - first));
+                    values.read(shard.first + std::int64_t(first), part);
+                    store(shard.values.subspan(first, part.size()), part);
+                }
+        }
+        if (averages && source.files > 1) averaged += (averaged.empty() ? "" : " and ") + quantity.name;
     }
     if (averaged.empty()) return "";
     return about +

@@ -1,12 +1,16 @@
 // state_files.h - an optimizer's state in a checkpoint: one safetensors file per rank that writes some. Any number of
 // ranks, with any sharding, can read them
 //
-//   OUT/step_00000100/optimizer-00000-of-00004.safetensors    fp32 vectors first_moments, second_moments: of the
-//                                                             elements that the rank owned, range after range
-//     its metadata   stretches: "0+1024 4096+512", first element and length of each range in the flat array of
-//                    parameters; elements: the size of that array
+//   OUT/step_00000100/optimizer-00000-of-00004.safetensors
+//     h.0.attn.c_attn.weight.first_moment, ...   fp32: PARAMETER.QUANTITY, for the parameters of which the rank owned
+//                                                elements
 //
-// Files, tensors and metadata are those of Optimizer::state().
+// A tensor that the rank owned as a whole has its shape: mostly that of the parameter, with matrices as (out, in), as
+// in PyTorch's Linear, and the token table without padding rows. Otherwise it is a vector of the elements that the rank
+// owned, and the metadata has under its name "0+1024 4096+512 of [2304, 768]": the first element, in row-major order,
+// and the length of each range, and the whole shape.
+//
+// Files, quantities and further metadata are those of Optimizer::state().
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -20,16 +24,15 @@ namespace llmc {
 // "optimizer-00000-of-00004.safetensors"
 std::string state_file_name(const std::string& name, int number, int files);
 
-// `values`: the shards of all tensors, in their order; `elements`: of the flat array. Throws a run-time Error if the
-// system refuses.
-FileFingerprint write_state(const std::filesystem::path& path, const StateFile& file, std::int64_t elements,
-                            std::span<const float> values);
+// `values`: of all shards, in the order of StateFile::values(). Throws a run-time Error if the system refuses.
+FileFingerprint write_state(const std::filesystem::path& path, const StateFile& file, std::span<const float> values);
 
 // What the state is read from, and by whom.
 struct StateSource {
     std::filesystem::path folder;  // of the checkpoint
     int files = 0;                 // of this name
-    std::int64_t elements = 0;     // of the flat array
+    std::span<const ParameterSpec> parameters{};  // where they are in the flat array, for files of 0.3.0
+    std::int64_t elements = 0;                    // of that array
     int rank = 0, ranks = 1;
 };
 // Reads the elements of all shards, and calls store(part of a shard, its values), which must have used the values when

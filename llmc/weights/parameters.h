@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/adamw.h"
+#include "llmc/base/element_range.h"
 #include "llmc/weights/model_config.h"
 
 namespace llmc {
@@ -31,6 +32,7 @@ struct ParameterSpec {
     std::int64_t offset = 0;      // elements from the start of the flat array
 
     std::int64_t size() const { return rows * columns; }
+    ElementRange range_in_files() const { return {offset, rows_in_files * columns}; }  // of the flat array
     bool is_vector() const { return columns == 1; }
 };
 

@@ -55,7 +55,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
         return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto", "-x", "20"} + other).exits(0);
     };
     CHECK_THAT(again(1, {"--outer-bits", "32"}),
-               Contains("1 rank instead of 2: each starts with the mean of first_moments and second_moments"));
+               Contains("1 rank instead of 2: each starts with the mean of first_moment and second_moment"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
     again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});

@@ -123,26 +123,29 @@ public:
             write_state(file, std::vector<float>(std::size_t(file.elements())));
         });
     }
-    // The values of all tensors, shard after shard. Empty file or tensor: the optimizer has none of this name.
-    std::vector<float> read_state(const llmc::StateFile& file, const std::string& tensor = "") const {
+    // The values of all quantities, in the order of the file; empty: the optimizer has no such file.
+    std::vector<float> read_state(const llmc::StateFile& file) const {
         std::vector<float> values;
-        for (const llmc::StateTensor& of : file.tensors) {
-            if (!tensor.empty() && of.name != tensor) continue;
-            for (const llmc::StateTensor::Shard& shard : of.shards) {
-                const std::vector<float> some = read(shard.values);
-                values.insert(values.end(), some.begin(), some.end());
-            }
+        for (const std::span<float> shard : file.values()) {
+            const std::vector<float> some = read(shard);
+            values.insert(values.end(), some.begin(), some.end());
         }
         return values;
     }
     void write_state(const llmc::StateFile& file, const std::vector<float>& values) {
         const float* from = values.data();
-        for (const llmc::StateTensor& tensor : file.tensors)
-            for (const llmc::StateTensor::Shard& shard : tensor.shards) {
-                device::copy_to_device(shard.values.data(), from, shard.values.size_bytes(), context_.stream);
-                from += shard.values.size();
-            }
+        for (const std::span<float> shard : file.values()) {
+            device::copy_to_device(shard.data(), from, shard.size_bytes(), context_.stream);
+            from += shard.size();
+        }
         context_.stream.sync();
+    }
+    // Calls use(first element in the flat array, values) for all shards of a quantity.
+    template <class Use> void for_shards(const llmc::StateQuantity& quantity, Use&& use) const {
+        for (const llmc::StateTensor& tensor : quantity.tensors) {
+            const auto spec = std::ranges::find(table().tensors(), tensor.parameter, &llmc::ParameterSpec::name);
+            for (const auto& [first, values] : tensor.shards) use(spec->offset + first, values);
+        }
     }
     llmc::StateFile state_file(const std::string& name) const {
         for (const llmc::StateFile& file : optimizer_->optimizer().state())
@@ -173,8 +176,16 @@ public:
     }
     // All gradients; ZeRO stage 0 only.
     std::vector<float> gradients() const { return read(gradients_->reduced(gradients_->buckets().owned().front())); }
-    std::vector<float> first_moments() const { return read_state(state_file("optimizer"), "first_moments"); }
-    std::vector<float> second_moments() const { return read_state(state_file("optimizer"), "second_moments"); }
+    // As flat arrays, with 0 for what this rank does not own.
+    std::vector<float> first_moments() const { return flat(state_file("optimizer").quantities[0]); }
+    std::vector<float> second_moments() const { return flat(state_file("optimizer").quantities[1]); }
+    std::vector<float> flat(const llmc::StateQuantity& quantity) const {
+        std::vector<float> all(std::size_t(table().elements()));
+        for_shards(quantity, [&](std::int64_t first, std::span<float> values) {
+            std::ranges::copy(read(values), all.begin() + first);
+        });
+        return all;
+    }
 
     template <class T> std::vector<T> read(std::span<T> device) const {
         std::vector<T> host(device.size());

@@ -23,7 +23,8 @@ inline GlobalBatch short_batch(unsigned seed) { return random_batch(seed, 12, 8)
 
 // The state of a rank before, during or after a step.
 struct Snapshot {
-    std::vector<float> master, first, second, gradient, errors;  // errors: the worker's, then the server's
+    std::vector<float> master, first, second, gradient;  // flat
+    std::vector<float> moments, errors;                  // as in the files; errors: the worker's, then the server's
     std::vector<llmc::ElementRange> worked, served;
     kernels::StepScalars scalars{};
     llmc::OptimizerCounts counts{};
@@ -33,13 +34,17 @@ inline std::int64_t frozen_after(const llmc::OptimizerCounts& counts) {
 }
 inline Snapshot snapshot(Trainer& trainer) {
     Snapshot now{.master = trainer.master_weights(), .first = trainer.first_moments(),
-                 .second = trainer.second_moments(), .gradient = {}, .errors = {},
+                 .second = trainer.second_moments(), .gradient = {},
+                 .moments = trainer.read_state(trainer.state_file("optimizer")), .errors = {},
                  .scalars = trainer.optimizer().scalars(), .counts = trainer.optimizer().counts()};
     const llmc::StateFile file = trainer.state_file("onebit");
     now.errors = trainer.read_state(file);
-    if (file.tensors.size() == 2) {
-        now.worked = file.tensors[0].ranges();
-        now.served = file.tensors[1].ranges();
+    const auto add_to = [](std::vector<llmc::ElementRange>& ranges) {
+        return [&](std::int64_t first, std::span<float> values) { ranges.push_back({first, std::ssize(values)}); };
+    };
+    if (file.quantities.size() == 2) {
+        trainer.for_shards(file.quantities[0], add_to(now.worked));
+        trainer.for_shards(file.quantities[1], add_to(now.served));
     }
     return now;
 }
@@ -51,17 +56,15 @@ inline std::string load_from(Trainer& trainer, const Snapshot& then, const Scrat
     trainer.model().load(then.master);
     trainer.optimizer().load(then.counts, [&](const llmc::StateFile& file) {
         if (file.name == "onebit") {
-            note = read_state(file, {.folder = folder.path(), .files = files, .elements = trainer.table().elements(),
-                                     .rank = ranks.rank(), .ranks = ranks.size()},
+            note = read_state(file, {.folder = folder.path(), .files = files, .rank = ranks.rank(),
+                                     .ranks = ranks.size()},
                               [](std::span<float> to, std::span<const float> values) {
                 device::copy_to_device(to.data(), values.data(), values.size_bytes(), nullptr);
                 device::sync(nullptr);
             });
             return;
         }
-        std::vector<float> moments = then.first;
-        moments.insert(moments.end(), then.second.begin(), then.second.end());
-        trainer.write_state(file, moments);
+        trainer.write_state(file, then.moments);
     });
     return note;
 }
@@ -70,7 +73,7 @@ inline std::string load_from(Trainer& trainer, const Snapshot& then, const Scrat
 inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
     trainer.accumulate(batch, 1, loss_factor);
     // While gradients are reduced they belong to the communicator.
-    const bool local = trainer.state_file("onebit").tensors.size() == 2;
+    const bool local = trainer.state_file("onebit").quantities.size() == 2;
     const std::vector<float> gradient = local ? trainer.gradients() : std::vector<float>();
     trainer.optimizer().run(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
     Snapshot now = snapshot(trainer);
@@ -122,8 +125,9 @@ inline Pending pending_by(const std::vector<Snapshot>& ranks, std::size_t elemen
             ++served[i];
         });
     }
-    REQUIRE(std::ranges::all_of(all.held, [&](int times) { return times == nodes; }));
-    REQUIRE(std::ranges::all_of(served, [](int times) { return times == 1; }));
+    const llmc::ParameterTable table(kTinyModel);
+    REQUIRE(std::ranges::count(all.held, nodes) == table.parameters() - table.padding());
+    REQUIRE(std::ranges::count(served, 1) == table.parameters() - table.padding());
     return all;
 }
 
@@ -176,8 +180,7 @@ inline void check_resumes(int ranks, const llmc::OptimizerSettings& settings, un
         const llmc::StateFile state = whole.state_file("onebit");
         const int files = state.files(ranks, ranks);
         if (communicator.rank() < files)
-            write_state(folder / llmc::state_file_name("onebit", communicator.rank(), files), state,
-                        whole.table().elements(), then.errors);
+            write_state(folder / llmc::state_file_name("onebit", communicator.rank(), files), state, then.errors);
         communicator.barrier();
         const std::string note = load_from(other, then, folder, files, communicator);
         require(note.empty(), "a note", note, "none");

@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kOtherBytes = 256 << 10;  // small files, headers, and some lines of the log
+constexpr std::uintmax_t kOtherBytes = 256 << 10;  // small files, the model's header, and some lines of the log
+constexpr std::int64_t kHeaderElements = 64;       // as much as the header of a state file has of a shard
 
 // For fp32 weights and the optimizer state of all ranks. Called before anything is written, because a full disk would
 // also stop the log.
@@ -142,7 +143,7 @@ void CheckpointWriter::begin(TrainerState state) {
     for (StateFile& file : optimizer_.optimizer().state()) {
         const int files = state.state_files[file.name] = file.files(ranks, context_.worker->size());
         if (rank >= files) continue;
-        state_elements += file.elements();
+        state_elements += file.elements() + kHeaderElements * std::ssize(file.values());
         const std::string name = state_file_name(file.name, rank, files);
         copied_.push_back({.file = std::move(file), .name = name});
     }
@@ -169,11 +170,10 @@ void CheckpointWriter::begin(TrainerState state) {
     model_.wait_for_parameters();  // in fp32 they are weights that a checkpoint within a round has
     for (const Copied& copied : copied_) {
         float* to = copied.values.data();
-        for (const StateTensor& tensor : copied.file.tensors)
-            for (const StateTensor::Shard& shard : tensor.shards) {
-                device::copy_to_host(to, shard.values.data(), shard.values.size_bytes(), context_.stream);
-                to += shard.values.size();
-            }
+        for (const std::span<const float> shard : copied.file.values()) {
+            device::copy_to_host(to, shard.data(), shard.size_bytes(), context_.stream);
+            to += shard.size();
+        }
     }
     if (const auto weights = optimizer_.optimizer().weights_to_save(); weights.empty()) {
         model_.copy_master_weights_to_host(master_weights_);  // waits
@@ -199,8 +199,7 @@ void CheckpointWriter::write() {
     written_.clear();
     try {
         for (const Copied& copied : copied_)
-            written_[copied.name] =
-                write_state(folder / copied.name, copied.file, model_.table().elements(), copied.values);
+            written_[copied.name] = write_state(folder / copied.name, copied.file, copied.values);
         if (writes_model_) {
             written_.merge(write_model(folder, model_.table(), master_weights_, contents_.end_of_text));
             written_[kStateName] = write_trainer_state(folder, begun_->state);
@@ -317,8 +316,8 @@ void load_optimizer(OptimizerStep& step, const fs::path& folder, const TrainerSt
             const auto files = state.state_files.find(file.name);
             notes.push_back(read_state(file, {.folder = folder,
                                               .files = files == state.state_files.end() ? 0 : files->second,
-                                              .elements = table.elements(), .rank = ranks.rank(),
-                                              .ranks = ranks.size()},
+                                              .parameters = table.tensors(), .elements = table.elements(),
+                                              .rank = ranks.rank(), .ranks = ranks.size()},
                                        [&](std::span<float> to, std::span<const float> values) {
                 device::copy_to_device(to.data(), values.data(), values.size_bytes(), context.stream);
                 context.stream.sync();

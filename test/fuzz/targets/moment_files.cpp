@@ -11,17 +11,20 @@ namespace {
 
 const fuzz::Target moment_files("moment_files", [](std::string_view bytes) {
     constexpr std::size_t kElements = 6;
+    const std::vector<llmc::ParameterSpec> parameters{{.name = "a", .rows = 2, .columns = 3, .rows_in_files = 2}};
     fuzz::file_with(llmc::state_file_name("optimizer", 0, 1), fuzz::safetensors_of(bytes));
     const auto read = [&](std::size_t first, std::size_t size, float before) {
         std::array<std::array<float, kElements>, 2> moments;
         for (auto& values : moments) values.fill(before);
-        const auto shard = [&](std::size_t i) {
-            return std::vector<llmc::StateTensor::Shard>{{std::int64_t(first), std::span(moments[i]).first(size)}};
+        const auto tensors = [&](std::size_t i) {
+            return by_parameter(parameters, {{std::int64_t(first), std::span(moments[i]).first(size)}});
         };
         const llmc::StateFile file{.name = "optimizer",
-                                   .tensors = {{.name = "first_moments", .shards = shard(0)},
-                                               {.name = "second_moments", .shards = shard(1), .non_negative = true}}};
-        read_state(file, {.folder = fuzz::scratch_folder(), .files = 1, .elements = kElements},
+                                   .quantities = {{.name = "first_moment", .tensors = tensors(0)},
+                                                  {.name = "second_moment", .tensors = tensors(1),
+                                                   .non_negative = true}}};
+        read_state(file, {.folder = fuzz::scratch_folder(), .files = 1, .parameters = parameters,
+                          .elements = kElements},
                    [](std::span<float> to, std::span<const float> values) {
             std::ranges::copy(values, to.begin());
         });

@@ -61,7 +61,9 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
         return all;
     }, of.local());
     const OptimizerSettings adamw;
-    const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
+    const ParameterTable table(kTinyModel);
+    const GradientBuckets buckets(table, {});
+    const auto elements = std::size_t(table.elements());
     CHECK(frozen_after(steps[0][kWarmup - 1].counts) == kWarmup);
     // The second moment is frozen.
     CHECK(same_bits(steps[0][kWarmup - 1].second, steps[0][kWarmup].second));
@@ -98,29 +100,27 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
             const std::size_t first = rank / std::size_t(of.of_node) * std::size_t(of.of_node);
             REQUIRE(size_of(mine[t].worked) * of.of_node < std::int64_t(elements) + 4000);
             const float weight = (1 - adamw.beta1) * float(workers) * scalars.grad_scale;
-            std::size_t place = 0;
-            for (const ElementRange& range : mine[t].worked) {
-                double range_squares = 0, active = 0;
-                const std::size_t start = place;
-                std::vector<float> z;
-                for (auto i = std::size_t(range.first); i < std::size_t(range.first + range.size); ++i, ++place) {
+            for (const GradientBucket& bucket : buckets.all()) {
+                double squares = 0;
+                std::vector<std::pair<float, float>> all;  // with errors after the step
+                std::size_t place = 0;
+                for_ranges(mine[t].worked, mine[t].errors.data(), [&](std::size_t i, float error) {
+                    const float was = t == kWarmup ? 0.0f : mine[t - 1].errors[place++];
+                    if (common(bucket.flat, {std::int64_t(i), 1}).size <= 0) return;
+                    if (before.second[i] == 0) wrong += error != 0;
+                    if (before.second[i] == 0) return;
                     float sum = steps[first][t].gradient[i];
                     for (int other = 1; other < of.of_node; ++other)
                         sum += steps[first + std::size_t(other)][t].gradient[i];
-                    const float was = t == kWarmup ? 0.0f : mine[t - 1].errors[place];
                     const float unit = space == OnebitSpace::update ? std::sqrt(before.second[i]) + adamw.eps : 1.0f;
-                    z.push_back((adamw.beta1 * before.first[i] + weight * sum) / unit + was);
-                    if (before.second[i] == 0) continue;
-                    range_squares += double(z.back()) * double(z.back());
-                    ++active;
-                }
-                const double a = std::sqrt(range_squares / active);
-                for (std::size_t i = 0; i < z.size(); ++i) {
-                    const float error = mine[t].errors[start + i];
-                    if (before.second[std::size_t(range.first) + i] == 0) wrong += error != 0;
-                    else if (scale == OnebitScale::bucket)  // other scales are per group
-                        wrong += std::fabs(std::fabs(double(z[i]) - double(error)) - a) > 1e-5 * a;
-                }
+                    const float z = (adamw.beta1 * before.first[i] + weight * sum) / unit + was;
+                    squares += double(z) * double(z);
+                    all.emplace_back(z, error);
+                });
+                const double a = std::sqrt(squares / double(all.size()));
+                for (const auto& [z, error] : all)
+                    if (scale == OnebitScale::bucket)  // other scales are per group
+                        wrong += std::fabs(std::fabs(double(z) - double(error)) - a) > 1e-5 * a;
             }
         }
         CHECK(wrong == 0);

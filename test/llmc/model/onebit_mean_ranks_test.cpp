@@ -52,9 +52,9 @@ std::vector<Exchanged> exchange(const ParameterTable& table, int ranks, const On
             mean.commit();
             all.means.push_back(anchor.download(context.stream));
         }
-        const auto flat = [&](const std::vector<StateTensor::Shard>& shards) {
+        const auto flat = [&](const std::vector<StateShard>& shards) {
             Floats errors(size);
-            for (const StateTensor::Shard& shard : shards)
+            for (const StateShard& shard : shards)
                 device::copy_to_host(&errors[std::size_t(shard.first)], shard.values.data(), shard.values.size_bytes(),
                                      context.stream);
             context.stream.sync();

@@ -79,7 +79,7 @@ TEST_CASE("other nodes resume with the pending errors, or print that they start 
         const Snapshot then = snapshot(trainer);
         StateFile file = trainer.state_file("onebit");
         std::erase_if(file.marks, [](const StateFile::Mark& mark) { return mark.key == "shards"; });  // as in 0.3.0
-        write_state(folder / state_file_name("onebit", rank, kWere), file, std::int64_t(elements), then.errors);
+        write_state(folder / state_file_name("onebit", rank, kWere), file, then.errors);
         return then;
     }, on_nodes(kOnNodeWere));
     std::vector<std::string> notes(std::size_t(now.ranks));

@@ -23,8 +23,7 @@ void save(Trainer& trainer, const ScratchFolder& folder, Communicator& ranks, Sa
     for (const StateFile& file : optimizer.state()) {
         const int files = file.files(ranks.size(), ranks_each);
         if (ranks.rank() < files)
-            write_state(folder / state_file_name(file.name, ranks.rank(), files), file, trainer.table().elements(),
-                        trainer.read_state(file));
+            write_state(folder / state_file_name(file.name, ranks.rank(), files), file, trainer.read_state(file));
         if (ranks.rank() == 0) saved.files[file.name] = files;
     }
     counts[std::size_t(ranks.rank())] = trainer.optimizer().counts();
@@ -39,7 +38,7 @@ std::string load(Trainer& trainer, const ScratchFolder& folder, const Saved& sav
     trainer.optimizer().load(counts, [&](const StateFile& file) {
         const auto files = saved.files.find(file.name);
         notes += read_state(file, {.folder = folder.path(), .files = files == saved.files.end() ? 0 : files->second,
-                                   .elements = trainer.table().elements(), .rank = ranks.rank(), .ranks = ranks.size()},
+                                   .rank = ranks.rank(), .ranks = ranks.size()},
                             [&](std::span<float> to, std::span<const float> values) {
             std::ranges::copy(values, to.begin());
         });

@@ -38,8 +38,11 @@ struct Writer {
     // Each token from the logits of the whole text, as long as that fits into the window.
     std::vector<int> without_cache(const GenerationSettings& settings, int sample, std::vector<int> text) {
         Sampler sampler(settings.seed * 1000003 + std::uint64_t(sample), settings.sampling);
-        for (int i = 0; i < settings.tokens; ++i)
-            text.push_back(sampler.next(model->logits(text, int(text.size()) - 1, 1)));
+        const auto decoder = make_decoder(*model, {.sequences = 1, .window = kWriter.max_seq_len}, context);
+        for (int i = 0; i < settings.tokens; ++i) {
+            decoder->start(text);
+            text.push_back(sampler.next(decoder->logits(0)));
+        }
         return text;
     }
 
