@@ -34,11 +34,10 @@ struct OnebitRanks {
         device::Array<double> partial, server_partial;
         device::Array<std::int32_t> finite;
     };
-    bool one, errors = true;  // errors: error feedback; only 4 bits work without it
-    float decay = 1;          // of the errors
+    bool errors = true;  // error feedback; only 4 bits work without it
+    float decay = 1;     // of the errors
     std::vector<std::uint32_t> mask;
     kernels::OnebitPlan plan;
-    std::vector<kernels::OnebitPlan> of_chunk;  // onebit_plan_of_chunk of each chunk
     device::Array<std::uint32_t> active;
     device::Array<kernels::OnebitTile> tiles;
     device::Array<kernels::OnebitGroup> groups;
@@ -46,24 +45,23 @@ struct OnebitRanks {
     std::vector<device::Array<kernels::OnebitGroup>> chunk_groups;
     std::vector<Rank> rank;
 
-    OnebitRanks(std::int64_t size, int ranks, int alignment, std::vector<bool> kept = {}, std::int64_t group = 0,
-          bool one_scale = true, int bits = 1, const std::vector<std::int64_t>& ends = {})
-        : one(one_scale) {
+    // Each worker has one scale, each server one for its chunk.
+    OnebitRanks(std::int64_t size, int ranks, int alignment, std::vector<bool> kept = {}, int bits = 1) {
         const kernels::OnebitLayout layout = kernels::onebit_layout(size, ranks, alignment, bits);
         if (!kept.empty()) {
             kept.resize(std::size_t(layout.padded()), true);
             mask = bits_of(kept);
         }
-        plan = ends.empty() ? kernels::onebit_plan(layout, group, mask) : kernels::onebit_plan(layout, ends, mask);
+        plan = kernels::onebit_plan(layout, 0, mask);
         active = {std::span<const std::uint32_t>(mask), nullptr};
         tiles = {std::span<const kernels::OnebitTile>(plan.tiles), nullptr};
         groups = {std::span<const kernels::OnebitGroup>(plan.groups), nullptr};
         const auto elements = std::size_t(layout.padded()), chunk = std::size_t(layout.chunk);
         const auto words = std::size_t(plan.layout.message_words());
         for (int r = 0; r < ranks; ++r) {
-            of_chunk.push_back(kernels::onebit_plan_of_chunk(plan, r));
-            chunk_tiles.emplace_back(std::span<const kernels::OnebitTile>(of_chunk.back().tiles), nullptr);
-            chunk_groups.emplace_back(std::span<const kernels::OnebitGroup>(of_chunk.back().groups), nullptr);
+            const kernels::OnebitPlan of_chunk = kernels::onebit_plan_of_chunk(plan, r);
+            chunk_tiles.emplace_back(std::span<const kernels::OnebitTile>(of_chunk.tiles), nullptr);
+            chunk_groups.emplace_back(std::span<const kernels::OnebitGroup>(of_chunk.groups), nullptr);
             Rank& one_of = rank.emplace_back();
             for (auto* const array : {&one_of.values, &one_of.error}) *array = device::Array<float>(elements);
             for (auto* const array : {&one_of.sums, &one_of.server_error}) *array = device::Array<float>(chunk);
@@ -72,10 +70,11 @@ struct OnebitRanks {
                 *array = device::Array<std::uint32_t>(words * std::size_t(ranks));
             one_of.reply = device::Array<std::uint32_t>(words);
             one_of.partial = device::Array<double>(plan.tiles.size());
-            one_of.server_partial = device::Array<double>(of_chunk.back().tiles.size());
+            one_of.server_partial = device::Array<double>(of_chunk.tiles.size());
             one_of.finite = device::Array<std::int32_t>(1);
             one_of.error.zero(nullptr);
             one_of.server_error.zero(nullptr);
+            device::sync(nullptr);  // `of_chunk` ends here
         }
     }
     // One whole exchange; returns y of every rank.
@@ -84,9 +83,8 @@ struct OnebitRanks {
         return take();
     }
 
-    // Everything before the verdict; afterwards every rank has all replies. `input` of a rank may set further inputs of
-    // onebit_compress.
-    void exchange(const std::vector<Floats>& inputs, const std::vector<kernels::OnebitCompress>& input = {}) {
+    // Everything before the verdict; afterwards every rank has all replies.
+    void exchange(const std::vector<Floats>& inputs) {
         const kernels::OnebitLayout& layout = plan.layout;
         const float factor = layout.bits == 4 ? kernels::kScaleOf4Bits : 1;
         const auto words = std::size_t(layout.message_words());
@@ -100,21 +98,15 @@ struct OnebitRanks {
             mine.finite.upload(std::span(&yes, 1), nullptr);
             mine.messages.zero(nullptr);
             mine.reply.zero(nullptr);
-            kernels::OnebitCompress compress = input.empty() ? kernels::OnebitCompress{} : input[std::size_t(r)];
-            compress.layout = layout;
-            compress.tiles = tiles.span();
-            compress.values = mine.values.span();
-            compress.error = with_errors(mine.error);
-            compress.error_weight = decay;
-            compress.messages = mine.messages.span();
-            compress.partial = mine.partial.span();
-            compress.active = active.span();
-            kernels::onebit_compress(compress, nullptr);
+            kernels::onebit_compress({.layout = layout, .tiles = tiles.span(), .values = mine.values.span(),
+                                      .error = with_errors(mine.error), .messages = mine.messages.span(),
+                                      .partial = mine.partial.span(), .active = active.span(), .error_weight = decay},
+                                     nullptr);
             kernels::onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
-                                    .messages = mine.messages.span(), .one = one, .factor = factor}, nullptr);
+                                    .messages = mine.messages.span(), .one = true, .factor = factor}, nullptr);
             if (layout.bits == 4)
                 kernels::onebit_quantize({.layout = layout, .tiles = tiles.span(), .values = mine.values.span(),
-                                          .messages = mine.messages.span(), .active = active.span(), .one = one},
+                                          .messages = mine.messages.span(), .active = active.span(), .one = true},
                                          nullptr);
             device::sync(nullptr);  // the uploaded host arrays end here
         }
@@ -131,7 +123,7 @@ struct OnebitRanks {
                                    .sums = server.sums.span(), .error = with_errors(server.server_error),
                                    .received = server.received.span(), .reply = server.reply.span(),
                                    .partial = server.server_partial.span(),
-                                   .active = active.span(), .chunk = q, .one = one, .error_weight = decay}, nullptr);
+                                   .active = active.span(), .chunk = q, .one = true, .error_weight = decay}, nullptr);
             kernels::onebit_scales({.layout = layout, .groups = chunk_groups[std::size_t(q)].span(),
                                     .partial = server.server_partial.span(), .messages = server.reply.span(),
                                     .factor = factor}, nullptr);
@@ -193,7 +185,7 @@ struct OnebitRanks {
         Floats error = host(mine.error), mean = host(mine.mean);
         for (const kernels::OnebitTile& tile : plan.tiles) {
             const std::int64_t message = tile.chunk * plan.layout.message_words();
-            const float a = std::bit_cast<float>(sent[std::size_t(message + (one ? 0 : tile.group))]);
+            const float a = std::bit_cast<float>(sent[std::size_t(message)]);
             const float b = std::bit_cast<float>(got[std::size_t(message + tile.group)]);
             const std::size_t bits = std::size_t(message + plan.layout.header_words());
             for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
