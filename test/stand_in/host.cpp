@@ -1,4 +1,4 @@
-// host.cpp - starts the device process, communicates with it, and tracks the program's allocations, handles and calls
+// host.cpp - starts the device process, communicates with it, and tracks the program's allocations and calls
 #include "test/stand_in/protocol.h"
 
 #include <cuda_runtime_api.h>
@@ -40,7 +40,6 @@ struct Host {
     pid_t device = 0;
     AddressRange device_memory{kDeviceBegin, kDeviceBegin + kDeviceBytes};
     AddressRange pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBegin + kPinnedBytes};
-    std::map<const void*, std::string> handles;
     bool broken = false;  // by STAND_IN_FAIL=FUNCTION:N+
     std::map<std::string, std::int64_t, std::less<>> calls;
 
@@ -239,14 +238,9 @@ void Host::call() {
         std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
         for (const auto& [function, count] : mine.calls) out << function << ' ' << count << '\n';
     }
-    std::map<std::string, std::size_t> left;
-    for (const auto& [handle, kind] : mine.handles) ++left[kind];
     for (const Memory kind : {Memory::device, Memory::pinned})
-        if (const std::size_t count = mine.memory(kind).given.live()) left["allocation of " + name_of(kind)] = count;
-    if (left.empty()) return;
-    std::string text = "not freed at exit:";
-    for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
-    end(kLeakExit, text);
+        if (const std::size_t count = mine.memory(kind).given.live())
+            end(kLeakExit, "not freed at exit: " + std::to_string(count) + " x allocation of " + name_of(kind));
 }
 
 }  // namespace
@@ -271,24 +265,6 @@ bool failure_injected(std::string_view function) {
     const bool fails = number == fault().number && function == fault().function;
     mine.broken = mine.broken || (fails && fault().stays);
     return fails || mine.broken;
-}
-
-void made(const void* handle, const char* kind) {
-    const std::lock_guard lock(host().sending);
-    host().handles[handle] = kind;
-}
-
-void require_there(const void* handle, const char* kind) {
-    const std::lock_guard lock(host().sending);
-    const auto found = host().handles.find(handle);
-    if (found == host().handles.end() || found->second != kind)
-        stop("a " + std::string(kind) + " is used or released that does not exist, or no longer");
-}
-
-void released(const void* handle, const char* kind) {
-    require_there(handle, kind);
-    const std::lock_guard lock(host().sending);
-    host().handles.erase(handle);
 }
 
 void send(Command command, std::span<const Range> ranges, std::string_view name, std::span<const std::byte> payload) {
