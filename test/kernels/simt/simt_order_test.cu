@@ -10,7 +10,6 @@
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_order.h"
 #include "test/kernels/simt/launch_support.h"
-#include "test/support/child.h"
 
 namespace {
 
@@ -180,26 +179,6 @@ TEST_CASE("SIMT_ORDER and SIMT_POISON are parsed, and unknown values rejected", 
                           "SIMT_ORDER is \"" + std::string(unknown) +
                               "\"; expected forward or mix[:SEED], SEED an integer below 2^64");
     CHECK_THROWS_WITH(simt::parse_order("", "yes"), "SIMT_POISON is \"yes\"; expected 0 or 1");
-}
-
-__global__ void note_first(int* next, int* first) {
-    if (test::add_on_host(next, 1) == 0) *first = int(threadIdx.x);
-}
-
-TEST_CASE("launches of a process whose SIMT_ORDER another process has set", "[.simt_order_child]") {
-    int next = 0, first = -1;
-    simt::launch<note_first>({.grid = 1, .block = kThreads}, &next, &first);
-    std::printf("begins with %d\n", first);
-}
-
-TEST_CASE("the environment selects the order of a process", "[simt][one_order]") {
-    const auto output_of_child = [](const std::string& environment) {
-        return test::output_of_child(environment, "[.simt_order_child]");
-    };
-    CHECK_THAT(output_of_child("SIMT_ORDER="), Contains("begins with 0\n"));
-    CHECK_THAT(output_of_child("SIMT_ORDER=mix:5"), Contains("begins with ") && !Contains("begins with 0\n"));
-    CHECK_THAT(output_of_child("SIMT_ORDER=backward"),
-               Contains("SIMT_ORDER is \"backward\"; expected forward or mix") && !Contains("begins"));
 }
 
 }  // namespace

@@ -236,29 +236,3 @@ TEST_CASE("a rank that throws ends the ranks that wait for it, in every order an
         REQUIRE(informed == 3);
     }
 }
-
-TEST_CASE("mismatched or missing collective calls of ranks are reported", "[communicator][local]") {
-    const auto data = [] { return on_device(std::vector<float>(1024, 1)); };
-    REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
-        const auto x = data();
-        comm.group_begin(nullptr);
-        comm.all_reduce(x.span().first(comm.rank() == 0 ? 1024 : 512));
-        comm.sync(comm.group_end());
-    }), Contains("reduce_scatter of 512 elements") && Contains("where rank"));
-    REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
-        if (comm.rank() == 0) comm.barrier();
-        else comm.host_gather("x");
-    }), Contains("barrier") && Contains("host_gather"));
-    for (const LocalOrder order : {LocalOrder::prompt, LocalOrder::late})
-        REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
-            const auto x = data();
-            if (comm.rank() == 1) return;
-            comm.group_begin(nullptr);
-            comm.all_reduce(x.span());
-            comm.sync(comm.group_end());
-        }, {order}), Contains("rank 0 waits in reduce_scatter") && Contains("rank 1, which has ended"));
-    REQUIRE_THROWS_WITH(run_ranks(3, [](Communicator& comm) {
-        if (comm.rank() == 1) comm.abort("disk full", 1);
-        comm.barrier();
-    }), "disk full");
-}
