@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ struct Host {
     int commands = -1, done = -1;
     pid_t device = 0;
     AddressRange device_memory{kDeviceBegin, kDeviceBegin + kDeviceBytes};
-    AddressRange pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBegin + kPinnedBytes};
+    AddressRange pinned_memory{kPinnedBegin, kPinnedBegin + kPinnedBytes};
     bool broken = false;  // by STAND_IN_FAIL=FUNCTION:N+
     std::map<std::string, std::int64_t, std::less<>> calls;
 
@@ -139,7 +140,6 @@ void Host::start() {
     fcntl(done_pair[0], F_SETFD, FD_CLOEXEC);
     const int memory_file = common_memory("device memory", kDeviceBegin, kDeviceBytes);
     const int pinned_file = common_memory("pinned memory", kPinnedBegin, kPinnedBytes);
-    protect(kPinnedBegin, kBounceBytes, PROT_READ | PROT_WRITE);
 
     std::string variable = std::string(kDeviceVariable) + "=" + std::to_string(command_pair[1]) + "," +
                            std::to_string(done_pair[1]) + "," + std::to_string(memory_file) + "," +
@@ -152,6 +152,7 @@ void Host::start() {
     char* arguments[] = {program, nullptr};
     if (const int failure = posix_spawn(&device, program, nullptr, nullptr, arguments, environment.data()))
         stop(std::string("the device process cannot start: ") + std::strerror(failure));
+    prctl(PR_SET_PTRACER, device);  // it copies this process's memory
     for (const int file : {command_pair[1], done_pair[1], memory_file, pinned_file}) close(file);
     commands = command_pair[0];
     done = done_pair[0];
@@ -185,8 +186,6 @@ void Host::read() {
                  (WIFSIGNALED(status) ? std::string(" by signal ") + strsignal(WTERMSIG(status))
                                       : " with exit code " + std::to_string(WEXITSTATUS(status))));
         }
-        void* const bounce = reinterpret_cast<void*>(kPinnedBegin);
-        void* const memory = reinterpret_cast<void*>(message.argument);
         switch (message.kind) {
             case Message::Kind::answer: {
                 const std::lock_guard lock(answering);
@@ -200,14 +199,6 @@ void Host::read() {
                 called.notify_all();
                 break;
             }
-            case Message::Kind::to_bounce:
-                std::memcpy(bounce, memory, message.bytes);
-                send_done(message.number);
-                break;
-            case Message::Kind::from_bounce:
-                std::memcpy(memory, bounce, message.bytes);
-                send_done(message.number);
-                break;
             case Message::Kind::wrong: stop(message.text);
         }
     }
