@@ -112,15 +112,6 @@ class Curves(WithPlots):
         self.assertEqual(self.curves(self.drawn(run, measure='perplexity'))[2][1], (1, round(math.exp(4), 9)))
         self.assertEqual(len(self.curves(self.drawn(run, measure='bits-per-byte'))), 2)
 
-    def test_a_marker_names_a_validation_set_in_all_runs(self):
-        def vals(number, *sets):  # the loss of set k is k
-            return val(number, 5.0, losses={f'{k}_*.bin': k for k in sets})
-        made = self.drawn(self.log('a', start(), vals(1, 1, 2), resume(1), vals(2, 2, 3), vals(3, *range(4, 9))),
-                          self.log('b', start(), vals(1, 3, 1)))
-        markers = {(max(y for y in line.get_ydata() if y > 0), line.get_marker())
-                   for line in made.panels['loss'].lines if line.get_linewidth() == 0.7}
-        self.assertEqual([len(markers), *(len(set(each)) for each in zip(*markers))], [8, 8, 8])
-
     def test_validations_of_other_targets_start_again(self):
         other, best = 'validations: of other targets; ...', ['best 2.0000 at 2 steps', 'best 4.0000 at 4 steps']
         events = [start(), step(0, 6.0), val(1, 3.0), step(1, 6.0), val(2, 2.0), step(3, 6.0), val(4, 4.0), val(5, 4.5)]
@@ -149,18 +140,6 @@ class Curves(WithPlots):
         self.assertIn('--y is bits-per-byte; expected loss or perplexity; ',
                       self.refused(plot, other, '--y', 'bits-per-byte'))
 
-    def test_the_gradient_norm_has_a_median(self):
-        norms = [1.0, 1.0, 900.0, 1.0, 3.0, 3.0, None, 3.0]
-        made = self.drawn(self.log('a', *(step(k, 8.0, grad_norm=norm) for k, norm in enumerate(norms))), smooth=3)
-        self.assertEqual([y for _, y in self.curves(made, 'norm')[0]], [1.0, 1.0, 1.0, 3.0, 3.0, 3.0, None, 3.0])
-
-    def test_a_mean_does_not_lag(self):
-        for steps, side in ((5, 1), (40, 4), (1000, 10)):
-            run = self.log(f'{steps}', *(step(k, 1000.0 - k) for k in range(steps)))
-            means = [y for _, y in self.curves(self.drawn(run))[0]]
-            self.assertEqual(means[:-side], [1000.0 - k for k in range(steps - side)])
-            self.assertEqual(means[-1], 1001.0 - steps + side / 2)
-
     def test_published_results(self):
         run = self.log('a', start(), *(step(k, 8.0) for k in range(500)),
                        {'event': 'hellaswag', 'step': 1, 'acc_norm': 0.3})
@@ -177,25 +156,6 @@ class Curves(WithPlots):
 
 
 class Ranges(WithPlots):
-    def test_a_beginning_far_above_the_rest_is_cut_off(self):
-        run = self.log('a', *(step(k, 11.0 if k < 3 else 4.0 - k / 100) for k in range(100)))
-        panel = self.drawn(run, smooth=1).panels['loss']
-        low, high = panel.get_ylim()
-        self.assertTrue(2.9 < low < 3.01 and 3.9 < high < 4.1, (low, high))
-        self.assertEqual([text.get_text() for text in panel.texts], ['up to 11, cut off'])
-        low, high = self.drawn(self.log('b', *(step(k, 4.0) for k in range(5)))).panels['loss'].get_ylim()
-        self.assertTrue(low < 4.0 < high)
-
-    def test_wide_ranges_use_a_log_axis(self):
-        runs = [self.log(name, *(step(k, 8.0, lr=rate * min(1, (k + 1) / 500) * (k < 999), grad_norm=norm * (k + 1))
-                                 for k in range(1000))) for name, rate, norm in (('a', 1e-4, 1), ('b', 1e-2, 0))]
-        both, alone = self.drawn(*runs).panels, self.drawn(runs[1]).panels
-        low, high = both['lr'].get_ylim()
-        self.assertTrue(1e-7 < low < 2e-6 and 1e-2 < high < 2e-2, (low, high))  # 0 at the end is below
-        self.assertEqual([panels[key].get_yscale() for panels in (both, alone) for key in ('lr', 'norm')],
-                         ['log', 'linear', 'linear', 'linear'])
-        self.assertEqual(self.drawn(runs[0]).panels['norm'].get_yscale(), 'log')
-
     def test_any_values_are_drawn_or_refused(self):
         base = [start(), val(0, 9.0), *(noisy(k, 'ok', 10.0 * k, 0.1, 3.0) for k in range(6)), resume(3),
                 *(step(k, 5.0, mfu=0.3) for k in range(3, 6)), val(6, 4.0),
@@ -227,37 +187,6 @@ class Slides(WithPlots):
         self.assertEqual(made.panels['norm'].get_ylabel(), 'gradient norm, before clipping: median of up to 21 steps')
         self.assertEqual(made.panels['loss'].get_title('left'), 'loss (nats per token)')
         self.assertEqual(list(self.drawn(run, panels=['lr']).panels), ['lr'])
-
-    def test_titles(self):
-        def titled(name, time, data, **how):
-            return self.log(name, start(time=time, options={'train-data': data}, **how), step(0, 8.0))
-        a = titled('a', '2026-11-28T10:00:00Z', ['x/web_*.bin:0.7', 'y/bible_train_*.bin:0.3'])
-        b = titled('b', '2026-11-29T10:00:00Z', 'bible_train_*.bin')
-        odd = titled('c', 7, None, model=3)
-        for runs, title in (((a,), 'custom:l=1,h=1,c=8, web + bible, 2026-11-28'), ((a, b), 'custom:l=1,h=1,c=8'),
-                            ((b, odd), 'b, c'), ((self.log('d', step(0, 8.0)),), 'd')):
-            self.assertEqual(self.drawn(*runs).figure._suptitle.get_text(), title)
-        self.assertEqual(self.drawn(a, title='mine').figure._suptitle.get_text(), 'mine')
-
-    def test_nothing_is_cut_off(self):
-        for count, shown in ((1, ['lr', 'loss', 'norm']), (9, None)):
-            runs = [self.log(f'{count}/{k}_{"a_long_name," * 12}', start(), val(0, 9.0), step(0, 8.0), resume(1))
-                    for k in range(count)]
-            made = self.drawn(*runs, title='A title ' * 40, panels=shown)
-            self.assertEqual(len({line.get_color() for line in made.labels.values()}), count)
-            self.assertEqual({line.get_linestyle() for line in made.labels.values()}, {'-'})
-            made.figure.savefig(self.folder / 'x.png')
-            title, whole = made.figure._suptitle.get_window_extent(), made.figure.bbox
-            panels = list(made.panels.values())
-            boxes = [panel.get_tightbbox() for panel in panels]  # with legends
-            for box in (title, *boxes):
-                self.assertTrue(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= whole.x1 and box.y1 <= whole.y1, box)
-            self.assertLess(max(box.y1 for box in boxes), title.y0)
-            legends = [each for panel in panels for each in panel.get_children() if isinstance(each, Legend)]
-            titles = [panel.title for panel in panels if panel.get_title()]
-            apart = [each.get_window_extent() for each in (*panels, *titles, *legends)]
-            self.assertFalse([box for k, box in enumerate(apart) if box.padded(-1).count_overlaps(apart[:k])])
-            self.assertGreater(made.panels['loss'].get_window_extent().height, 150)
 
 
 class Files(WithPlots):

@@ -151,4 +151,34 @@ TEST_CASE("bf16_pair rounds to nearest, ties to even", "[ptx]") {
         REQUIRE((got[i / 2] >> 16 * (i % 2) & 0xffff) == kernels::bf16_from_float(x[i]).bits);
 }
 
+__global__ void watch_copies(unsigned short* seen, const bf16* from) {
+    SIMT_SHARED(bf16, rows, [32 * 8]);
+    bf16* const mine = rows + threadIdx.x * 8;  // of this thread alone: no barrier is needed
+    unsigned short* look = seen + threadIdx.x * 4;
+    kernels::AsyncCopies copies;
+    mine[7].bits = 0x1234;
+    *look++ = mine[7].bits;
+    copies.copy(mine, from + threadIdx.x * 8);
+    *look++ = mine[7].bits;
+    copies.wait();
+    *look++ = mine[7].bits;
+    copies.copy(mine, nullptr, false);
+    copies.wait();
+    *look++ = mine[7].bits;
+}
+
+TEST_CASE("copies complete when they are waited for, and not earlier", "[ptx]") {
+    const int threads = GENERATE(1, 32);
+    const auto from = test::on_device(counted(32 * 8));
+    auto seen = test::poisoned<unsigned short>(32 * 4);
+    simt::launch<watch_copies>({.grid = 1,
+                                .block = threads}, seen.span().data(), static_cast<const bf16*>(from.span().data()));
+    const auto got = seen.download(nullptr);
+    for (int thread = 0; thread < threads; ++thread) {
+        const std::vector<unsigned short> looks(got.begin() + thread * 4, got.begin() + thread * 4 + 4);
+        const auto copied = kernels::bf16_from_float(float(thread * 8 + 8)).bits;
+        CHECK(looks == std::vector<unsigned short>{0x1234, 0xffff, copied, 0});
+    }
+}
+
 }  // namespace ptx_test

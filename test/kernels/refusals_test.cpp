@@ -1,21 +1,15 @@
-// refusals_test.cpp - shapes and arguments that kernels refuse; every operation refuses tensors that are too short in
+// refusals_test.cpp - shapes that kernels of the model refuse; every operation refuses tensors that are too short in
 // operations_test.cpp
 #include <functional>
 
-#include "kernels/adamw.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/decode.h"
 #include "kernels/bias_gradient.h"
 #include "kernels/classifier.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
-#include "kernels/grad_norm.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/onebit.h"
-#include "kernels/outer.h"
-#include "kernels/sum_ranks.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
@@ -108,15 +102,7 @@ TEST_CASE("kernels of the model refuse shapes that their packs do not divide, an
            {product(0, 16, 16), "rows of a matrix product is 0"},
            {product(16, 18, 16), "in_channels of a matrix product is 18"},
            {product(16, 16, 18), "out_channels of a matrix product is 18"},
-           {few_rows(5), "few rows is 5; expected 1 to 4"},
-           {[&] { matmul.multiply<float>({.out = f, .x = f, .addend = {}, .m = 6, .k = 16, .beta = 1}, nullptr); },
-            "is 6; expected a positive multiple of 4"},
-           {[&] { matmul.multiply<float>({.out = f.first(64), .x = f, .addend = {}, .m = 8, .k = 16, .beta = 1},
-                                         nullptr); },
-            "the size of addend is 0"},
-           {[&] { matmul.multiply<float>({.out = f.first(64), .x = f.subspan(64, 128), .addend = f.first(64), .m = 8,
-                                          .k = 16, .beta = 1}, nullptr); },
-            "the addend of a symmetric product"}});
+           {few_rows(5), "few rows is 5; expected 1 to 4"}});
 }
 
 TEST_CASE("attention refuses empty shapes, and heads that are not whole packs", "[attention][one_order]") {
@@ -129,95 +115,11 @@ TEST_CASE("attention refuses empty shapes, and heads that are not whole packs", 
     const auto backward = [&](int head_size) {
         return [=] { attention_backward<bf16>({b, f, b, b, b, f, {1, 2, 2, head_size}}, nullptr); };
     };
-    DecodeAttention<float> op{.out = f.first(96), .scratch = {}, .qkv = f.first(288), .keys = f.first(960),
-                              .values = f.first(960), .batch = 2, .first = 9, .count = 1, .capacity = 10, .heads = 3,
-                              .head_size = 16};
-    const auto decode = [&](int DecodeAttention<float>::*number, int value) {
-        auto changed = op;
-        changed.*number = value;
-        return [changed] { decode_attention(changed, nullptr); };
-    };
-    using Decode = DecodeAttention<float>;
     check({{forward({0, 2, 2, 16}), "batch is 0"},
            {forward({1, 0, 2, 16}), "seq_len is 0"},
            {forward({1, 2, 0, 16}), "heads is 0"},
            {forward({1, 2, 2, 0}), "head_size is 0"},
            {forward({1, 2, 2, 6}), "head_size is 6"},
            {forward({1, 2, 2, 260}), "head_size is 260"},
-           {backward(20), "head_size is 20"},
-           {decode(&Decode::first, 10), "first new position is 10"},
-           {decode(&Decode::first, -1), "is -1"},
-           {decode(&Decode::count, 0), "number of new positions is 0"},
-           {decode(&Decode::batch, 0), "batch of a cache is 0"},
-           {decode(&Decode::heads, 0), "heads of a cache is 0"},
-           {decode(&Decode::head_size, 6), "head_size of a cache is 6; expected a multiple of 4"},
-           {decode(&Decode::head_size, 260), "at most 256"}});
-}
-
-TEST_CASE("kernels of the optimizers refuse wrong places, sizes and counts", "[kernels][one_order]") {
-    const Tensors t;
-    const auto f = t.f.first(32);
-    const auto b = t.b.first(32);
-    const device::Array<DecaySegment> segments(1);
-    const device::Array<StepScalars> scalars(1);
-    const device::Array<NormTile> tiles(2);
-    const device::Array<double> sums(1);
-    const device::Array<RankSums> totals(1);
-    const device::Array<std::int32_t> start(2);
-    const device::Array<OutlierWindow> window(1);
-    const OnebitPlan plan = onebit_plan(onebit_layout(100, 2), 0, {});
-    const auto adam = [&](std::span<float> all, std::size_t segment_count, std::size_t scalar_count) {
-        return [=, &segments, &scalars] {
-            adamw<bf16>({b.first(all.size()), all, all, all, all, segments.span().first(segment_count),
-                         scalars.span().first(scalar_count), 0.9f, 0.95f, 1e-8f, 0.1f}, nullptr);
-        };
-    };
-    const auto adam_fp32 = [&](std::span<float> parameter, Rounding rounding) {
-        return [=, &segments, &scalars] {
-            adamw<float>({parameter, f, f, f, f, segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f, rounding},
-                         nullptr);
-        };
-    };
-    const auto round = [&](std::int64_t first, std::size_t size, std::size_t scalar_count) {
-        return [=, &scalars] {
-            round_parameters({b.first(size), f, scalars.span().first(scalar_count),
-                              {.stochastic = true, .first_element = first}}, nullptr);
-        };
-    };
-    const auto sum = [&](std::span<float> out, std::span<float> own, int rank, int ranks) {
-        return [=, rows = t.f.subspan(1024, 128)] { sum_ranks<float>({out, own, rows, 64, rank, ranks}, nullptr); };
-    };
-    const auto all = t.f.first(64);
-    check({{adam(f.first(24), 1, 1), "number of elements is 24; expected a multiple of 16"},
-           {adam(f, 0, 1), "segments is 0"},
-           {adam(f, 1, 0), "scalars is 0"},
-           {adam_fp32(t.f.subspan(64, 32), {}), "expected master itself"},
-           {adam_fp32(f, {.stochastic = true}), "rounding of fp32 parameters is stochastic"},
-           {round(8, 32, 1), "index of the first element is 8; expected a multiple of 16"},
-           {round(-16, 32, 1), "index of the first element is -16"},
-           {round(0, 16, 1), "size of parameter is 16"},
-           {round(0, 32, 0), "size of scalars is 0"},
-           {sum(all, all.first(32), 0, 2), "own contribution"},
-           {sum(all, all, 0, 3), "one row per rank"},
-           {sum(t.f.subspan(1, 64), t.f.subspan(1, 64), 0, 2), "the address of a summand"},
-           {sum(all, all, 2, 2), "rank"},
-           {[&] { squared_norms({sums.span(), f, tiles.span()}, nullptr); }, "size of partial"},
-           {[&] { squared_norms({sums.span(), f, tiles.span().first(1), b.first(16)}, nullptr); },
-            "size of rounded is 16"},
-           {[&] { step_scalars({}, nullptr); }, "; expected "},
-           {[&] { step_scalars({scalars.span(), window.span(), totals.span(), totals.span(), 0, 1e-3f, 0, 0.9f, 0.95f},
-                               nullptr); }, "positions is 0"},
-           {[&] { step_scalars({scalars.span(), window.span(), totals.span(), {}, 1, 1e-3f, 0, 0.9f, 0.95f},
-                               nullptr); }, "size of rank_sums is 0"},
-           {[&] { range_sums({.sums = sums.span(), .partial = sums.span(), .range_start = start.span().first(1)},
-                             nullptr); }, "range_start"},
-           {[] { onebit_layout(1, 0); }, "the number of ranks is 0"},
-           {[] { onebit_layout(1, 1, 12); }, "a multiple of 8"},
-           {[] { onebit_layout(1, 1, 8, 2); }, "the bits of an element is 2; expected 1 or 4"},
-           {[&] { onebit_quantize({.layout = plan.layout}, nullptr); }, "the bits of an element is 1; expected 4"},
-           {[&] { onebit_compress({.layout = plan.layout, .values = t.f}, nullptr); }, "size of error is 0"},
-           {[&] { outer_change({f, f, f, tiles.span(), sums.span(), -0.1f}, nullptr); }, "expected 0 or more"},
-           {[&] { outer_apply({.layout = plan.layout}, nullptr); }, "bucket is 100; expected a multiple of 32"},
-           {[&] { outer_apply({.layout = onebit_layout(64, 2)}, nullptr); }, "learning rates is 0; expected "},
-           {[&] { onebit_plan(plan.layout, 48, {}); }, "a multiple of 32"}});
+           {backward(20), "head_size is 20"}});
 }

@@ -129,8 +129,8 @@ const std::vector<Shape> kEdges{{1, 16, 0, 0},   {37, 80, 100, 0}, {5, 768, 0, 0
                                 {7, 1600, 0, 0}, {2, 1808, 100, 0}, {2, 12304, 0, 0}, {3, 96, 0, 1}};
 const std::vector<Shape> kSmall{{1024, 768, 0, 0}}, kLarge{{65536, 768, 0, 0}};
 
-// The fused form differs only in its inputs and outputs, and is bit-identical (layernorm_test.cpp), so half of these
-// shapes run in place. Accumulation in the backward pass does not depend on the instantiation, except for its loads.
+// The fused form differs only in its inputs and outputs, so half of these shapes run in place. Accumulation in the
+// backward pass does not depend on the instantiation, except for its loads.
 std::vector<Shape> alternating(std::vector<Shape> shapes) {
     for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i].push_back(i % 2);
     return shapes;

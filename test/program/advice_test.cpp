@@ -148,21 +148,3 @@ TEST_CASE("the suggestions of --dry-run are accepted together", "[run][advice]")
     CHECK_THAT(said, Contains("  --batch-schedule: without the sizes from 240,000 tokens on\n"));
     folder.train(late + suggested(said) + Texts{"--batch-schedule", "0:64"});
 }
-
-TEST_CASE("the command that trains a complete run further is accepted", "[run][advice]") {
-    const TrainingFolder folder;
-    int number = 0;
-    for (const Texts& length : std::vector<Texts>{{"-x", "3"},
-                                                  {"--max-tokens", "200", "--warmup-tokens", "100"},
-                                                  {"-b", "64", "--epochs", "1"},
-                                                  {"-x", "4", "--batch-schedule", "0:64,100:128"}}) {
-        const std::string out = folder.path("out" + std::to_string(number++));
-        folder.train(Texts{"-v", "0", "-o", out, "--tune=off"} + length);
-        const Texts again{"-o", out, "-y", "auto", "--dry-run"};
-        const std::string said = folder.run(again).exits(0);
-        const auto matches = Pattern("to train further.* -o " + out + " -y auto (-x [0-9]+)").matches(said);
-        CAPTURE(length, said);
-        REQUIRE(matches.size() == 1);
-        CHECK_THAT(folder.run(again + words_of("$1", matches[0])).exits(0), !Contains("to train further"));
-    }
-}

@@ -55,17 +55,6 @@ TEST_CASE("the noise scale is measured from the first step of two micro-batches 
     CHECK(std::any_of(steps.begin() + 7, steps.end(), is_measured));
 }
 
-TEST_CASE("a resumed run of ranks without -d changes nothing", "[run][batch_schedule][ranks][mpi]") {
-    const TrainingFolder folder;
-    folder.run_ranks(2, folder.flags({"-x", "4", "-n", "2", "-v", "0", "-o", folder.path("out")})).exits(0);
-    fs::create_directories(folder.path("again"));
-    fs::copy(folder.step("out", 2), folder.step("again", 2));
-    CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("again"), "-y", "auto"}).exits(0), !Contains("changed:"));
-    CHECK(folder.model("again", 4) == folder.model("out", 4));
-    CHECK_THAT(folder.run({"-o", folder.path("again"), "-y", "auto", "-x", "6"}).exits(0),
-               Contains("changed: --total-batch-tokens 0 -> 128\n") && Contains("the schedule is now of 6 steps"));
-}
-
 TEST_CASE("-d may change when a run is resumed", "[run][batch_schedule]") {
     const TrainingFolder folder;
     folder.run(ten_steps(folder, "whole", {"-d", "192", "-x", "4"})).exits(0);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <optional>
 #include <set>
 
 #include "kernels/device/memory.h"
@@ -18,7 +17,7 @@ namespace {
 // Eight times the measured difference of losses: other libraries round differently.
 constexpr double kFp32 = 8 * 2.3e-8, kBf16 = 8 * 3.9e-4;
 
-const char* const kSchedules[] = {"eager", "late", "random"};
+const char* const kSchedules[] = {"eager", "late"};
 
 // A run of `ranks` with additional environment variables.
 Result run_with(const TrainingFolder& folder, const Texts& environment, int ranks, const Texts& arguments,
@@ -81,12 +80,10 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like the build 
          {"--comm", "nccl", "-z", "2", "--dtype", "bf16", "--reduce-dtype", "bf16"}},
         {"3 ranks over NCCL, unequal shards", 3, {"--comm", "nccl", "-z", "1"}},
         {"4 ranks over NCCL", 4, {"--comm", "nccl", "-z", "0"}},
-        {"3 ranks over NCCL, Muon", 3, {"--comm", "nccl", "-z", "1", "--optimizer", "muon"}, nullptr, 1e-4},
         {"2 ranks over NCCL, Muon, ZeRO 2, bf16", 2,
          {"--comm", "nccl", "-z", "2", "--optimizer", "muon", "--dtype", "bf16", "--reduce-dtype", "bf16"}, nullptr,
          kBf16},
         {"2 ranks over MPI, ZeRO 2", 2, {"--comm", "mpi", "-z", "2"}},
-        {"4 ranks over MPI, ZeRO 1", 4, {"--comm", "mpi", "-z", "1"}},
         {"2 ranks over NCCL, 1-bit Adam", 2,
          {"--comm", "nccl", "--optimizer", "onebit-adam", "--onebit-freeze-step", "1", "--onebit-exclude", "ln_",
           "-x", "4"}, nullptr, 5e-3, 4},
@@ -98,7 +95,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and like the build 
     for (const std::string schedule : kSchedules) {
         CAPTURE(run.name, schedule);
         const std::string output =
-            run_with(folder, overwrite + Texts{"STAND_IN_SCHEDULE=" + schedule, "STAND_IN_SEED=7"}, run.ranks,
+            run_with(folder, overwrite + Texts{"STAND_IN_SCHEDULE=" + schedule}, run.ranks,
                      flags_of(folder, schedule, run.flags + Texts{"--tune-file", kept})).exits(0);
         // cuDNN's stand-in, if this build has cuDNN, supports nothing.
         if (run.attention) CHECK_THAT(output, Contains(run.attention));
@@ -140,22 +137,18 @@ TEST_CASE("buckets are reduced and gathered by one operation each, in registered
     CHECK((counts.at("ncclMemAlloc") == 3 && counts.at("ncclMemFree") == 3));
 }
 
-TEST_CASE("every product of the CUDA build is the same without the library's epilogues", "[stand_in]") {
+TEST_CASE("every product of the CUDA build is the same without the library's algorithms", "[stand_in]") {
     const TrainingFolder folder;
-    for (const std::string dtype : {"fp32", "bf16"}) {
-        std::vector<double> want;
-        for (const std::string has : {"", "no-epilogues", "nothing"}) {
-            CAPTURE(dtype, has);
-            const std::string out = dtype + has;
-            run_with(folder, {"STAND_IN_CUBLASLT=" + has}, 1,
-                     flags_of(folder, out, {"--dtype", dtype, "--tune=off"})).exits(0);
-            const auto losses = numbers(folder.log(out, "step"), "loss");
-            if (has.empty()) want = losses;
-            REQUIRE(losses.size() == want.size());
-            for (std::size_t i = 0; i < want.size(); ++i)
-                CHECK(std::fabs(losses[i] - want[i]) <= (dtype == "bf16" ? kBf16 : kFp32));
-        }
-    }
+    const std::string dtype = GENERATE("fp32", "bf16");
+    const auto losses = [&](const std::string& has) {
+        run_with(folder, {"STAND_IN_CUBLASLT=" + has}, 1,
+                 flags_of(folder, "out" + has, {"--dtype", dtype, "--tune=off"})).exits(0);
+        return numbers(folder.log("out" + has, "step"), "loss");
+    };
+    const auto want = losses(""), got = losses("nothing");
+    REQUIRE(got.size() == want.size());
+    for (std::size_t i = 0; i < want.size(); ++i)
+        CHECK(std::fabs(got[i] - want[i]) <= (dtype == "bf16" ? kBf16 : kFp32));
 }
 
 TEST_CASE("the fastest algorithm is selected by the device's clock, and timed again if its order is undocumented",
@@ -205,37 +198,27 @@ TEST_CASE("a misuse of the device", "[.]") {
     const std::string error = told ? told : "nothing";
     constexpr std::size_t kElements = 1024;
     const device::Stream one, two;
-    std::optional<device::Array<float>> a(kElements);
-    device::Array<float> b(kElements);
+    device::Array<float> a(kElements), b(kElements);
     device::PinnedMemory pinned(kElements * sizeof(float));
     const auto memory = std::span(reinterpret_cast<float*>(pinned.data()), kElements);
     const auto gelu = [&](std::span<const float> from, const device::Stream& stream) {
         kernels::gelu_forward<float>({{b.span().data(), from.size()}, from}, stream);
     };
-    a->zero(one);
-    if (error == "race") gelu(a->span(), two);
-    if (error == "past the end") gelu({a->span().data(), kElements + 64}, one);
-    if (error == "host") memory[0] = a->span()[17];
+    a.zero(one);
+    if (error == "race") gelu(a.span(), two);
+    if (error == "past the end") gelu({a.span().data(), kElements + 64}, one);
     if (error == "leak") new device::Array<float>(100);
-    if (error == "use after free") {
-        const auto gone = a->span();
-        a.reset();
-        device::fill_zero(gone.data(), gone.size_bytes(), one);
-    }
     if (error == "pinned memory reused") {
         std::ranges::fill(memory, 1.0f);
-        device::copy_to_device(a->span().data(), memory.data(), memory.size_bytes(), one);
+        device::copy_to_device(a.span().data(), memory.data(), memory.size_bytes(), one);
         std::ranges::fill(memory, 2.0f);
-        CHECK(a->download(one)[5] == 1);
+        CHECK(a.download(one)[5] == 1);
     }
-    if (error.starts_with("ranks")) {
+    if (error == "ranks differ") {
         const auto ranks = llmc::over_nccl(llmc::open_communicator());
         ranks->group_begin(one);
-        if (error != "ranks do not wait") ranks->broadcast(a->span().first(ranks->rank() == 0 ? 100 : 200), 0);
-        else ranks->all_reduce(a->span());
-        const auto done = ranks->group_end();
-        if (error == "ranks do not wait") gelu(a->span(), one);
-        else ranks->sync(done);
+        ranks->broadcast(a.span().first(ranks->rank() == 0 ? 100 : 200), 0);
+        ranks->sync(ranks->group_end());
     }
     one.sync();
     two.sync();
@@ -246,10 +229,7 @@ TEST_CASE("the stand-ins report errors of a program on the device, and report no
         {"nothing", 1, 0, "1 passed"},
         {"race", 1, 96, "stand-in: race: \""},
         {"past the end", 1, 96, " at byte 4096 of an allocation of 4096"},
-        {"host", 1, 96, "stand-in: the host touches device memory, byte 68 of an allocation of 4096"},
         {"leak", 1, 97, "stand-in: not freed at exit: 1 x allocation of device memory"},
-        {"use after free", 1, 96, "of an allocation of 4096, which was freed"},
-        {"ranks do not wait", 2, 96, "stand-in: race: \""},
         {"ranks differ", 2, 96, "rank 0 is in broadcast of 100 float32 from rank 0, rank 1 in broadcast of 200 "},
     }));
     const TrainingFolder folder;

@@ -122,39 +122,6 @@ TEST_CASE("a checkpoint within a round has the anchor as its model, and continue
     CHECK(folder.model("saved", last + 7) == folder.model("whole", last + 7));
 }
 
-TEST_CASE("workers of several ranks train, save and resume", "[run][outer][ranks][mpi]") {
-    skip_without_mpi();
-    const Texts more = GENERATE(values<Texts>({{"--noise-scale", "rank"},
-                                               {"--optimizer", "muon", "--dtype", "bf16", "--outer-bits", "4"}}));
-    CAPTURE(more);
-    const TrainingFolder folder;
-    const Texts flags = outer_flags(folder, "whole", more + Texts{"-v", "5", "-n", "2", "-b", "1", "-z", "1",
-                                                                  "--outer-workers", "2"});
-    CHECK_THAT(folder.run_ranks(4, flags).exits(0), Contains("workers: 2, each of 2 ranks, local steps from step 4"));
-    CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
-    CHECK(folder.log("whole", "end")[0]["steps"] == 13);
-    for (const auto& step : folder.log("whole", "step"))
-        if (step["noise_scale_seq"].is_number())
-            CHECK(double(step["noise_scale_tokens"]) == Approx(16 * double(step["noise_scale_seq"])));
-    const auto again = [&](int from, int ranks, const Texts& other, int status = 0) {
-        fs::remove_all(folder.path("again"));
-        fs::create_directories(folder.path("again"));
-        fs::copy(folder.step("whole", from), folder.step("again", from));
-        return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto"} + other).exits(status);
-    };
-    for (const int from : {2, 7}) {
-        CHECK_THAT(again(from, 4, {}), !Contains("changed:") && !Contains("each starts with"));
-        CHECK(folder.model("again", 13) == folder.model("whole", 13));
-    }
-    // With divided gradients: from a local checkpoint, and from a data-parallel one.
-    CHECK_THAT(again(7, 4, {"-z", "2", "--noise-scale", "off"}), !Contains("each starts with"));
-    CHECK(folder.log("again", "outer").back()["round"] == 3);
-    CHECK_THAT(again(2, 4, {"-z", "2", "--noise-scale", "off", "--outer-start-step", "0"}),
-               Contains("local steps from step 3"));
-    CHECK_THAT(again(2, 4, {"-z", "2", "--noise-scale", "off"}, 2),
-               Contains("--outer-start-step is 3; expected at most 2"));
-}
-
 TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks][mpi]") {
     skip_without_mpi();
     const TrainingFolder folder;

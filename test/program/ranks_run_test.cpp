@@ -1,8 +1,7 @@
-// ranks_run_test.cpp - the program under mpirun: any number of ranks and any ZeRO stage train the same model on the
-// same tokens
+// ranks_run_test.cpp - the program under mpirun: what it updates, validates and sends (the same training on any ranks:
+// resume_test.cpp)
 #include <cmath>
 #include <cstring>
-#include <sstream>
 
 #include "kernels/grad_norm.h"
 #include "llmc/weights/parameters.h"
@@ -20,73 +19,7 @@ Texts flags_of(const TrainingFolder& folder, const std::string& out,
                               "-o", folder.path(out)} + more);
 }
 
-double largest_difference(const std::string& a, const std::string& b) {  // of the tensors; the headers are equal
-    REQUIRE(a.size() == b.size());
-    std::uint64_t header = 0;
-    std::memcpy(&header, a.data(), sizeof header);
-    double largest = 0;
-    for (std::size_t at = 8 + header; at < a.size(); at += sizeof(float)) {
-        float x, y;
-        std::memcpy(&x, a.data() + at, sizeof x);
-        std::memcpy(&y, b.data() + at, sizeof y);
-        largest = std::max(largest, std::fabs(double(x) - y));
-    }
-    return largest;
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-    REQUIRE(a.size() == b.size());
-    double largest = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
-    return largest;
-}
-
 }  // namespace
-
-TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run][ranks][mpi]") {
-    const TrainingFolder folder;
-    const std::string alone = folder.run(flags_of(folder, "alone")).exits(0);
-    const auto want = folder.losses("alone");
-    const auto want_val = numbers(folder.log("alone", "val"), "loss");
-    REQUIRE(want.size() == 12);
-    // The effect of another summation order: one rank with micro-batches of 6 rows instead of 2.
-    folder.run(flags_of(folder, "rounded", {"-b", "6"})).exits(0);
-    const double loss_rounding = largest_difference(folder.losses("rounded"), want);
-    const double model_rounding = largest_difference(folder.model("rounded", 12), folder.model("alone", 12));
-    CAPTURE(loss_rounding, model_rounding);
-    REQUIRE((model_rounding > 0 && loss_rounding < 1e-6 && model_rounding < 1e-5));
-    REQUIRE(want.front() - want.back() > 0.5);  // otherwise the models could hardly differ
-    constexpr double kTimes = 8;
-    for (const int ranks : {1, 2, 3, 4}) {
-        std::string stage_zero;
-        for (const int stage : {0, 1, 2}) {
-            const std::string out = "ranks" + std::to_string(ranks) + "-stage" + std::to_string(stage);
-            CAPTURE(out);
-            const std::string result = folder.run_ranks(ranks,
-                                                        flags_of(folder, out, {"-z", std::to_string(stage)})).exits(0);
-            // Only rank 0 prints. Notes of a busy machine are not counted.
-            const auto lines = [](const std::string& output) {
-                std::istringstream text(output);
-                int count = 0;
-                for (std::string line; std::getline(text, line);) count += line.starts_with("step ");
-                return count;
-            };
-            CAPTURE(result);
-            CHECK(lines(result) == lines(alone));
-            CHECK(result.find("\nmodel: ") == result.rfind("\nmodel: "));
-            const auto losses = folder.losses(out), val = numbers(folder.log(out, "val"), "loss");
-            for (const char* const field : {"comm_hidden", "comm_wait_ms"})
-                CHECK(folder.log(out, "step").back().contains(field) == (ranks > 1));
-            CHECK(largest_difference(losses, want) <= kTimes * loss_rounding);
-            CHECK(largest_difference(val, want_val) <= kTimes * loss_rounding);
-            const std::string model = folder.model(out, 12);
-            CHECK(largest_difference(model, folder.model("alone", 12)) <= kTimes * model_rounding);
-            if (stage == 0) stage_zero = model;
-            if (stage == 1) CHECK(model == stage_zero);
-            if (ranks == 1 && stage == 0) CHECK(model == folder.model("alone", 12));
-        }
-    }
-}
 
 TEST_CASE("the biases of keys keep their values with every optimizer and exchange", "[run][ranks][mpi]") {
     const Texts outer{"--outer-steps", "2", "--outer-bits", "1"};

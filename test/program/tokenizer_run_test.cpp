@@ -42,19 +42,6 @@ struct Tokenizing {
 
 }  // namespace
 
-TEST_CASE("every checkpoint has its tokenizer, which the manifest lists", "[run]") {
-    const TrainingFolder folder;
-    two_steps(folder, {});
-    const fs::path saved = folder.path("out/step_00000002");
-    const auto files = llmc::tokenizer_files(*llmc::tokenizer_for(llmc::kByteVocabulary), 32);
-    const auto manifest = llmc::parse_json(read_bytes(saved / "manifest.json"))["files"];
-    for (const auto& [name, contents] : files) {
-        CHECK(read_bytes(saved / name) == contents);
-        CHECK(manifest.contains(name));
-    }
-    CHECK_NOTHROW(llmc::check_manifest(saved));
-}
-
 TEST_CASE("a model with a larger vocabulary than its shards trains if requested", "[run]") {
     const TrainingFolder folder;
     two_steps(folder, {"-e", "custom:l=2,h=2,c=32,t=32,v=400", "-s", "1", "-g", "64", "--prompt", "ab", "--top-k", "0",

@@ -1,9 +1,7 @@
 // cublaslt.cpp - a stand-in for libcublasLt: the functions that the program calls, in the host process
 //
 // Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 (1 also more) and 4 parts: last bits differ.
-//
-//   STAND_IN_CUBLASLT=nothing            no product has an algorithm
-//                     no-epilogues       only DEFAULT and BIAS have one
+// STAND_IN_CUBLASLT=nothing: no product has an algorithm.
 #include <cublasLt.h>
 
 #include <array>
@@ -20,17 +18,14 @@ namespace {
 using namespace stand_in::cublaslt;
 
 template <class Object, class Handle>
-cublasStatus_t create(Handle* handle, const char* kind, const Object& object) {
-    auto* const made = new Object(object);
-    stand_in::made(made, kind);
-    *handle = reinterpret_cast<Handle>(made);
+cublasStatus_t create(Handle* handle, const Object& object) {
+    *handle = reinterpret_cast<Handle>(new Object(object));
     return CUBLAS_STATUS_SUCCESS;
 }
 template <class Object>
-cublasStatus_t destroy(const char* function, void* handle, const char* kind) {
+cublasStatus_t destroy(const char* function, void* handle) {
     const bool fails = stand_in::failure_injected(function);  // frees the handle in any case
-    if (handle) stand_in::released(handle, kind);  // seen: NULL is not an error
-    delete static_cast<Object*>(handle);
+    delete static_cast<Object*>(handle);  // seen: NULL is not an error
     return fails ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
 
@@ -70,18 +65,18 @@ std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_NOT_INITIALIZED);
-    return create(handle, "cublasLtHandle_t", cublasLtContext{});
+    return create(handle, cublasLtContext{});
 }
 // Guide: frees the handle's resources, after its last use. Here it does not synchronize: no code may rely on that.
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-    return destroy<cublasLtContext>(__func__, handle, "cublasLtHandle_t");
+    return destroy<cublasLtContext>(__func__, handle);
 }
 
 // Seen: values are not checked here.
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t ld) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
-    return create(handle, "cublasLtMatrixLayout_t", Layout{type, rows, columns, ld});
+    return create(handle, Layout{type, rows, columns, ld});
 }
 // Header: see set(). Attributes that the program does not set are refused like unknown ones.
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
@@ -97,16 +92,16 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
 }
 // That enqueued products no longer need a destroyed description is not documented, but holds here, as below.
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
-    return destroy<Layout>(__func__, handle, "cublasLtMatrixLayout_t");
+    return destroy<Layout>(__func__, handle);
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
-    return create(handle, "cublasLtMatmulDesc_t", Description{.compute = compute, .scale = scale});
+    return create(handle, Description{.compute = compute, .scale = scale});
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle) {
-    return destroy<Description>(__func__, handle, "cublasLtMatmulDesc_t");
+    return destroy<Description>(__func__, handle);
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
@@ -125,24 +120,23 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cubla
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
-    return create(handle, "cublasLtMatmulPreference_t", Preference{});
+    return create(handle, Preference{});
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t handle) {
-    return destroy<Preference>(__func__, handle, "cublasLtMatmulPreference_t");
+    return destroy<Preference>(__func__, handle);
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     std::size_t bytes) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
     auto& preference = *reinterpret_cast<Preference*>(handle);
-    auto& [a, b, c, d] = preference.alignments;
     switch (attribute) {
         case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(preference.max_workspace_bytes, value, bytes);
         case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return set(preference.reductions, value, bytes);
-        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(a, value, bytes);
-        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(b, value, bytes);
-        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return set(c, value, bytes);
-        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(d, value, bytes);
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:  // the program sets all to the same
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(preference.alignment, value, bytes);
         default: return CUBLAS_STATUS_INVALID_VALUE;
     }
 }
@@ -171,9 +165,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         const std::uint32_t reduction =
             parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
         const Algorithm algorithm{.id = id, .parts = parts, .reduction = reduction,
-                                  .alignments = preference.alignments,
-                                  .bias_alignment = alignment_of(product.description.bias),
-                                  .auxiliary_alignment = alignment_of(product.description.auxiliary)};
+                                  .alignment = preference.alignment};
         // Header, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK: leave algorithms out.
         if (!computes(algorithm, product) || product.workspace_bytes(algorithm) > preference.max_workspace_bytes ||
             (algorithm.reduction & ~preference.reductions) != 0)

@@ -39,27 +39,14 @@ std::vector<float> load(const void* data, const Layout& layout, bool transposed)
     return values;
 }
 
-// Products of a (m, k) and b (k, n) over first..last of k, added in that order. The columns of `a` of one block stay
-// in a cache for all columns of b; k is unrolled by four, so that a sum is read and written once for four terms.
+// Products of a (m, k) and b (k, n) over first..last of k, added in that order.
 void multiply(const float* a, const float* b, float* sums, std::size_t m, std::size_t n, std::size_t k,
               std::size_t first, std::size_t last) {
-    constexpr std::size_t kBlock = 64;
     std::fill_n(sums, m * n, 0.0f);
-    for (std::size_t begin = first; begin < last; begin += kBlock) {
-        const std::size_t end = std::min(begin + kBlock, last);
-        for (std::size_t column = 0; column < n; ++column) {
-            float* __restrict const to = sums + column * m;
-            std::size_t step = begin;
-            for (; step + 4 <= end; step += 4) {
-                const float *x = a + step * m, *y = b + column * k + step;
-                const float y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
-                for (std::size_t row = 0; row < m; ++row)
-                    to[row] = to[row] + x[row] * y0 + x[m + row] * y1 + x[2 * m + row] * y2 + x[3 * m + row] * y3;
-            }
-            for (; step < end; ++step)
-                for (std::size_t row = 0; row < m; ++row) to[row] += a[step * m + row] * b[column * k + step];
-        }
-    }
+    for (std::size_t column = 0; column < n; ++column)
+        for (std::size_t step = first; step < last; ++step)
+            for (std::size_t row = 0; row < m; ++row)
+                sums[column * m + row] += a[step * m + row] * b[column * k + step];
 }
 
 // GELU in its tanh form. The library's form is not documented.

@@ -46,11 +46,10 @@ struct Description {
     void* auxiliary = nullptr;
     std::int64_t auxiliary_ld = 0;
 };
-using Alignments = std::array<std::uint32_t, 4>;  // of A, B, C, D in bytes
 struct Preference {
     std::uint64_t max_workspace_bytes = 0;
     std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
-    Alignments alignments = {256, 256, 256, 256};
+    std::uint32_t alignment = 256;  // of A, B, C and D in bytes
 };
 
 // The bytes of an algorithm, without uninitialized padding, so that equal algorithms have equal bytes.
@@ -59,8 +58,7 @@ struct Algorithm {
     std::int32_t id = 0;
     std::int32_t parts = 1;  // of split-k
     std::uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
-    Alignments alignments = Preference().alignments;  // promised at selection
-    std::uint32_t bias_alignment = 1, auxiliary_alignment = 1;
+    std::uint32_t alignment = Preference().alignment;  // promised at selection
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 static_assert(std::has_unique_object_representations_v<Algorithm>);
@@ -142,12 +140,9 @@ inline bool sizes_fit(const Product& product) {
 inline bool is_transpose(std::int32_t value) { return value == CUBLAS_OP_N || value == CUBLAS_OP_T; }
 
 // STAND_IN_CUBLASLT: cublaslt.cpp.
-inline bool left_out_by_environment(const Product& product) {
+inline bool has_algorithms() {
     const char* const told = std::getenv("STAND_IN_CUBLASLT");
-    const std::string_view mode = told ? told : "";
-    const std::uint32_t epilogue = product.description.epilogue;
-    return mode == "nothing" ||
-           (mode == "no-epilogues" && epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS);
+    return !told || told != std::string_view("nothing");
 }
 
 inline std::uint32_t alignment_of(const void* address) {
@@ -181,7 +176,7 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
         // depend on the alignment of the address.
         if (alignment_of(described.auxiliary) < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    return left_out_by_environment(product) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    return has_algorithms() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 // The epilogues with split-k are not documented; here none that sums.
@@ -199,20 +194,10 @@ inline bool read(Algorithm& algorithm, const cublasLtMatmulAlgo_t* from) {
 }
 
 // Header, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES (B, C, D): an algorithm may need the alignment promised at its
-// selection; CUBLASLT_MATMUL_DESC_BIAS_POINTER, _EPILOGUE_AUX_POINTER: that of the addresses at the selection.
+// selection.
 inline bool aligned_as_promised(const Product& product) {
-    const auto aligned = [](const void* address, std::uint32_t promised, const Layout& layout) {
-        return reinterpret_cast<std::uintptr_t>(address) %
-                   std::max<std::size_t>(promised, layout.element_bytes()) == 0;
-    };
-    const Algorithm& algorithm = product.algorithm;
-    const auto& [a, b, c, d] = algorithm.alignments;
-    const Epilogue epilogue = product.epilogue();
-    return aligned(product.a_data, a, product.a) && aligned(product.b_data, b, product.b) &&
-           aligned(product.c_data, c, product.d) && aligned(product.d_data, d, product.d) &&
-           (!epilogue.has_bias() || aligned(product.description.bias, algorithm.bias_alignment, product.d)) &&
-           (!epilogue.has_auxiliary() ||
-            aligned(product.description.auxiliary, algorithm.auxiliary_alignment, product.d));
+    const auto aligned = [&](const void* address) { return alignment_of(address) >= product.algorithm.alignment; };
+    return aligned(product.a_data) && aligned(product.b_data) && aligned(product.c_data) && aligned(product.d_data);
 }
 
 }  // namespace stand_in::cublaslt

@@ -25,8 +25,6 @@ namespace {
 
 using Kind = Command::Kind;
 
-constexpr const char* kStream = "cudaStream_t";
-constexpr const char* kEvent = "cudaEvent_t";
 constexpr int kGreatestPriority = -5;
 
 std::atomic<std::uint32_t> streams = 0, events = 0;
@@ -45,14 +43,7 @@ cudaError_t set_status(cudaError_t status) {
 
 int device_count() { return int(setting("STAND_IN_GPUS", 1)); }
 
-std::uint32_t number_of(cudaStream_t stream) {
-    if (stream) require_there(stream, kStream);
-    return stream ? stream->number : 0;
-}
-std::uint32_t number_of(cudaEvent_t event) {
-    require_there(event, kEvent);
-    return event->number;
-}
+std::uint32_t number_of(cudaStream_t stream) { return stream ? stream->number : 0; }
 
 // Enqueues a command on a stream.
 cudaError_t of_stream(Command command, cudaStream_t stream, const char* function) {
@@ -209,7 +200,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
     MAY_FAIL(cudaErrorMemoryAllocation);
     if (flags != cudaStreamNonBlocking) stop("the stand-in does not support blocking streams");
     *stream = new CUstream_st{++streams, std::clamp(priority, kGreatestPriority, 0)};
-    made(*stream, kStream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
@@ -220,7 +210,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 // Returns at once; pending work of the stream still completes.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
-    released(stream, kStream);
+    delete stream;
     return outcome;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -232,7 +222,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 // nothing if the event was never recorded.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     MAY_FAIL(cudaErrorInvalidResourceHandle);
-    return of_stream({.kind = Kind::wait_for_event, .event = number_of(event)}, stream, __func__);
+    return of_stream({.kind = Kind::wait_for_event, .event = event->number}, stream, __func__);
 }
 // The function runs after preceding work of the stream; following work waits for it. It must not call CUDA.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
@@ -246,36 +236,35 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     *event = new CUevent_st{++events, !(flags & cudaEventDisableTiming)};
-    made(*event, kEvent);
     return cudaSuccess;
 }
 // May be called while captured work is pending; waiters still wait for it.
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
-    released(event, kEvent);
     send({.kind = Kind::destroy_event, .event = event->number});
+    delete event;
     return outcome;
 }
 // Captures the preceding work of the stream; replaces an earlier record.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     MAY_FAIL(cudaErrorInvalidResourceHandle);
-    return of_stream({.kind = Kind::record, .event = number_of(event)}, stream, __func__);
+    return of_stream({.kind = Kind::record, .event = event->number}, stream, __func__);
 }
 // Yes if the event was never recorded. cudaErrorNotReady does not set the last error.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     MAY_FAIL(cudaErrorIllegalAddress);
-    return ask({.kind = Kind::query_event, .event = number_of(event)}) != 0 ? cudaSuccess : cudaErrorNotReady;
+    return ask({.kind = Kind::query_event, .event = event->number}) != 0 ? cudaSuccess : cudaErrorNotReady;
 }
 // Returns at once if the event was never recorded.
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
-    ask({.kind = Kind::sync_event, .event = number_of(event)});
+    ask({.kind = Kind::sync_event, .event = event->number});
     return outcome;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
     MAY_FAIL(cudaErrorInvalidResourceHandle);
     if (!begin->timed || !end->timed) return set_status(cudaErrorInvalidResourceHandle);
-    const double seconds = ask({.kind = Kind::elapsed, .event = number_of(begin), .other_event = number_of(end)});
+    const double seconds = ask({.kind = Kind::elapsed, .event = begin->number, .other_event = end->number});
     if (seconds == kNeverRecorded) return set_status(cudaErrorInvalidResourceHandle);
     if (seconds == kNotDone) return set_status(cudaErrorNotReady);
     *milliseconds = float(seconds * 1e3);

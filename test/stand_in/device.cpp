@@ -4,7 +4,7 @@
 // schedule, STAND_IN_SCHEDULE, chooses everything else:
 //   eager    the oldest operation, as soon as it can run (default)
 //   late     only what the host waits for and its dependencies; the rest once the host has been idle for a while
-//   random   now or later, drawn from STAND_IN_SEED
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -19,7 +19,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <random>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -31,12 +30,12 @@
 namespace stand_in {
 namespace {
 
-enum class Schedule { eager, late, random };
+enum class Schedule { eager, late };
 
 constexpr int kSilenceMilliseconds = 3;
 constexpr std::size_t kMostPoisoned = std::size_t(64) << 20;
 
-// The device's end of the sockets: sends messages to the host, and copies memory that only the host can access.
+// The device's end of the sockets: sends messages to the host, its parent process, and copies its private memory.
 class HostLink {
 public:
     HostLink(int commands, int done) : commands_(commands), done_(done) {}
@@ -46,53 +45,31 @@ public:
             if (errno != EINTR) _exit(0);  // the host has ended
     }
     // Whether the host has answered message `number`; returns true once per message.
-    bool is_done(std::uint64_t number, bool waits) {
-        while (!finished_.contains(number)) {
-            Done message;
-            const ssize_t got = recv(done_, &message, sizeof message, waits ? 0 : MSG_DONTWAIT);
-            if (got == 0) _exit(0);
-            if (got < 0 && !waits) return false;
-            if (got == sizeof message) finished_.insert(message.number);
-        }
-        finished_.erase(number);
-        return true;
+    bool is_done(std::uint64_t number) {
+        Done message;
+        ssize_t got = 0;
+        while ((got = recv(done_, &message, sizeof message, MSG_DONTWAIT)) == sizeof message)
+            finished_.insert(message.number);
+        if (got == 0) _exit(0);
+        return finished_.erase(number) > 0;
     }
-    // Copies between memory of any kind; copies of private host memory use the bounce buffer.
-    void copy(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
-        const auto is_common = [](std::uint64_t address) {
-            return is_device(reinterpret_cast<void*>(address)) || is_pinned(reinterpret_cast<void*>(address));
-        };
-        if (is_common(to) && is_common(from)) {
-            std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
-            return;
-        }
-        void* const bounce = reinterpret_cast<void*>(kPinnedBegin);
-        for (std::size_t at = 0; at < bytes; at += kBounceBytes) {
-            const std::size_t part = std::min(kBounceBytes, bytes - at);
-            if (is_common(from)) std::memcpy(bounce, reinterpret_cast<const void*>(from + at), part);
-            else ask(Message::Kind::to_bounce, from + at, part);
-            if (is_common(to)) std::memcpy(reinterpret_cast<void*>(to + at), bounce, part);
-            else ask(Message::Kind::from_bounce, to + at, part);
+    // Copies between memory of any kind; one side at most is private to the host.
+    void copy(std::uint64_t to, std::uint64_t from, std::size_t bytes) const {
+        while (bytes > 0) {
+            const auto out = reinterpret_cast<void*>(to), in = reinterpret_cast<void*>(from);
+            const auto is_common = [](void* address) { return is_device(address) || is_pinned(address); };
+            ssize_t done = ssize_t(bytes);
+            if (!is_common(in)) done = pread(host_memory_, out, bytes, off_t(from));
+            else if (!is_common(out)) done = pwrite(host_memory_, in, bytes, off_t(to));
+            else std::memmove(out, in, bytes);
+            if (done <= 0) report_wrong(std::string("a copy cannot access the host's memory: ") + std::strerror(errno));
+            to += std::uint64_t(done), from += std::uint64_t(done), bytes -= std::size_t(done);
         }
     }
 
 private:
-    // Numbers of requests; host function calls use the much smaller numbers of their operations.
-    static constexpr std::uint64_t kFirstRequest = std::uint64_t(1) << 62;
-
-    void ask(Message::Kind kind, std::uint64_t address, std::size_t bytes) {
-        Message message{};
-        message.kind = kind;
-        message.number = ++last_request_;
-        message.argument = address;
-        message.bytes = bytes;
-        send(message);
-        is_done(message.number, true);
-    }
-
-    const int commands_, done_;
+    const int commands_, done_, host_memory_ = open(("/proc/" + std::to_string(getppid()) + "/mem").c_str(), O_RDWR);
     std::set<std::uint64_t> finished_;
-    std::uint64_t last_request_ = kFirstRequest;
 };
 
 // Result of cudaEventRecord: done once its stream reaches it.
@@ -132,8 +109,7 @@ public:
     Device(int commands, int done) : host_link_(commands, done) {
         const char* const value = std::getenv("STAND_IN_SCHEDULE");
         const std::string_view name = value ? value : "eager";
-        schedule_ = name == "late" ? Schedule::late : name == "random" ? Schedule::random : Schedule::eager;
-        random_.seed(std::uint64_t(setting("STAND_IN_SEED", 1)));
+        schedule_ = name == "late" ? Schedule::late : Schedule::eager;
     }
     void run() {
         while (receive(milliseconds_to_wait())) {
@@ -226,7 +202,6 @@ private:
         }
         stream.pending.push_back(std::move(pending));
         can_run_ = true;
-        if (schedule_ == Schedule::random && random_() % 2) run_one();
     }
 
     // ---- memory
@@ -314,8 +289,7 @@ private:
         for (const auto& [number, stream] : streams_)
             if (is_ready(stream)) order.push_back(number);
         const auto age = [&](std::uint32_t number) { return streams_[number].pending.front().age; };
-        if (schedule_ == Schedule::random) std::ranges::shuffle(order, random_);
-        else if (schedule_ == Schedule::eager) std::ranges::sort(order, {}, age);
+        if (schedule_ == Schedule::eager) std::ranges::sort(order, {}, age);
         else std::ranges::sort(order, std::greater(), age);
         if (schedule_ == Schedule::late && !waits_.empty()) {
             const auto& points = waits_.front().points;
@@ -385,7 +359,7 @@ private:
                     message.argument = command.to;
                     send(message);
                 }
-                if (!host_link_.is_done(pending.age, false)) return false;
+                if (!host_link_.is_done(pending.age)) return false;
                 break;
             default: break;
         }
@@ -395,7 +369,6 @@ private:
 
     HostLink host_link_;
     Schedule schedule_ = Schedule::eager;
-    std::mt19937_64 random_;
     std::vector<std::byte> buffer_ = std::vector<std::byte>(kMostCommand);
     std::map<std::uint32_t, Stream> streams_;
     std::map<std::uint32_t, std::shared_ptr<Point>> events_;
@@ -441,7 +414,6 @@ int run_device() {
     };
     map(kDeviceBegin, kDeviceBytes, memory);
     map(kPinnedBegin, kPinnedBytes, pinned);
-    mprotect(reinterpret_cast<void*>(kPinnedBegin), kBounceBytes, PROT_READ | PROT_WRITE);
     // The host handles signals to the program, for example from a terminal.
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
     struct sigaction action{};

@@ -1,10 +1,11 @@
-// host.cpp - starts the device process, communicates with it, and tracks the program's allocations, handles and calls
+// host.cpp - starts the device process, communicates with it, and tracks the program's allocations and calls
 #include "test/stand_in/protocol.h"
 
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,8 +40,7 @@ struct Host {
     int commands = -1, done = -1;
     pid_t device = 0;
     AddressRange device_memory{kDeviceBegin, kDeviceBegin + kDeviceBytes};
-    AddressRange pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBegin + kPinnedBytes};
-    std::map<const void*, std::string> handles;
+    AddressRange pinned_memory{kPinnedBegin, kPinnedBegin + kPinnedBytes};
     bool broken = false;  // by STAND_IN_FAIL=FUNCTION:N+
     std::map<std::string, std::int64_t, std::less<>> calls;
 
@@ -140,7 +140,6 @@ void Host::start() {
     fcntl(done_pair[0], F_SETFD, FD_CLOEXEC);
     const int memory_file = common_memory("device memory", kDeviceBegin, kDeviceBytes);
     const int pinned_file = common_memory("pinned memory", kPinnedBegin, kPinnedBytes);
-    protect(kPinnedBegin, kBounceBytes, PROT_READ | PROT_WRITE);
 
     std::string variable = std::string(kDeviceVariable) + "=" + std::to_string(command_pair[1]) + "," +
                            std::to_string(done_pair[1]) + "," + std::to_string(memory_file) + "," +
@@ -153,6 +152,7 @@ void Host::start() {
     char* arguments[] = {program, nullptr};
     if (const int failure = posix_spawn(&device, program, nullptr, nullptr, arguments, environment.data()))
         stop(std::string("the device process cannot start: ") + std::strerror(failure));
+    prctl(PR_SET_PTRACER, device);  // it copies this process's memory
     for (const int file : {command_pair[1], done_pair[1], memory_file, pinned_file}) close(file);
     commands = command_pair[0];
     done = done_pair[0];
@@ -186,8 +186,6 @@ void Host::read() {
                  (WIFSIGNALED(status) ? std::string(" by signal ") + strsignal(WTERMSIG(status))
                                       : " with exit code " + std::to_string(WEXITSTATUS(status))));
         }
-        void* const bounce = reinterpret_cast<void*>(kPinnedBegin);
-        void* const memory = reinterpret_cast<void*>(message.argument);
         switch (message.kind) {
             case Message::Kind::answer: {
                 const std::lock_guard lock(answering);
@@ -201,14 +199,6 @@ void Host::read() {
                 called.notify_all();
                 break;
             }
-            case Message::Kind::to_bounce:
-                std::memcpy(bounce, memory, message.bytes);
-                send_done(message.number);
-                break;
-            case Message::Kind::from_bounce:
-                std::memcpy(memory, bounce, message.bytes);
-                send_done(message.number);
-                break;
             case Message::Kind::wrong: stop(message.text);
         }
     }
@@ -239,14 +229,9 @@ void Host::call() {
         std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
         for (const auto& [function, count] : mine.calls) out << function << ' ' << count << '\n';
     }
-    std::map<std::string, std::size_t> left;
-    for (const auto& [handle, kind] : mine.handles) ++left[kind];
     for (const Memory kind : {Memory::device, Memory::pinned})
-        if (const std::size_t count = mine.memory(kind).given.live()) left["allocation of " + name_of(kind)] = count;
-    if (left.empty()) return;
-    std::string text = "not freed at exit:";
-    for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
-    end(kLeakExit, text);
+        if (const std::size_t count = mine.memory(kind).given.live())
+            end(kLeakExit, "not freed at exit: " + std::to_string(count) + " x allocation of " + name_of(kind));
 }
 
 }  // namespace
@@ -271,24 +256,6 @@ bool failure_injected(std::string_view function) {
     const bool fails = number == fault().number && function == fault().function;
     mine.broken = mine.broken || (fails && fault().stays);
     return fails || mine.broken;
-}
-
-void made(const void* handle, const char* kind) {
-    const std::lock_guard lock(host().sending);
-    host().handles[handle] = kind;
-}
-
-void require_there(const void* handle, const char* kind) {
-    const std::lock_guard lock(host().sending);
-    const auto found = host().handles.find(handle);
-    if (found == host().handles.end() || found->second != kind)
-        stop("a " + std::string(kind) + " is used or released that does not exist, or no longer");
-}
-
-void released(const void* handle, const char* kind) {
-    require_there(handle, kind);
-    const std::lock_guard lock(host().sending);
-    host().handles.erase(handle);
 }
 
 void send(Command command, std::span<const Range> ranges, std::string_view name, std::span<const std::byte> payload) {

@@ -65,30 +65,8 @@ ncclResult_t fail(ncclResult_t status, const std::string& why) {
 }
 ncclResult_t requested_failure(ncclResult_t status) { return fail(status, "the stand-in for NCCL fails on request"); }
 
-// An operation's output must not overlap any buffer of the launch, except its own input at the place that the
-// documentation of each collective names.
-void require_apart(std::span<const Operation> operations, int rank, int size) {
-    const auto overlap = [](const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
-        return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
-    };
-    for (const Operation& op : operations) {
-        const std::size_t written = op.bytes_written(rank, size);
-        const std::size_t offset = rank * op.bytes();
-        for (const Operation& other : operations) {
-            const bool in_place = &op == &other && (op.kind == Kind::reduce_scatter ? op.out == op.in + offset
-                                                    : op.kind == Kind::all_gather   ? op.in == op.out + offset
-                                                                                    : op.in == op.out);
-            if ((!in_place && overlap(op.out, written, other.in, other.bytes_read(rank, size))) ||
-                (&op != &other && overlap(op.out, written, other.out, other.bytes_written(rank, size))))
-                stop("rank " + std::to_string(rank) + ": " + describe(op) + " writes memory of " +
-                     (&op == &other ? "its own input" : describe(other) + " in the same group"));
-        }
-    }
-}
-
 void enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> operations) {
     if (operations.size() > kMostOperations) stop("a group has more than 2048 operations");
-    require_apart(operations, comm->rank, comm->size);
     const auto launch = std::make_unique<Launch>();
     launch->place = comm->place;
     launch->rank = comm->rank;
@@ -160,15 +138,9 @@ void wait_for_ranks(const Shared& shared, int size) {
         }
 }
 
-std::map<const void*, ncclComm_t> windows;  // registered memory; a window's handle is its memory
-
 // Common part of ncclCommDestroy and ncclCommAbort: frees the communicator.
 ncclResult_t leave(const char* function, ncclComm_t comm, State state) {
     const bool fails = stand_in::failure_injected(function);
-    // NCCL ends a communicator's windows, too; here only ncclCommAbort does
-    if (std::erase_if(windows, [&](const auto& window) { return window.second == comm; }) && state == State::destroyed)
-        stop("ncclCommDestroy: memory is still registered as a window");
-    stand_in::released(comm, "ncclComm_t");
     comm->shared->rank[comm->rank].state = state;
     delete comm;
     return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
@@ -216,7 +188,6 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     mine.host = getpid();
     wait_for_ranks(*shared, size);
     *comm = new ncclComm{shared, place, rank, size};
-    stand_in::made(*comm, "ncclComm_t");
     return ncclSuccess;
 }
 
@@ -250,33 +221,21 @@ ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
     return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : fail(ncclUnhandledCudaError, "out of memory");
 }
 
-// Never while the memory is registered. Whether it waits for work is not documented.
+// Whether it waits for work is not documented.
 ncclResult_t ncclMemFree(void* memory) {
     const bool fails = stand_in::failure_injected(__func__);
-    if (windows.contains(memory)) stop("ncclMemFree: the memory is still registered as a window");
     cudaFree(memory);
     return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
 }
 
-// A collective call, in which sizes are equal.
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes, ncclWindow_t* window, int) {
+// Registered memory is treated like any other.
+ncclResult_t ncclCommWindowRegister(ncclComm_t, void* memory, size_t, ncclWindow_t* window, int) {
     STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
-    std::atomic<std::uint64_t>& mine = comm->shared->rank[comm->rank].registered;
-    mine += bytes;
-    const auto until = Clock::now() + kMostWait;
-    for (const Rank& other : std::span(comm->shared->rank, comm->size))
-        while (other.registered < mine) {
-            if (Clock::now() > until) stop("ncclCommWindowRegister: a rank stays away, or has a smaller size");
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-    windows[memory] = comm;
     *window = reinterpret_cast<ncclWindow_t>(memory);
     return ncclSuccess;
 }
-ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t window) {
-    const bool fails = stand_in::failure_injected(__func__);
-    if (windows.erase(window) == 0) stop("ncclCommWindowDeregister: this is no window");
-    return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+    return stand_in::failure_injected(__func__) ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
 }
 
 // ncclGroupStart: calls until ncclGroupEnd form one operation, which starts no earlier.

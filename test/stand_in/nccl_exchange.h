@@ -63,7 +63,6 @@ struct Rank {
     std::atomic<std::uint64_t> begun, ended;        // launches
     std::atomic<std::uint64_t> posted[kMostRanks];  // launches sent to each rank
     std::atomic<std::uint64_t> taken[kMostRanks];   // launches received from each rank
-    std::atomic<std::uint64_t> registered;          // bytes of all windows so far
     std::size_t operations;                         // of the last posted launch
     Operation operation[kMostOperations];
 

@@ -7,8 +7,6 @@ namespace stand_in {
 inline constexpr std::uintptr_t kDeviceBegin = 0x100000000000, kPinnedBegin = 0x300000000000;
 inline constexpr std::size_t kDeviceBytes = std::size_t(256) << 30, kPinnedBytes = std::size_t(16) << 30;
 inline constexpr std::size_t kPage = 4096, kDeviceAlignment = 256;
-// At the start of pinned memory: buffer for copies between the device and other host memory.
-inline constexpr std::size_t kBounceBytes = std::size_t(1) << 20;
 
 inline bool is_device(const void* address) {
     return reinterpret_cast<std::uintptr_t>(address) - kDeviceBegin < kDeviceBytes;
@@ -50,13 +48,11 @@ struct Message {
     enum class Kind : std::uint32_t {
         answer,         // `number` of the command; `value`
         call_host,      // call `function` with `argument`; the host answers with a Done
-        to_bounce,      // copy `bytes` from `argument` to the bounce memory; the host answers with a Done
-        from_bounce,    // the reverse
         wrong           // an error of the program: text
     } kind;
     std::uint64_t number;
     double value;
-    std::uint64_t function, argument, bytes;
+    std::uint64_t function, argument;
     char text[600];
 };
 

@@ -45,12 +45,6 @@ void enqueue(CUstream_st* stream, std::string_view name, Work work, std::span<co
 // "FUNCTION:N@RANK" only on that rank of Open MPI.
 bool failure_injected(std::string_view function);
 
-// A handle that the program must release before it ends, and its release; `kind`, such as "cudaEvent_t", is for
-// messages. End the program if the handle does not exist.
-void made(const void* handle, const char* kind);
-void require_there(const void* handle, const char* kind);
-void released(const void* handle, const char* kind);
-
 // ---- in the device process
 
 // Its main function.

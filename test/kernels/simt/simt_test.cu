@@ -1,4 +1,4 @@
-// simt_test.cu - guarantees of the host executor: geometry, barriers, exceptions, where blocks run (faulty kernels:
+// simt_test.cu - guarantees of the host executor: geometry, exceptions, where blocks run (faulty kernels:
 // simt_fault_test.cu)
 #include <omp.h>
 #include <sys/wait.h>
@@ -7,12 +7,10 @@
 #include <chrono>
 #include <csignal>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
-#include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
 #include "test/kernels/simt/launch_support.h"
 #include "test/support/catch.h"
@@ -51,32 +49,6 @@ TEST_CASE("every thread of every block runs once and has the right indices", "[s
     CHECK(wrong == 0);
 }
 
-// ---- barriers
-
-template <int Threads, class Number>
-__global__ void reduce(Number* sum, float* max) {
-    const int i = blockIdx.x * Threads + threadIdx.x;
-    const Number total = kernels::block_sum<Threads>(Number(i));
-    const Number twice = kernels::block_sum<Threads>(2 * total / Threads);  // again: the same shared memory
-    const float largest = kernels::block_max<Threads>(float(i));
-    const float smallest = -kernels::block_max<Threads>(-float(i));
-    sum[i] = total + twice;
-    max[i] = largest + smallest;
-}
-
-TEMPLATE_TEST_CASE_SIG("block reductions reach every thread", "[simt]", ((class Number, int Threads), Number, Threads),
-                       (float, 1), (float, 32), (double, 64), (float, 256), (double, 1024)) {
-    const int blocks = 7;
-    std::vector<Number> sum(blocks * Threads);
-    std::vector<float> max(sum.size());
-    simt::launch<reduce<Threads, Number>>({.grid = blocks, .block = Threads}, sum.data(), max.data());
-    for (int i = 0; i < int(sum.size()); ++i) {
-        const int first = i / Threads * Threads, last = first + Threads - 1;
-        REQUIRE(sum[i] == Number(3 * (first + last) * Threads / 2));  // integers below 2^24: exact
-        REQUIRE(max[i] == float(first + last));
-    }
-}
-
 // ---- where blocks run
 
 // Waits, with a timeout, until `parties` have arrived.
@@ -112,37 +84,6 @@ TEST_CASE("blocks run on different cores at the same time, and none waits for a 
     bool met = false;
     simt::launch<wait_for_the_rest>({.grid = 16, .block = threads}, &arrived, &met);
     CHECK(met);
-}
-
-__global__ void note_thread(std::thread::id* ran_on, int* numbers) {
-    SIMT_SHARED(int, number, );
-    if (threadIdx.x == blockDim.x - 1) number = int(blockIdx.x);
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    ran_on[blockIdx.x] = std::this_thread::get_id();
-    numbers[blockIdx.x] = number;
-}
-
-TEST_CASE("a launch inside a parallel region runs on its own thread", "[simt]") {
-    const int block = GENERATE(1, 64), callers = 3, blocks = 20;
-    std::vector<std::vector<std::thread::id>> ran_on(callers, std::vector<std::thread::id>(blocks));
-    std::vector<int> ascending(blocks);
-    std::iota(ascending.begin(), ascending.end(), 0);
-    std::vector<std::vector<int>> numbers(callers, std::vector<int>(blocks));
-    std::vector<std::thread::id> caller(callers);
-    const int levels = omp_get_max_active_levels();
-    omp_set_max_active_levels(2);  // so that OpenMP would allow more threads
-#pragma omp parallel num_threads(callers)
-    {
-        const int me = omp_get_thread_num();
-        caller[me] = std::this_thread::get_id();
-        simt::launch<note_thread>({.grid = blocks, .block = block}, ran_on[me].data(), numbers[me].data());
-    }
-    omp_set_max_active_levels(levels);
-    for (int i = 0; i < callers; ++i) {
-        CHECK(ran_on[i] == std::vector<std::thread::id>(blocks, caller[i]));
-        CHECK(numbers[i] == ascending);
-    }
 }
 
 // ---- exceptions and stacks

@@ -1,6 +1,5 @@
 // gradient_exchange_ranks_test.cpp - buckets, shards and tiles cover every parameter once (sums of gradients:
 // data_parallel_ranks_test.cpp)
-#include "kernels/gradient_copy.h"
 #include "test/support/rank_support.h"
 
 using namespace llmc;
@@ -126,17 +125,4 @@ TEST_CASE("tiles cover each bucket or shard once", "[ranks]") {
         }
     }
     CHECK(std::ranges::count(covered, shards_only ? 1 : 3) == std::ptrdiff_t(covered.size()));
-}
-
-TEST_CASE("gradient_copy refuses invalid arguments", "[ranks][gradient_copy]") {
-    device::Array<float> out(32), in(32);
-    device::Array<kernels::bf16> narrow(32);
-    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(16), .in = in.span()}, nullptr)),
-                      Contains("size of a gradient's copy is 16"));
-    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(8),
-                                                             .in = in.span().first(8)}, nullptr)),
-                      Contains("a multiple of 16"));
-    CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(),
-                                                                     .accumulate = true}, nullptr)),
-                      Contains("accumulate into is bf16; expected fp32"));
 }

@@ -173,20 +173,6 @@ TEST_CASE("a non-finite gradient on one rank does not change the state of any ra
     check_not_finite(of.ranks, failing, bad, of.settings(), of.local());
 }
 
-TEST_CASE("a single rank does not compress", "[onebit]") {
-    const auto run = [](const OnebitSettings& settings) {
-        return on_ranks<Snapshot>(1, [&](Context& context) {
-            Trainer trainer(context, short_setup(1), onebit(settings));
-            for (unsigned t = 0; t < kWarmup + 2; ++t) trainer.step(short_batch(t), 1, 1e-2f);
-            return snapshot(trainer);
-        })[0];
-    };
-    const Snapshot alone = run({.freeze_after = kWarmup});
-    CHECK(same_parameters(alone, run({.freeze_after = kWarmup, .frozen_only = true})));
-    CHECK(alone.errors.empty());
-    CHECK(std::isnan(alone.scalars.largest_update));
-}
-
 TEST_CASE("tensors excluded from compression are updated as by AdamW", "[ranks][onebit]") {
     const auto [of, exclude] = GENERATE(table<Workers, std::string>({{kByRank, "wpe|ln_"}, {kByRank, "\\.weight$"},
                                                                      {kByNode, "wpe|ln_"}}));

@@ -160,6 +160,19 @@ TEST_CASE("workers agree after an outer step, and what it reports is so", "[oute
     const double rows = each == 1 ? 2 * 256 : 0;
     const Sharding sharding{.stage = each > 1 ? 1 : 0, .ranks = int(each), .whole_matrices = inner.kind == &kMuon};
     CHECK(sent == Approx(outer_bytes_sent(outer, table, sharding) + rows).epsilon(0.01));
+    if (exchange.bits < 32 && each == 1) {  // how far the anchor moves in the direction of an exact exchange
+        const auto exact = run(3, settings_of(*inner.kind, kExchanges[0].of({.every = 2, .last_step = 5}, 3)),
+                               batches_of(5), inner.dtype);
+        const auto before = initial_weights(table, 1);
+        double product = 0, square = 0, difference = 0;
+        for (std::size_t i = 0; i < before.size(); ++i) {
+            const double moved = courses[0].weights[1][i] - before[i], want = exact[0].weights[1][i] - before[i];
+            product += moved * want, square += want * want, difference += (moved - want) * (moved - want);
+        }
+        CAPTURE(product / square, difference / square);
+        CHECK((product > (exchange.bits == 4 ? 0.95 : 0.4) * square && product < 1.05 * square));
+        if (exchange.bits == 4) CHECK(difference < 0.1 * square);
+    }
     if (exchange.bits < 32) return;
     CHECK(sent == Approx(2 * (1 - 1.0 / workers.workers) * 4 * double(table.elements()) + rows).epsilon(0.01));
     // Gradients of random tokens have nothing in common.

@@ -1,30 +1,10 @@
-// token_accumulation_test.cpp - every valid token of a global batch has the same weight, for any number of
-// micro-batches
+// token_accumulation_test.cpp - steps whose number of micro-batches changes, and a step without targets (any number of
+// micro-batches and ranks: data_parallel_ranks_test.cpp)
 #include "llmc/run/log/step_noise.h"
 #include "test/support/model_support.h"
 
 using namespace llmc;
 using namespace test;
-
-TEST_CASE("M micro-batches equal one batch and fp64", "[model][accumulation]") {
-    Context context = make_context();
-    const int micro_batches = GENERATE(1, 2, 4, 8, 16);
-    const unsigned seed = GENERATE(1u, 2u);
-    CAPTURE(micro_batches, seed);
-    const float max_norm = 0.5f;
-    Trainer trainer(context, tiny_setup(), {.max_grad_norm = max_norm}, seed);
-    const GlobalBatch batch = random_batch_with_gaps(seed);
-    const auto want = reference_gradient(trainer.table(), widen(trainer.master_weights()), batch.reference());
-    const double norm_of_want = norm(want.gradient);
-    CHECK(std::fabs(trainer.loss(batch) - want.loss.mean()) <= 1e-6 * want.loss.mean());
-    const auto scalars = trainer.step(batch, micro_batches);
-    CHECK(scalars.valid_targets == batch.valid_targets());
-    CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
-    CHECK(largest_error(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
-    CHECK(std::fabs(scalars.grad_norm - norm_of_want) <= 1e-6 * norm_of_want);
-    CHECK(norm_of_want > max_norm);  // otherwise clipping would not be tested
-    CHECK(std::fabs(scalars.clip - max_norm / (norm_of_want + 1e-6)) <= 1e-6);
-}
 
 TEST_CASE("steps of changing size have the loss, gradient, norm and noise of fp64", "[model][accumulation][noise]") {
     Context context = make_context();
@@ -44,6 +24,7 @@ TEST_CASE("steps of changing size have the loss, gradient, norm and noise of fp6
         const std::vector<double> weights = widen(trainer.master_weights());
         const auto want = reference_gradient(trainer.table(), weights, batch.reference());
         const auto of_first = reference_gradient(trainer.table(), weights, first.reference());
+        CHECK(std::fabs(trainer.loss(first) - of_first.loss.mean()) <= 1e-6 * of_first.loss.mean());
         const auto scalars = trainer.step(batch, rows / kRows);
         CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
         CHECK(largest_error(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
