@@ -135,6 +135,9 @@ TEST_CASE("a file has a tensor for each parameter, whole or as the ranges in its
     CHECK(whole.metadata().empty());
     CHECK(part.tensors()[0].shape == std::vector<std::int64_t>{768});
     CHECK(part.metadata().at("wte.weight.first_moment") == "0+768 of [61, 16]");
+    Floats flat(100);  // shards in any order
+    const auto tensors = by_parameter(table.tensors(), {{40, flat}, {0, std::span(flat).first(40)}});
+    CHECK((tensors[0].shards.size() == 2 && tensors[0].shards[0].first == 0));
 }
 
 // Second moments of the rows and columns of a matrix, as Adafactor's, and a preconditioner of its columns, as SOAP's.
