@@ -189,5 +189,5 @@ TEST_CASE("every script that names its interpreter is executable", "[layout]") {
         if ((fs::status(file).permissions() & fs::perms::owner_exec) == fs::perms::none)
             FAIL_CHECK(file << " is not executable: chmod +x");
     }
-    CHECK(scripts > 50);
+    CHECK(scripts > 40);
 }

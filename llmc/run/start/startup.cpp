@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <thread>
@@ -157,8 +158,10 @@ std::vector<Fact> command_line_facts(const CommandLine& line) {
     for (const auto& [name, request] : {std::pair("--help", Request::help), {"--version", Request::version},
                                         {"--print-config", Request::print_config}})
         facts.push_back({name, line.request == request ? "true" : "false"});
+    std::map<std::string, std::string> flags;
     for (const Option& option : option_table(settings).options)
-        if (option.ranks == OnRanks::all_equal) facts.push_back({"--" + option.name(), text_of(option.json())});
+        if (option.ranks == OnRanks::all_equal) flags["--" + option.name()] = text_of(option.json());
+    for (const auto& [name, value] : flags) facts.push_back({name, value});
     return facts;
 }
 

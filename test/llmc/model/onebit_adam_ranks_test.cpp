@@ -40,7 +40,7 @@ TEST_CASE("the warm-up of 1-bit Adam is bit-identical to AdamW", "[ranks][onebit
         CHECK(same_parameters(warm[rank], plain[rank]));
         CHECK(frozen_after(warm[rank].counts) == 0);
         std::vector<float> corrected = plain[rank].second;
-        for (float& v : corrected) v *= float(1 / (1 - std::pow(double(OptimizerSettings().beta2), 5)));
+        for (float& v : corrected) v *= float(1 / (1 - std::pow(double(float(OptimizerSettings().beta2)), 5)));
         CHECK(same_bits(frozen[rank].second, corrected));
     }
 }
@@ -83,9 +83,9 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
             if (before.second[i] == 0) wrong += after.first[i] != 0;
             // AdamW's update with that momentum.
             const double update = double(scalars.learning_rate) * double(after.first[i]) *
-                                  double(scalars.first_correction) / double(std::sqrt(before.second[i]) + adamw.eps);
+                                  double(scalars.first_correction) / double(std::sqrt(before.second[i]) + float(adamw.eps));
             const double moved = double(before.master[i]) - double(after.master[i]);
-            const double decay = double(scalars.learning_rate) * double(adamw.weight_decay) *
+            const double decay = double(scalars.learning_rate) * double(float(adamw.weight_decay)) *
                                  double(before.master[i]);
             wrong += std::min(std::fabs(moved - update), std::fabs(moved - update - decay)) >
                      1e-6 + 1e-4 * std::fabs(update);
@@ -99,7 +99,8 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
             CHECK(same_parameters(mine[t], after));
             const std::size_t first = rank / std::size_t(of.of_node) * std::size_t(of.of_node);
             REQUIRE(size_of(mine[t].worked) * of.of_node < std::int64_t(elements) + 4000);
-            const float weight = (1 - adamw.beta1) * float(workers) * scalars.grad_scale;
+            const auto beta1 = float(adamw.beta1);
+            const float weight = (1 - beta1) * float(workers) * scalars.grad_scale;
             for (const GradientBucket& bucket : buckets.all()) {
                 double squares = 0;
                 std::vector<std::pair<float, float>> all;  // with errors after the step
@@ -112,8 +113,8 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
                     float sum = steps[first][t].gradient[i];
                     for (int other = 1; other < of.of_node; ++other)
                         sum += steps[first + std::size_t(other)][t].gradient[i];
-                    const float unit = space == OnebitSpace::update ? std::sqrt(before.second[i]) + adamw.eps : 1.0f;
-                    const float z = (adamw.beta1 * before.first[i] + weight * sum) / unit + was;
+                    const float unit = space == OnebitSpace::update ? std::sqrt(before.second[i]) + float(adamw.eps) : 1.0f;
+                    const float z = (beta1 * before.first[i] + weight * sum) / unit + was;
                     squares += double(z) * double(z);
                     all.emplace_back(z, error);
                 });
