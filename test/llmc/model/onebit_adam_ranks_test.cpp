@@ -61,6 +61,7 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
         return all;
     }, of.local());
     const OptimizerSettings adamw;
+    const auto eps = float(adamw.eps);
     const ParameterTable table(kTinyModel);
     const GradientBuckets buckets(table, {});
     const auto elements = std::size_t(table.elements());
@@ -83,7 +84,7 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
             if (before.second[i] == 0) wrong += after.first[i] != 0;
             // AdamW's update with that momentum.
             const double update = double(scalars.learning_rate) * double(after.first[i]) *
-                                  double(scalars.first_correction) / double(std::sqrt(before.second[i]) + float(adamw.eps));
+                                  double(scalars.first_correction) / double(std::sqrt(before.second[i]) + eps);
             const double moved = double(before.master[i]) - double(after.master[i]);
             const double decay = double(scalars.learning_rate) * double(float(adamw.weight_decay)) *
                                  double(before.master[i]);
@@ -113,7 +114,7 @@ TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients
                     float sum = steps[first][t].gradient[i];
                     for (int other = 1; other < of.of_node; ++other)
                         sum += steps[first + std::size_t(other)][t].gradient[i];
-                    const float unit = space == OnebitSpace::update ? std::sqrt(before.second[i]) + float(adamw.eps) : 1.0f;
+                    const float unit = space == OnebitSpace::update ? std::sqrt(before.second[i]) + eps : 1.0f;
                     const float z = (beta1 * before.first[i] + weight * sum) / unit + was;
                     squares += double(z) * double(z);
                     all.emplace_back(z, error);
