@@ -4,7 +4,7 @@
 //   another run writes to its folder                            lock_log() of start/startup.h
 //   no complete checkpoint, or contents that no run writes      find_resumption(), read_trainer_state()
 //   flags that cannot be combined; ranks that cannot make it    options_of_run(), check_together(), StepPlan
-//   fewer steps than it has made                                make_plan()
+//   fewer steps than it has made                                plan_steps()
 //   steps of another run in its folder                          require_free_names()
 //   names of its folder that are folders or pipes               require_usable_names()
 //   another model, other data, another order or seed            changes_since()
