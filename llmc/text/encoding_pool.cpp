@@ -6,8 +6,8 @@
 #include "kernels/base/error.h"
 #include "kernels/base/start_thread.h"
 #include "llmc/base/json_text.h"
-#include "llmc/text/text_source.h"
 #include "llmc/base/utf8.h"
+#include "llmc/text/text_source.h"
 
 namespace llmc {
 

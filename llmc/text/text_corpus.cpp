@@ -8,11 +8,11 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/control_groups.h"
+#include "llmc/base/utf8.h"
 #include "llmc/text/corpus_input.h"
 #include "llmc/text/encoding_pool.h"
 #include "llmc/text/shard_writer.h"
 #include "llmc/text/text_source.h"
-#include "llmc/base/utf8.h"
 
 namespace llmc {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
-#include "llmc/text/bpe_tokenizer.h"
 #include "llmc/base/utf8.h"
+#include "llmc/text/bpe_tokenizer.h"
 
 namespace llmc {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/clock.h"
-#include "llmc/base/number_text.h"
-#include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
+#include "llmc/base/json_text.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/value_text.h"
 

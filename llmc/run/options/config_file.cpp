@@ -6,8 +6,8 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/did_you_mean.h"
-#include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
+#include "llmc/base/json_text.h"
 #include "llmc/run/options/llmc_flags.h"
 #include "llmc/run/options/run_settings.h"
 

@@ -13,6 +13,7 @@
 #include "llmc/data/step_settings.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/model/precision.h"
+#include "llmc/model/tuning.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/hellaswag.h"
@@ -20,7 +21,6 @@
 #include "llmc/run/evaluation/validation_loss.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/log/step_noise.h"
-#include "llmc/model/tuning.h"
 #include "llmc/weights/model_path.h"
 
 namespace llmc {

@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "llmc/base/file_status.h"
+#include "llmc/base/input_file.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/option.h"
-#include "llmc/base/file_status.h"
-#include "llmc/base/json_text.h"
-#include "llmc/base/input_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"

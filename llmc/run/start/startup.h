@@ -5,11 +5,11 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "llmc/model/tuning.h"
 #include "llmc/run/log/report.h"
 #include "llmc/run/start/run_data.h"
 #include "llmc/run/start/run_plan.h"
 #include "llmc/run/start/startup_report.h"
-#include "llmc/model/tuning.h"
 
 namespace llmc {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "llmc/model/memory_plan.h"
-#include "llmc/run/start/run_plan.h"
 #include "llmc/model/tuning.h"
+#include "llmc/run/start/run_plan.h"
 
 namespace llmc {
 

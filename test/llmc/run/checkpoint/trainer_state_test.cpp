@@ -7,8 +7,8 @@
 #include "llmc/base/json_text.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
-#include "llmc/run/start/resume.h"
 #include "llmc/run/options/run_settings.h"
+#include "llmc/run/start/resume.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
