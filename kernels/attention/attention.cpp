@@ -293,6 +293,8 @@ const AttentionPlan& Attention::plan(DType dtype, const AttentionShape& shape, b
     return state_->plan(dtype, shape, backward);
 }
 
+void Attention::replan() { state_->plans.clear(); }
+
 std::string Attention::library() const { return state_->library(); }
 
 template <class T>

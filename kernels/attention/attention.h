@@ -55,7 +55,8 @@ void attention_forward(const AttentionForward<T>& op, StreamRef stream);
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef stream);
 
-// automatic: the fastest of the other methods that support the shape, or the first of them if no times are known.
+// automatic: the fastest of the other methods that support the shape and need a workspace of at most 4 GiB, or the
+// first of them if no times are known.
 // cudnn and flash support bf16 only. All methods save the same logsumexp.
 enum class AttentionMethod { automatic, cudnn, flash, plain };
 inline constexpr std::pair<std::string_view, AttentionMethod> kAttentionMethods[] = {
@@ -99,6 +100,8 @@ public:
     // Selects the method for one shape, using the autotuned result if there is one; allocates nothing. `backward`: for
     // the backward pass, too. Throws Error that names --attention if the requested method does not support it.
     const AttentionPlan& plan(DType dtype, const AttentionShape& shape, bool backward) const;
+    // Plans again, once other results are known: settings.tuned has changed.
+    void replan();
     // The key under which autotuned results are stored, such as "attention with cuDNN 9.19.0".
     std::string library() const;
 

@@ -1,4 +1,4 @@
-// step_plan.h - how much every step of a run trains on; nothing else computes sizes of steps
+// step_plan.h - how much every step of a run trains on, from the sizes that flags and checkpoints give it
 #pragma once
 #include <cstdint>
 #include <optional>

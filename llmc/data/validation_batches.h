@@ -1,8 +1,8 @@
 // validation_batches.h - a part of the validation data, independent of the number of ranks and the batch size
 //
 // Every shard is divided into rows of seq_len inputs and their targets; the last row of a shard may be shorter. Rows
-// are numbered through all shards. If the data have more than `tokens` targets, ceil(tokens / seq_len) rows are used,
-// at equal distances over all shards, or the first rows; the last one is truncated to `tokens` targets in all. Targets
+// are numbered through all shards. If the data have more than `tokens` targets, as many rows are used as have these, at
+// equal distances over all shards, or the first rows; the last one is truncated to `tokens` targets in all. Targets
 // at the first token of a document count, also if they are masked. Batch j of rank r has the used rows from
 // (j * world + r) * micro_batch. Positions without a target have input 0 and target kernels::kIgnoreTarget: under
 // causal attention they change nothing. So the sum of losses and the number of targets over all batches and ranks

@@ -46,7 +46,7 @@ struct OuterCounts {
 // `where` for values that no run can have.
 OuterCounts outer_counts(const JsonValue& counts, std::int64_t steps, const std::string& where);
 
-// ---- what the program knows of outer steps, as OptimizerKind of an optimizer
+// ---- what the program knows of outer steps, as OptimizerKind of an optimizer (outer_start.cpp)
 
 void add_outer_options(OptionList& list, OuterSettings& settings);
 // Those of the run that saved these options, as to_json() writes them, in `file`.

@@ -55,6 +55,7 @@ public:
         context_.tuned->timing = false;
         context_.tuned->on_timing = nullptr;
         share();
+        context_.attention.replan();
         report_notes();
     }
     // Rank 0 adds new results to the file.

@@ -154,6 +154,8 @@ TEST_CASE("a resumed run takes its options from the checkpoint, and what is give
     CHECK_THAT(again({"-x", "15", "--dry-run"}),
                Contains("--total-batch-tokens 192 -> 2560: the noise scale in this run's log\n"));
     CHECK_THAT(again({"-x", "15", "-b", "auto"}), Contains("changed: --micro-batch 4 -> 12\n"));
+    CHECK_THAT(again({"-x", "16", "--dry-run", "--ranks", "4"}),  // of ranks that resume it
+               Contains("training: 16 steps of 192 tokens, micro-batches per step: 1\n"));
     run(folder, 1, "long", {"-x", "94", "-v", "0"}).exits(0);
     for (const std::string flag : {"--max-steps", "--max-tokens", "--epochs"}) {
         const Texts all{"-o", folder.path("long"), "-y", "auto", "--dry-run", flag};

@@ -50,7 +50,8 @@ public:
     };
     const InARow& in_a_row() const { return in_a_row_; }
     const HealthState& state() const { return state_; }
-    // The run-time Error after kMostFailedSteps failed steps in a row, or kMostStepsWithoutUpdate without an update.
+    // The run-time Error after kMostFailedSteps failed steps in a row, kMostStepsWithoutUpdate without an update, or
+    // kMostSkippedRounds outer steps; of this rank, before agree().
     const std::exception_ptr& failure() const { return failure_; }
     // After kMostFailedSteps: the model is not saved, even if its weights are finite.
     bool diverged() const { return in_a_row_.failed >= kMostFailedSteps; }

@@ -50,7 +50,7 @@ void set_all(CommandLine& line, const GivenOptions& source) {
         const auto setting = source.find(option.name());
         if (setting == source.end()) continue;
         const auto& [key, value] = *setting;
-        for (const std::string& text : value.values) refuse_foreign_value("--" + key, text);
+        for (const std::string& text : value.values) refuse_foreign_value("--" + key, value.what, text);
         option.set(value.what, value.values);
         line.given.insert(key);
     }

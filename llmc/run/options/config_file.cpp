@@ -32,6 +32,8 @@ GivenOptions read_config(const std::string& file) {
                 if (foreign->ours.starts_with("--")) foreign->ours.erase(0, 2);  // as names are written in the file
                 foreign->refuse(name);
             }
+            for (const char* const word : {"config", "print-config", "help", "version"})
+                require(key != word, name, "no option of a run", "the long name of another flag", "remove it");
             fail(name, "unknown", "the long name of a flag in train_gpt2 --help", did_you_mean(key, names));
         }
         const std::string what = file + ": " + key;

@@ -204,9 +204,9 @@ void refuse_foreign_flag(const std::string& word, const std::vector<std::string>
         option->refuse("the flag " + in_quotes(word.substr(0, word.find('='))));
 }
 
-void refuse_foreign_value(std::string_view flag, std::string_view value) {
+void refuse_foreign_value(std::string_view flag, std::string_view what, std::string_view value) {
     const auto refuse = [&](std::string_view ours, std::string_view remark) {
-        fail(flag, in_quotes(value), ours, remark.empty() ? "llm.c's value has that name here" : remark);
+        fail(what, in_quotes(value), ours, remark.empty() ? "llm.c's value has that name here" : remark);
     };
     constexpr std::string_view kLlmcDescriptor = "gpt2:";  // precedes names such as d12
     if (flag == "--init" && value.starts_with(kLlmcDescriptor)) refuse(value.substr(kLlmcDescriptor.size()), "");

@@ -23,7 +23,7 @@ struct ForeignOption {
 std::optional<ForeignOption> foreign_option(std::string_view name, const std::vector<std::string>& flags);
 // Throws Error if the word is a flag that foreign_option() knows, "--batch_size=12". `word` is no flag of ours.
 void refuse_foreign_flag(const std::string& word, const std::vector<std::string>& flags);
-// Throws Error for another program's value of our flag `flag`: "-r 0", "--dtype bfloat16".
-void refuse_foreign_value(std::string_view flag, std::string_view value);
+// Throws Error that starts with `what` for another program's value of our flag `flag`: "-r 0", "--dtype bfloat16".
+void refuse_foreign_value(std::string_view flag, std::string_view what, std::string_view value);
 
 }  // namespace llmc

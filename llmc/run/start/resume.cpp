@@ -167,8 +167,9 @@ ResumeSearch find_resumption(const CheckpointSettings& checkpoints, Communicator
     return search;
 }
 
-RunSettings options_of_run(const CommandLine& line, const ResumeSearch& search, int ranks) {
+RunSettings options_of_run(const CommandLine& line, const ResumeSearch& search, int started) {
     if (!line.resumes()) return line.settings;
+    const int planned = int(line.settings.dry_run.ranks), ranks = planned > 0 ? planned : started;
     CommandLine all = line;
     if (search.resumption) {
         const RunIdentity& before = search.resumption->state.run;

@@ -7,7 +7,8 @@
 //   fewer steps than it has made                                plan_steps()
 //   steps of another run in its folder                          require_free_names()
 //   names of its folder that are folders or pipes               require_usable_names()
-//   another model, other data, another order or seed            changes_since()
+//   a flag that must be the same (base/option.h), other data    changes_since()
+//   --keep-checkpoints that deletes those of --major-every      changes_since()
 //   another optimizer; too many steps without an update         check_resumption() of start/run_plan.h
 //   flags or counts of the optimizer; its files                 OptimizerKind::check_resumption; load_optimizer()
 //   a log that is not of this program                           Report
@@ -43,9 +44,9 @@ struct ResumeSearch {
 // checkpoints that it skips. Changes nothing. Throws Error if auto finds only damaged ones, the folder is not a
 // checkpoint, or the system does not let it read one: a checkpoint that cannot be read now is not damaged.
 ResumeSearch find_resumption(const CheckpointSettings& checkpoints, Communicator& communicator);
-// The options of the run: what is not given is as in the checkpoint that it resumes from. Throws Error for options that
-// cannot be combined.
-RunSettings options_of_run(const CommandLine& line, const ResumeSearch& search, int ranks);
+// The options of the run, of so many ranks or those of --ranks: what is not given is as in the checkpoint that it
+// resumes from. Throws Error for options that cannot be combined.
+RunSettings options_of_run(const CommandLine& line, const ResumeSearch& search, int started);
 // Rank 0 calls it once this run holds the log: renames damaged checkpoints to NAME.damaged, and removes unfinished
 // ones. Throws Error, before it changes anything, if another run has written a newer checkpoint since, or has changed a
 // damaged one.
@@ -65,8 +66,8 @@ struct Changes {
     bool validation = false;           // validations read other targets
 };
 bool are_same(const std::vector<Fact>& some, const std::vector<Fact>& others);
-// Throws Error that names the difference if model, data or order differ. `new_data`: other training shards are
-// allowed.
+// Throws Error that names the difference if data or a flag that must be the same differ, or if --major-every is gone.
+// `new_data`: other training shards are allowed.
 Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data);
 // What the state has of data that this run does not read: it starts again.
 void forget_other_data(TrainerState& state, const Changes& changes);

@@ -111,11 +111,9 @@ std::string change_of_rate(const RunPlan& plan, const RunSettings& before, const
            (known && length == length_of(then, before) ? "" : "; the schedule is now of " + length);
 }
 
-// The number of steps, learning rate, optimizer and noise scale: not for --eval-only.
+// The number of steps, learning rate and optimizer: not for --eval-only.
 void plan_training(RunPlan& plan, const DataLoader* loader, std::span<const int> nodes) {
     const RunSettings& s = plan.settings;
-    plan.noise = choose_noise_estimator(s.noise.estimator, int(s.exchange.zero_stage), plan.setup.sharding.ranks,
-                                        int(plan.steps.micro_batches(plan.steps.largest())));
     plan.steps = with_total(plan.steps, s, loader, plan.identity.data_after);
     const std::int64_t warmup = plan.warmup_steps = s.schedule.warmup_of(plan.steps);
     const std::vector<BatchChange> sizes = plan.steps.changes();
@@ -204,12 +202,11 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
               ranks = given.dry_run.ranks > 0 ? int(given.dry_run.ranks) : context.world->size();
     const Vocabulary vocabulary = files.vocabulary();
     RunPlan plan{.settings = given, .table = ParameterTable(start.config)};
-    RunSettings& s = plan.settings;
-    if (s.batch.seq_len == 0) s.batch.seq_len = std::min(start.config.max_seq_len, 1024);
+    const RunSettings& s = plan.settings;
     choose_tokenizer(plan, s, vocabulary, start.checkpoint ? start.path : std::filesystem::path(s.model.init), rank);
     choose_tokenizer_files(plan, s, vocabulary, start, rank);
-    plan.setup = {.config = start.config, .dtype = s.precision.dtype, .shape = {1, int(s.batch.seq_len)},
-                  .recompute = s.precision.recompute, .training = !s.eval_only,
+    plan.setup = {.config = start.config, .dtype = s.precision.dtype, .recompute = s.precision.recompute,
+                  .training = !s.eval_only,
                   .sharding = {.stage = int(s.exchange.zero_stage), .rank = rank, .ranks = ranks,
                                .whole_matrices = !s.eval_only && s.optimizer.kind->whole_matrices}};
     plan.optimizer = s.optimizer;
@@ -220,7 +217,6 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
         plan.world = Sharding{.rank = rank, .ranks = ranks, .whole_matrices = worker.whole_matrices};
         worker.ranks = ranks_of_worker(s.optimizer.outer, ranks);
         worker.rank = rank % worker.ranks;
-        resolve_auto(plan.optimizer.outer, ranks / worker.ranks, s.batch.seq_len);
         require(worker.ranks > 1 || s.noise.estimator != NoiseEstimator::rank, "--noise-scale",
                 "rank with --outer-steps",
                 "auto, micro or off: the ranks of local steps have no gradient in common", "use auto");
@@ -237,29 +233,12 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
         plan.identity.data_after = same_data ? before.data_after : resumption->state.step;
     }
     plan.ranks_here = int(std::ranges::count(nodes, nodes[std::size_t(rank)]));
-    GenerationSettings generation = s.samples.generation;
-    generation.seed = std::uint64_t(s.seed);
-    generation.window = int(s.batch.seq_len);
-    if (s.samples.every > 0) plan.sampler.emplace(rank == 0 ? s.samples.prompt : "", generation, plan.tokenizer);
     return plan;
 }
 
-StepPlan steps_of(const RunPlan& plan, std::int64_t micro_batch, const Resumption* from) {
-    const BatchSettings& batch = plan.settings.batch;
-    const int ranks = plan.identity.ranks, rank = plan.world ? plan.world->rank : plan.setup.sharding.rank;
-    const BatchShape shape{.micro_batch = int(micro_batch), .seq_len = int(batch.seq_len), .rank = rank,
-                           .world = ranks};
-    const BatchSchedule sizes = sizes_of_steps(batch, ranks);
-    const char* const size = batch.schedule.empty() ? "--total-batch-tokens" : "a size of --batch-schedule";
-    return from ? StepPlan(shape, sizes, from->state.batches, from->state.step, size)
-                : StepPlan(shape, sizes, {}, 0, size);
-}
-
-void plan_steps(RunPlan& plan, const StepPlan& steps, Vocabulary vocabulary, const DataLoader* loader,
-                const Resumption* resumption, std::span<const int> nodes) {
+void plan_steps(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loader, const Resumption* resumption,
+                std::span<const int> nodes) {
     const RunSettings& s = plan.settings;
-    plan.steps = steps;
-    plan.setup.shape.batch = int(s.batch.micro_batch);
     plan.identity.options = JsonValue(to_json(s));
     if (!s.eval_only) plan_training(plan, loader, nodes);
     if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);

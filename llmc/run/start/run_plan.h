@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "llmc/model/memory_plan.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/text_sampler.h"
@@ -57,20 +58,23 @@ struct RunPlan {
     }
 };
 
-// A plan is made in three parts, so that the micro-batch can be chosen by the memory of the model, and the number of
-// steps by the data. All throw Error for options that do not match each other, the data or the device. Whether the
-// memory plan fits is checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed
-// first.
+// A plan is made in three parts, because the micro-batch depends on the memory of the model, and the number of steps on
+// the batches. All throw Error for options that do not match each other, the data or the device. Whether the memory
+// plan fits is checked later (require_room): algorithms are chosen before, and the plan is printed first.
 
-// All but steps and what depends on them, for a micro-batch of 1. `resumption`: the checkpoint to resume from, or null.
-// `nodes`: nodes_of() all ranks.
+// All that does not depend on auto. `resumption`: the checkpoint to resume from, or null. `nodes`: nodes_of() all
+// ranks.
 RunPlan plan_model(const RunSettings& given, const RunFiles& files, const StartingPoint& start,
                    const Resumption* resumption, std::span<const int> nodes, const Context& context);
-// How much each step trains on; plan_steps() adds their number.
-StepPlan steps_of(const RunPlan& plan, std::int64_t micro_batch, const Resumption* from);
+// What flags leave to the run: length of sequences, micro-batch, outer steps, noise scale; and what depends on these
+// alone. Collective; throws SharedError.
+void resolve_auto(RunPlan& plan, const Resumption* resumption, const Context& context);
 // The rest. `loader`: null if there is no training, or for a plan without the number of steps.
-void plan_steps(RunPlan& plan, const StepPlan& steps, Vocabulary vocabulary, const DataLoader* loader,
-                const Resumption* resumption, std::span<const int> nodes);
+void plan_steps(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loader, const Resumption* resumption,
+                std::span<const int> nodes);
+
+// Of a rank with this setup.
+MemoryPlan memory_of(const RunPlan& plan, const ModelSetup& setup, const Context& context);
 
 // What differs from the run that is resumed, the learning rate included. Throws Error if the difference is not allowed
 // (changes_since()).

@@ -34,16 +34,6 @@
 namespace llmc {
 namespace {
 
-MemoryPlan memory_of(const RunPlan& plan, const ModelSetup& setup, const Context& context) {
-    const bool copies =
-        device::memory_is_host_memory() && setup.training && !plan.settings.checkpoints.output_dir.empty();
-    const bool samples = plan.sampler && setup.sharding.rank == 0;
-    return plan_memory(
-        {.setup = setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduce_in_bf16,
-         .checkpoint_copies = copies ? CheckpointWriter::copy_bytes(plan.table, setup.sharding, plan.optimizer) : 0,
-         .samples = samples ? plan.sampler->bytes(setup.config, setup.dtype) : 0}, plan.table, context);
-}
-
 // "memory by rank", for --ranks.
 std::string memory_by_rank(const RunPlan& plan, const Context& context) {
     const RunSettings& options = plan.settings;
@@ -107,20 +97,6 @@ std::int64_t most_at_once(const RunPlan& plan, const Context& context) {
     ModelSetup setup = plan.setup;
     setup.shape.batch = std::numeric_limits<int>::max() / setup.shape.seq_len;
     return memory_of(plan, setup, context).largest_micro_batch;
-}
-
-// --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
-// none does. `plan`: for a micro-batch of 1. Collective.
-std::int64_t largest_micro_batch(const RunPlan& plan, const Resumption* from, const Context& context) {
-    Communicator& ranks = *context.world;
-    const StepPlan steps = together(ranks, [&] { return steps_of(plan, 1, from); });
-    const std::int64_t sequences = steps.micro_batches(steps.common()), most_rows = std::numeric_limits<int>::max();
-    ModelSetup setup = plan.setup;
-    setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));
-    const std::int64_t fits = memory_of(plan, setup, context).largest_micro_batch;
-    std::int64_t batch = -ranks.host_reduce(-fits, HostReduction::max);
-    while (batch > 1 && sequences % batch != 0) --batch;
-    return std::max<std::int64_t>(batch, 1);
 }
 
 // Loads the same weights on every rank: those of `start`, whose file is then closed, or new ones. Throws SharedError if
@@ -224,14 +200,11 @@ Startup prepare_run(const RunSettings& given, ResumeSearch search, Context& cont
     const std::vector<int> nodes = nodes_of(ranks);
     RunFiles files = together(ranks, [&] { return open_files(given); });
     StartingPoint start = together(ranks, [&] { return starting_point(model, given, files); });
-    RunPlan made =
-        together(ranks, [&] { return plan_model(given, files, start, resumption, nodes, context); });
-    std::int64_t& micro_batch = made.settings.batch.micro_batch;
-    if (micro_batch == 0) micro_batch = largest_micro_batch(made, resumption, context);
-    const StepPlan steps = together(ranks, [&] { return steps_of(made, micro_batch, resumption); });
-    RunBatches batches = together(ranks, [&] { return make_batches(files, made.settings, steps); });
+    RunPlan made = together(ranks, [&] { return plan_model(given, files, start, resumption, nodes, context); });
+    resolve_auto(made, resumption, context);
+    RunBatches batches = together(ranks, [&] { return make_batches(files, made.settings, made.steps); });
     DataLoader* const loader = batches.loader.get();
-    together(ranks, [&] { plan_steps(made, steps, files.vocabulary(), loader, resumption, nodes); });
+    together(ranks, [&] { plan_steps(made, files.vocabulary(), loader, resumption, nodes); });
     const RunPlan plan = std::move(made);
     const RunSettings& options = plan.settings;
     RunData data{std::move(files), std::move(batches)};

@@ -138,6 +138,22 @@ TEST_CASE("the description names the selected method", "[attention][attention_ch
         CHECK(text_of(attention, DType::bf16) == "flash (mma.sync), selected by auto");
 }
 
+TEST_CASE("a plan that was made before its time was known is made again", "[attention][attention_choice][one_order]") {
+    if (attention_methods().size() == 1) return;  // nothing is timed
+    const AttentionShape shape{2, 64, 2, 64};
+    device::Stream stream;
+    TunedAlgorithms first;
+    first.timing = true;
+    Attention({.tuned = &first}).choose(DType::bf16, shape, true, stream);
+    TunedAlgorithms second;  // of a rank that times nothing
+    Attention attention({.tuned = &second});
+    REQUIRE(attention.plan(DType::bf16, shape, true).method != plain);
+    second.known = first.timed();
+    second.known.at(attention.library()).begin()->second.taken = "plain";
+    attention.replan();
+    CHECK(attention.plan(DType::bf16, shape, true).method == plain);
+}
+
 TEST_CASE("cuDNN gets the layout of attention's tensors", "[attention][attention_choice][one_order]") {
     const AttentionShape shape{2, 5, 3, 8};
     const auto element = [](const CudnnLayout& layout, int b, int h, int t, int c) {

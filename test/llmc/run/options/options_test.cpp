@@ -297,6 +297,9 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK(refusal_of("{\"warm-up-steps\": 2}") ==
           file + ": the name \"warm-up-steps\" is unknown; expected the long name of a flag in train_gpt2 --help; "
                  "did you mean warmup-steps?");
+    CHECK(refusal_of("{\"help\": true}") ==
+          file + ": the name \"help\" is no option of a run; expected the long name of another flag; remove it");
+    CHECK_THAT(refusal_of("{\"max-steps\": -1}"), test::StartsWith(file + ": max-steps is \"-1\"; expected 0"));
     CHECK_THAT(refusal_of("{\"batch_size\": 2}"), test::Contains("is unknown; expected micro-batch"));
     CHECK_THAT(refusal_of("{\"--lr\": 2}"), test::Contains("is unknown; expected lr"));
     CHECK_THAT(refusal_of("{\"lr\": 1,\n \"lr\": 2}"), test::Contains("each key once"));
