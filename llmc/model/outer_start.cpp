@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/integers.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/value_text.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_mean.h"
 
@@ -78,9 +79,11 @@ void add_outer_options(OptionList& list, OuterSettings& s) {
         if (s.every == 0) return;
         require(s.bits == 32 || s.bits == 4 || s.bits == 1, "--outer-bits", s.bits, "32, 4 or 1");
         require(!s.errors || s.bits == 4, "--outer-errors", "set with --outer-bits " + std::to_string(s.bits),
-                "--outer-bits 4: 32 bits lose nothing, and 1 bit always carries errors over", "remove it");
+                "--outer-bits 4: 32 bits lose nothing, and 1 bit always carries errors over",
+                "use --outer-errors=off");
         require(s.errors || s.bits == 1 || s.error_decay == OuterSettings().error_decay, "--outer-error-decay",
-                "set without errors that are carried over", "--outer-errors, or --outer-bits 1", "remove it");
+                "set without errors that are carried over", "--outer-errors, or --outer-bits 1",
+                "set one of them, or --outer-error-decay " + text_of_number(OuterSettings().error_decay));
     });
 }
 

@@ -146,6 +146,24 @@ TEST_CASE("one warning says that a rank was stopped, and times include it", "[ru
     CHECK(folder.log("out", "end")[0]["seconds"].get<double>() > 6);
 }
 
+TEST_CASE("a stop within a validation does not make the next ones longer", "[run][timed]") {
+    const TrainingFolder folder;
+    ShardBytes(std::vector<std::uint16_t>(200'000, 1), 257, 256).write(folder.path("long.bin"));
+    Process run(Texts{program("train_gpt2")} +
+                    folder.flags({"--max-minutes", "0.2", "-j", folder.path("long.bin"), "-v", "1", "-o",
+                                  folder.path("out")}),
+                folder.path("output.txt"));
+    REQUIRE(comes_true([&] { return fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty(); }));
+    const auto stopped = processes_with({folder.path()}, "");
+    REQUIRE(stopped.size() == 1);
+    kill(stopped[0], SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    kill(stopped[0], SIGCONT);
+    CHECK(run.exit_code(std::chrono::seconds(40)) == 0);
+    CHECK_THAT(run.output(), Contains("warning: a process of the run was stopped for about 0:0"));
+    CHECK(folder.log("out", "end")[0]["seconds"].get<double>() > 11);
+}
+
 TEST_CASE("a resumed run of --max-minutes is bit-identical to an uninterrupted one with the same times",
           "[run][resume][timed]") {
     if (device::is_gpu()) skip(kLateClock);

@@ -81,7 +81,7 @@ void add_options(OptionList& list, CheckpointSettings& s) {
         OnResume::of_one_start);
     list.check([&s] {
         require(!s.keep_best || s.keep > 0, "--keep-best", "set with --keep-checkpoints 0, which keeps all",
-                "--keep-checkpoints above 0", "add --keep-checkpoints 1, or remove it");
+                "--keep-checkpoints above 0", "add --keep-checkpoints 1, or --keep-best=off");
     });
 }
 

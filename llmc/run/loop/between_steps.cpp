@@ -71,7 +71,7 @@ bool BetweenSteps::do_what_is_due(std::int64_t made) {
     tasks_.reach(made, steps_.ends_after(made), optimizer_.in_round());
     if (!checkpoints_.is_writing()) {
         checkpoints_.end(/*last=*/false);
-        if (save_began_ > 0) tasks_.save_took(control_.seconds() - std::exchange(save_began_, 0));
+        if (save_began_ > 0) tasks_.save_took(control_.seconds() - control_.stopped() - std::exchange(save_began_, 0));
     }
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
@@ -87,8 +87,16 @@ bool BetweenSteps::do_what_is_due(std::int64_t made) {
     return !control_.ends();
 }
 
+// A task is as long as this without the seconds in which a rank was stopped, which say nothing about the next one.
+// Collective.
+double BetweenSteps::seconds_since(const Began& began) const {
+    const double stopped = stopped_here() - began.stopped;
+    return std::max(control_.seconds() - began.seconds - 1e-3 * double(ranks_.host_reduce(std::int64_t(1e3 * stopped),
+                                                                                          HostReduction::max)), 0.0);
+}
+
 std::optional<double> BetweenSteps::validate() {
-    const double began = control_.seconds();
+    const Began began = now();
     const int signal = evaluator_.validate(made_);
     if (signal != 0) control_.interrupt(signal);
     else if (evaluator_.unreadable()) control_.fail();
@@ -96,7 +104,7 @@ std::optional<double> BetweenSteps::validate() {
     if (made_ == 0) control_.training_begins();
     if (options_.checkpoints.keep_best && loop_.health.state().best_validation_after == made_) tasks_.save_now();
     stop_if_no_better();
-    return control_.seconds() - began;  // with its report
+    return seconds_since(began);  // with its report
 }
 
 void BetweenSteps::stop_if_no_better() {
@@ -106,19 +114,21 @@ void BetweenSteps::stop_if_no_better() {
 }
 
 std::optional<double> BetweenSteps::score_hellaswag() {
+    const Began began = now();
     const HellaSwagScore score = evaluator_.score_hellaswag(made_, [this] { return control_.is_time_up_here(); });
     if (score.signal != 0) control_.interrupt(score.signal);
     else if (score.out_of_time) control_.run_out_of_time();
-    return score.signal != 0 || score.out_of_time ? std::optional<double>() : score.seconds;
+    if (score.signal != 0 || score.out_of_time) return {};
+    return seconds_since(began);
 }
 
 std::optional<double> BetweenSteps::sample() {
-    const double began = control_.seconds();
+    const Began began = now();
     if (const int signal = evaluator_.sample(made_); signal != 0) {
         control_.interrupt(signal);
         return {};
     }
-    return control_.seconds() - began;
+    return seconds_since(began);
 }
 
 bool BetweenSteps::all_can_update() {
@@ -174,8 +184,8 @@ std::optional<double> BetweenSteps::save() {
         print_stderr("note: this checkpoint is saved within a round: its model is that of the last outer step, and a "
                      "resumed run continues the round");
     // A checkpoint that was still being written is complete: begin() has waited for it.
-    if (save_began_ > 0) tasks_.save_took(control_.seconds() - save_began_);
-    save_began_ = began;
+    if (save_began_ > 0) tasks_.save_took(control_.seconds() - control_.stopped() - save_began_);
+    save_began_ = began - control_.stopped();
     control_.checkpoint_begun();
     return waited;
 }

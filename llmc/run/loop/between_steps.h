@@ -41,6 +41,11 @@ private:
     std::optional<double> validate(), score_hellaswag(), sample(), save();  // Task::run
     void stop_if_no_better();
     bool agree_on_health();
+    struct Began {
+        double seconds, stopped;
+    };
+    Began now() const { return {control_.seconds(), stopped_here()}; }
+    double seconds_since(const Began& began) const;
     double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
     void note_stop();
     void note_evaluation(bool ended);
@@ -59,7 +64,7 @@ private:
     RunControl control_;
     Tasks tasks_;
     const double stopped_before_ = loop_.interrupt.stopped_seconds();  // before the time of the run began
-    double save_began_ = 0;          // RunControl::seconds() when the checkpoint being written began; 0: none is
+    double save_began_ = 0;          // RunControl::seconds() without stopped() when the checkpoint began; 0: none did
     bool ended_ = false;             // the end has been reported
     bool noted_ = false, stop_noted_ = false;  // that evaluation takes long; that a process was stopped
     std::int64_t made_ = 0;          // steps

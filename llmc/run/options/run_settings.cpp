@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "kernels/base/error.h"
 #include "kernels/device/device.h"
@@ -109,8 +110,11 @@ void check_together(const RunSettings& given, const std::set<std::string>& names
         require(s.schedule.warmup_steps <= s.length.steps, "--warmup-steps", s.schedule.warmup_steps,
                 "at most --max-steps = " + std::to_string(s.length.steps));
     if (s.optimizer.outer.every > 0) {
+        std::vector<std::string> local;
+        for (const auto& [name, kind] : kOptimizers)
+            if (!kind->local_gradients) local.emplace_back(name);
         require(!s.optimizer.kind->local_gradients, "--outer-steps",
-                "set with --optimizer " + name_of(s.optimizer.kind, kOptimizers), "adamw or muon");
+                "set with --optimizer " + name_of(s.optimizer.kind, kOptimizers), list_names(local));
         require(!s.length.is_timed(), "--max-minutes", "the length of a run with --outer-steps",
                 "a number of steps or tokens, which says where the last round ends", "add --max-steps");
         require(!s.precision.stochastic_rounding, "--stochastic-rounding", "set with --outer-steps",
@@ -125,10 +129,10 @@ void check_together(const RunSettings& given, const std::set<std::string>& names
     if (names.contains("val-every") && s.validation.every > 0 && s.validation.every != defaults.validation.every)
         require(!s.data.val.empty(), "--val-data", "missing", "validation shards, because --val-every is set",
                 "set -j, or remove --val-every");
-    for (const auto& [flag, is_set] :
-         {std::pair("--keep-best", s.checkpoints.keep_best), {"--stop-after", s.validation.stop_after > 0}})
+    for (const auto& [flag, is_set, off] : {std::tuple("--keep-best", s.checkpoints.keep_best, "=off"),
+                                            {"--stop-after", s.validation.stop_after > 0, "=0"}})
         require(!is_set || (!s.data.val.empty() && s.validation.every > 0), flag, "set without validations",
-                "--val-data, and --val-every above 0", "set them, or remove it");
+                "--val-data, and --val-every above 0", "set them, or " + std::string(flag) + off);
     const std::string& folder = s.checkpoints.output_dir;
     require(!s.checkpoints.keep_best || !folder.empty() || s.dry_run.plans || s.eval_only, "--keep-best",
             "set without --output-dir", "the folder that checkpoints are saved in", "set -o, or remove it");
