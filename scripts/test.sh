@@ -320,7 +320,7 @@ all_of host && cases fibers "models with the GPU's launch geometry, on fibers" b
 all_of kernels && cases fibers "kernels with the GPU's launch geometry, on fibers, mixed threads" \
     env SIMT_ORDER=mix build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
 all_of kernels && cases fibers-thread "races between kernel threads" build/fibers-thread/tests \
-    "[kernels]~[matmul]~[large]~[races]~[at_once]"
+    "[kernels]~[matmul]~[large]~[races]"
 unset OMP_NUM_THREADS
 
 if is cuda && [ -n "$has_nvcc" ]; then

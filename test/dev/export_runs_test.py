@@ -7,7 +7,7 @@ import os
 import unittest
 from unittest import mock
 
-from run_support import WithFolder, full_disk, lines, main, program, resume, start, step, val
+from run_support import WithFolder, lines, main, program, resume, start, step, val
 
 export_runs = program('export_runs.py')
 MODULES = {'h.0.attn': 12.5, 'wte': None}
@@ -101,18 +101,6 @@ class Exports(WithFolder):
                                       time='2026-01-02T03:04:05Z'), step(1, 7.0, time='2026-01-02T04:04:05Z'),
                                       val(2, 7.0, time='2026-01-02T04:04:09Z'))], keys=None)
         self.assertEqual(export_runs.wall_times(run), {1: 1767323045.0, 2: 1767326649.0})
-
-    def test_nothing_is_overwritten(self):
-        (self.folder / 'mine.csv').write_text('mine')
-        said = self.refused(export_runs, '--to', 'csv', self.run_folder, '-o', self.folder)
-        self.assertIn('is an existing path', said)
-        self.assertEqual((self.folder / 'mine.csv').read_text(), 'mine')
-
-    def test_a_full_disk(self):
-        with full_disk(50):
-            said = self.refused(export_runs, '--to', 'csv', self.run_folder, '-o', self.folder / 'csv', code=1)
-        self.assertIn('file too large; raise this process', said)
-        self.assertEqual(list((self.folder / 'csv').iterdir()), [])
 
     def test_wrong_arguments(self):
         run, out = self.run_folder, self.folder / 'out'

@@ -54,12 +54,6 @@ class Curves(WithPlots):
         self.assertEqual(made.summaries, [f'a: 3 steps, {words}'])
         self.assertEqual(self.curves(self.drawn(run, smooth=1), faint=True), [])
 
-    def test_unknown_values_leave_a_gap(self):
-        run = self.log('a', step(0, 8.0), step(1, None, grad_norm=None), step(2, 6.0, mfu=0.5), val(3, None))
-        made = self.drawn(run)
-        for panel, known in (('loss', (8.0, 6.0)), ('norm', (2.0, 2.0)), ('mfu', (None, 50.0))):
-            self.assertEqual(self.curves(made, panel, True), [[(1, known[0]), (2, None), (3, known[1])]])
-
     def test_a_resumed_run_has_every_step_once_and_a_mark(self):
         run = self.log('a', step(0, 8.0), step(1, 7.0), step(2, 6.0), resume(1), step(1, 5.0), step(2, 4.0))
         made = self.drawn(run)
@@ -91,14 +85,6 @@ class Curves(WithPlots):
         self.assertEqual([made.panels['loss'].get_xlabel() for made in (hours, short)],
                          ['hours of training and validation', 'seconds of training and validation'])
         self.assertEqual(short.x_range[1], 0.2)
-
-    def test_runs_are_overlaid_and_named(self):
-        runs = [self.log(name, start(), step(0, loss), step(1, loss - 1), val(2, loss))
-                for name, loss in (("x/a'b", 8.0), ('y/_a{b}', 6.0), ('y/$c$', 7.0))]
-        texts = self.legends(self.drawn(*runs))
-        self.assertEqual(texts[:3], [
-            f'{name}: training {loss - 0.5}000, validation {loss}000, best {loss}000 at 2 steps'
-            for name, loss in (("a'b", 8.0), (' _a{b}', 6.0), ('$c$', 7.0))])
 
     def test_the_loss_of_each_validation_set(self):
         def vals(number, *losses):
@@ -175,18 +161,6 @@ class Ranges(WithPlots):
             except ToolError as error:
                 self.assertNotIn('\n', str(error))
         self.assertGreater(drawn, 4)
-
-
-class Slides(WithPlots):
-    def test_panels_and_steps(self):
-        run = self.log('a', start(), *(step(k, 8.0) for k in range(9)), val(9, 7.0))
-        made = self.drawn(run, panels=['norm', 'loss'], steps=False)
-        self.assertEqual(list(made.panels), ['norm', 'loss'])
-        self.assertEqual([len(self.curves(made, key, True)) for key in made.panels], [0, 0])
-        self.assertEqual([len(self.curves(made, key)) for key in made.panels], [1, 2])
-        self.assertEqual(made.panels['norm'].get_ylabel(), 'gradient norm, before clipping: median of up to 21 steps')
-        self.assertEqual(made.panels['loss'].get_title('left'), 'loss (nats per token)')
-        self.assertEqual(list(self.drawn(run, panels=['lr']).panels), ['lr'])
 
 
 class Files(WithPlots):

@@ -31,12 +31,6 @@ class Downloads(Prepares):
         self.assertEqual(hub.requested, [('0.txt', None), ('1.txt', None)])
         self.assertIn('already exists', self.made(*self.arguments))
 
-    def test_download_only(self):
-        said = self.made(*self.arguments, '--download-only')
-        self.assertTrue(said.endswith(f'{self.out}/downloads/part/1.txt\n'), said)
-        hub.files.clear()
-        self.check()
-
     def test_only_the_files_that_the_shards_need(self):
         self.made(*self.arguments, '--shards', 2)
         self.assertEqual(hub.requested, [('0.txt', None)])
@@ -92,13 +86,6 @@ class Downloads(Prepares):
                 grown = size
         self.assertEqual(grown, 3)
         self.check()
-
-    def test_pipes(self):
-        for folder, more in ((self.out / 'downloads/part', ()), (self.folder / 'own', ('--from', self.folder / 'own'))):
-            folder.mkdir(parents=True)
-            os.mkfifo(folder / '0.txt')
-            said = self.not_made(*self.arguments, *more)
-            self.assertRegex(said, 'part/0.txt" is not a regular file|the number of files in .* is 0')
 
     def test_no_network(self):
         with mock.patch('urllib3.connection.HTTPConnection.connect', side_effect=OSError('refused')), \

@@ -206,20 +206,6 @@ class HellaSwag(Prepares):
             self.assertFalse(self.out.exists())
         self.assertIn('the number of lines in ', self.not_made('hellaswag', '--from', self.write()))
 
-    def test_training_reads_it_and_the_shards(self):
-        self.made('hellaswag', '--from', self.write(*EXAMPLES))
-        examples, self.out = self.out, self.folder / 'shards'
-        (self.folder / 'input.txt').write_text('\n\n'.join(documents(1500, 3)))
-        self.made('tinyshakespeare', '--from', self.folder)
-        train = subprocess.run(
-            [shards.TOKENIZE.resolve().parent / 'train_gpt2', '-i', self.out / 'tinyshakespeare_train_*.bin', '-j',
-             self.out / 'tinyshakespeare_val_*.bin', '--hellaswag', examples / 'hellaswag_val.bin', '-e',
-             'custom:l=1,h=1,c=16,t=64', '-b', '4', '-t', '64', '-x', '1', '--threads', '1', '--tune=off'],
-            capture_output=True, text=True, timeout=60)
-        self.assertEqual((train.returncode, train.stderr), (0, ''), train.stdout)
-        self.assertIn('\nvalidation data: 1 shard, 32,768 tokens, vocabulary 257\n', train.stdout)
-        self.assertRegex(train.stdout, r'HellaSwag acc_norm .* over 2 examples')
-
     def test_it_is_downloaded(self):
         data = (self.write(*EXAMPLES) / 'hellaswag_val.jsonl').read_bytes()
         source = sources.SOURCES['hellaswag']

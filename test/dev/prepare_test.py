@@ -24,12 +24,6 @@ class Shards(Prepares):
         self.assertIn(f'validation: 300 tokens in 1 shard: {self.out}/lines_val_000000.bin\n', said)
         self.assertIn(f'in {len(names) - 1} shards: {self.out}/lines_train_000001.bin to {names[-1]}\n', said)
 
-    def test_a_shard_may_end_at_the_end_of_a_file(self):
-        folder, everything = self.texts(10, 10)
-        tokens = len(stream_of(everything[:10]))
-        self.made(LINES, '--from', folder, '--shard-tokens', tokens)
-        self.check_shards('lines', everything, tokens)
-
     def test_a_complete_run_is_not_repeated(self):
         folder, everything = self.texts(30, 20)
         self.made(LINES, '--from', folder, '--shard-tokens', 200)
@@ -170,20 +164,6 @@ class Killed(Prepares):
         self.assertGreater(len(seen), 10)
         self.assertIn({'lines_train_000002.bin', 'lines_train_000003.bin'}, seen)
         self.check_shards('lines', everything, 500)
-
-    def test_then_with_fewer_shards(self):
-        folder, everything = self.texts(30, 25)
-        few, refused = (LINES, '--from', folder, '--shard-tokens', 500, '--shards', 2), 0
-        larger = [*map(str, few[:-2]), '--tokenizer', 'bytes', '-o', str(self.out)]
-        self.made(*few)
-        for at in itertools.count(1):
-            if self.child(at, larger) == 0: break
-            gaps = [mark for mark in self.out.glob('*.bin.partial-*') if not mark.with_suffix('').exists()]
-            refused += bool(gaps)
-            self.made(*few)
-            self.assertEqual(list(self.out.glob('*.bin.partial-*')), [])
-            self.assertIn(len(list(self.out.glob('*.bin'))), (2, 2 if gaps else -(-len(stream_of(everything)) // 500)))
-        self.assertGreater(refused, 2)
 
     def test_while_the_tokenizer_reads(self):
         folder, everything = self.texts(20, 8000)

@@ -24,12 +24,6 @@ class Log(WithFolder):
         self.assertEqual([(e['step'], e['loss']) for e in run.of('val')], [(0, 9), (2, 6.5), (3, 55), (4, 45)])
         self.assertEqual(run.resumes, [2])
 
-    def test_resumed_twice_and_from_the_start(self):
-        run = self.run_of(start(), step(0, 8), step(1, 7), step(2, 6), resume(2), step(2, 5), resume(1), step(1, 4))
-        self.assertEqual((self.steps(run), run.resumes), ([(0, 8), (1, 4)], [1]))
-        run = self.run_of(start(), step(0, 8), step(1, 7), resume(0), step(0, 6))
-        self.assertEqual((self.steps(run), run.resumes), ([(0, 6)], []))
-
     def test_the_end_belongs_to_the_last_start(self):
         end = {'event': 'end', 'steps': 1, 'reason': 'all steps completed', 'seconds': 1}
         self.assertEqual(self.run_of(start(), step(0, 8), end).end, end)
@@ -63,18 +57,6 @@ class Log(WithFolder):
         run = Run(path)
         run.read()
         self.assertEqual((len(run.of('step')), run.tokens_at(), run.seconds_at()), (2, {}, {}))
-
-    def test_invalid_lines_are_reported(self):
-        path = self.log('run') / 'log.jsonl'
-        for text, said in (('{"event":"stop"}\n{"eve\n{"event":"end"}\n', 'line 2 is not JSON; expected'),
-                           ('{"event":"start"}\n', 'missing; expected a log of version 2 or later; use the tools of'),
-                           ('[1]\n', 'line 1 is "[1]"; expected an object with an "event"'),
-                           ('{"event":"step"}\n', '"step" in '), ('{"event":"outer"}\n', '"step" in '),
-                           ('[' * 100000 + '\n', 'line 1 is not JSON'),
-                           ('\x89PNG\r\n\x1a\n\n', 'line 1 is not JSON')):
-            path.write_text(text)
-            with self.assertRaises(ToolError) as refused: Run(path).read()
-            self.assertIn(said, str(refused.exception))
 
     def test_the_lines_that_a_resumed_run_refuses(self):
         """The same table as in test/llmc/run/log/report_test.cpp."""

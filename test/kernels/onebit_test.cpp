@@ -1,7 +1,8 @@
-// onebit_test.cpp - the layout of messages at 1 bit per element, and the verdict of an exchange (each kernel:
-// operations/onebit.cpp; whole means: llmc/model/onebit_mean_ranks_test.cpp)
+// onebit_test.cpp - the layout of messages at 1 bit per element, the verdict of an exchange, and the largest update of
+// 1-bit Adam (each kernel: operations/onebit*.cpp; whole means: llmc/model/onebit_mean_ranks_test.cpp)
 #include "kernels/onebit.h"
 
+#include "kernels/onebit_adam.h"
 #include "test/support/support.h"
 
 using namespace kernels;
@@ -24,4 +25,13 @@ TEST_CASE("one verdict of many ends an exchange", "[kernels][onebit]") {
     CHECK(agree(0) == 0);
     verdicts[299] = 0;
     CHECK(agree(1) == 0);
+}
+
+TEST_CASE("the largest update of a step is that of any tile", "[kernels][onebit]") {
+    const auto scalars = test::on_device(std::vector<StepScalars>(1));
+    std::vector<float> of_tiles(700, 0.5f);
+    of_tiles[GENERATE(0u, 300u, 699u)] = 2;
+    const auto largest = test::on_device(of_tiles);
+    onebit_largest(scalars.span(), largest.span(), nullptr);
+    CHECK(scalars.download(nullptr)[0].largest_update == 2);
 }

@@ -45,16 +45,6 @@ TEST_CASE("a run with a batch schedule continues with the same bits from every s
     }
 }
 
-TEST_CASE("the noise scale is measured from the first step of two micro-batches on", "[run][batch_schedule]") {
-    const TrainingFolder folder;
-    folder.train({"-x", "40", "-b", "1", "-v", "0", "--batch-schedule", "0:16,100:64", "-o", folder.path("out")});
-    CHECK(folder.log("out", "start")[0]["noise_scale"] == "micro");
-    const auto steps = folder.log("out", "step");
-    const auto is_measured = [](const nlohmann::json& step) { return step["noise_scale_tokens"].is_number(); };
-    CHECK(std::none_of(steps.begin(), steps.begin() + 7, is_measured));
-    CHECK(std::any_of(steps.begin() + 7, steps.end(), is_measured));
-}
-
 TEST_CASE("-d may change when a run is resumed", "[run][batch_schedule]") {
     const TrainingFolder folder;
     folder.run(ten_steps(folder, "whole", {"-d", "192", "-x", "4"})).exits(0);

@@ -59,19 +59,3 @@ TEST_CASE("a run trains on every target, or prints how many are dropped", "[data
     CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1});
     CHECK(trained + 2 * 7 + 64 == 2 * SmallShards::kTargets);
 }
-
-TEST_CASE("--mask-document-start also applies to validation", "[data_order][run]") {
-    const SmallShards data;
-    const auto validation = [&](const std::string& out, const Texts& more) {
-        // ends of text at 0, 20, 40, 60, 80
-        data.folder.train(more + Texts{"--eval-only", "-j", data.folder.path("train_1.bin"), "-o",
-                                       data.folder.path(out)});
-        return data.folder.log(out, "val").at(0);
-    };
-    const auto all = validation("all", {}), masked = validation("masked", {"--mask-document-start"});
-    CHECK(all["valid_tokens"] == 96);
-    CHECK(masked["valid_tokens"] == 96 - 5);
-    // Five of 257 random tokens fewer: the mean changes, but stays near log(257).
-    CHECK(masked["loss"] != all["loss"]);
-    CHECK(std::fabs(masked["loss"].get<double>() - std::log(257.0)) < 0.2);
-}

@@ -118,22 +118,3 @@ TEST_CASE("an output folder that is deleted, moved away or another run's ends th
     words >> model;
     CHECK(fs::exists(fs::path(model) / "model.safetensors"));
 }
-
-TEST_CASE("all ranks end if one of them cannot read its data, with the model saved once", "[run][ranks][mpi]") {
-    const TrainingFolder folder;
-    // -n 1: the last model has been saved when the data end.
-    const auto flags = GENERATE(Texts{"-z", "2", "-d", "256"},
-                                Texts{"-z", "1", "--dtype", "bf16", "-d", "256", "-n", "1"});
-    CAPTURE(flags);
-    // token 1500 lies in the 24th run of 64 positions, which rank 1 reads in the second micro-batch of step 5
-    edit(folder.path("train_0.bin"), [](std::string& bytes) { bytes[1024 + 2 * 1500 + 1] = 2; });
-    const Result ended =
-        folder.run_ranks(2, folder.flags(Texts{"-x", "100", "-v", "0", "-o", folder.path("out")} + flags));
-    CHECK(ended.count("error: ") == 1);
-    CHECK_THAT(ended.exits(1),
-               Contains("error: rank 1 on ") && Contains("train_0.bin") && !Contains("note: no checkpoint"));
-    CHECK(folder.log("out", "step").size() == 5);
-    CHECK(folder.log("out", "checkpoint").back()["step"] == 5);
-    CHECK(fs::exists(folder.path("out/step_00000005/model.safetensors")));
-    CHECK(folder.log("out", "end").size() == 1);
-}

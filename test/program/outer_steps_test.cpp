@@ -122,18 +122,6 @@ TEST_CASE("a checkpoint within a round has the anchor as its model, and continue
     CHECK(folder.model("saved", last + 7) == folder.model("whole", last + 7));
 }
 
-TEST_CASE("a run whose workers diverge ends, and says why", "[run][outer][ranks][mpi]") {
-    skip_without_mpi();
-    const TrainingFolder folder;
-    const Texts flags = last_of_each(outer_flags(folder, "out", {"-x", "100", "--lr", "1000", "--grad-clip", "0", "-u",
-                                                                 "0", "-v", "0"}));
-    const Result result = folder.run_ranks(2, flags);
-    const std::string output = result.exits(1);
-    CHECK_THAT(output, Contains("not finite") && Contains("start again with a lower --lr"));
-    CHECK(result.count("error: ") == 1);
-    CHECK(folder.log("out", "checkpoint").empty());
-}
-
 TEST_CASE("programs that load the model of a checkpoint within a round say that it is older",
           "[run][outer][ranks][mpi]") {
     skip_without_mpi();

@@ -191,23 +191,6 @@ TEST_CASE("SIGUSR2 saves, and the run continues", "[run]") {
     CHECK(saved() == before + 2);
 }
 
-TEST_CASE("SIGUSR2 has no effect if the step has a checkpoint, or the run no folder", "[run]") {
-    const LongRun run;
-    Process process = run.start(run.with_steps_of(400, {"-x", "2", "-v", "1000", "-n", "1"}));
-    REQUIRE(run.logs("val"));  // so the first step is under way
-    process.signal(SIGUSR2);
-    CHECK(end_of(process) == 0);
-    CHECK(run.log("out", "checkpoint").size() == 2);
-    CHECK(run.log("out", "checkpoint_failed").empty());
-    Process elsewhere = run.start(run.flags({"-x", "100000000", "-v", "0"}));
-    REQUIRE(elsewhere.prints("step 3/"));
-    elsewhere.signal(SIGUSR2);
-    CHECK(elsewhere.prints("note: SIGUSR2: no --output-dir"));
-    elsewhere.signal(SIGTERM);
-    CHECK(end_of(elsewhere) == 128 + SIGTERM);
-    CHECK_THAT(elsewhere.output(), !Contains("| saved "));
-}
-
 TEST_CASE("a run continues if the reader of its output is gone, or never existed", "[run]") {
     const LongRun run;
     SECTION("it is interrupted") {

@@ -182,13 +182,3 @@ TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[ma
     REQUIRE(none.notes().size() == 1);
     CHECK_THAT(none.notes()[0], test::EndsWith("; 3 faster, but not bit-identical when repeated"));
 }
-
-TEST_CASE("without memory for timing the library's first algorithm is used, and a note says why", "[matmul][tuning]") {
-    FakeLibrary fake({.fused = {9, 1}, .bare = {5}, .has_room = false});
-    TunedAlgorithms tuned;
-    tuned.timing = true;
-    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == ChosenAlgorithm{kFused, {9}});
-    CHECK(count(tuned.known) == 0);
-    CHECK(tuned.notes() == std::vector<std::string>{kShape.problem() + ": the library's first algorithm; 3 failed "
-                                                                          "to run: cannot allocate 9 bytes"});
-}

@@ -167,18 +167,4 @@ TEST_CASE("a write outside a shared array is reported in every order, with kerne
         }
 }
 
-// ---- how an order is selected
-
-TEST_CASE("SIMT_ORDER and SIMT_POISON are parsed, and unknown values rejected", "[simt][one_order]") {
-    CHECK(simt::parse_order("", "") == Order{Kind::forward, 1, true});
-    CHECK(simt::parse_order("forward", "1") == Order{Kind::forward, 1, true});
-    CHECK(simt::parse_order("mix", "0") == Order{Kind::mix, 1, false});
-    CHECK(simt::parse_order("mix:18446744073709551615", "") == Order{Kind::mix, ~std::uint64_t{0}, true});
-    for (const char* unknown : {"backward", "mix:", "mix:1x", "mix:-1", "forward:1", "mix:18446744073709551616"})
-        CHECK_THROWS_WITH(simt::parse_order(unknown, ""),
-                          "SIMT_ORDER is \"" + std::string(unknown) +
-                              "\"; expected forward or mix[:SEED], SEED an integer below 2^64");
-    CHECK_THROWS_WITH(simt::parse_order("", "yes"), "SIMT_POISON is \"yes\"; expected 0 or 1");
-}
-
 }  // namespace

@@ -1,14 +1,11 @@
-// simt_test.cu - guarantees of the host executor: geometry, exceptions, where blocks run (faulty kernels:
+// simt_test.cu - guarantees of the host executor: geometry and exceptions (faulty kernels:
 // simt_fault_test.cu)
-#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <limits>
 #include <stdexcept>
-#include <thread>
 #include <vector>
 
 #include "kernels/simt/simt.h"
@@ -47,43 +44,6 @@ TEST_CASE("every thread of every block runs once and has the right indices", "[s
     simt::launch<count_visits<true>>({.grid = grid, .block = block}, visits.data(), grid, block, &wrong);
     CHECK(visits == std::vector<unsigned>(threads * blocks, 2));
     CHECK(wrong == 0);
-}
-
-// ---- where blocks run
-
-// Waits, with a timeout, until `parties` have arrived.
-bool meets(int& arrived, int parties) {
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    add_on_host(&arrived, 1);
-    while (add_on_host(&arrived, 0) < parties && std::chrono::steady_clock::now() < patience)
-        std::this_thread::yield();
-    return add_on_host(&arrived, 0) >= parties;
-}
-
-class OpenMPThreads {
-public:
-    explicit OpenMPThreads(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-    ~OpenMPThreads() { omp_set_num_threads(before_); }
-
-private:
-    int before_;
-};
-
-// Block 0 ends when all other blocks have arrived.
-__global__ void wait_for_the_rest(int* arrived, bool* met) {
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    if (blockIdx.x == 0) *met = meets(*arrived, int(gridDim.x));
-    else add_on_host(arrived, 1);
-}
-
-TEST_CASE("blocks run on different cores at the same time, and none waits for a slow block", "[simt][at_once]") {
-    const OpenMPThreads two(2);
-    const int threads = GENERATE(1, 64);
-    int arrived = 0;
-    bool met = false;
-    simt::launch<wait_for_the_rest>({.grid = 16, .block = threads}, &arrived, &met);
-    CHECK(met);
 }
 
 // ---- exceptions and stacks

@@ -216,15 +216,6 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     CHECK((global_rows(shards, o, {1, 24, 1}, 22 * 24) != reference));
 }
 
-TEST_CASE("a step may be a whole epoch in one micro-step", "[data_loader]") {
-    const ScratchFolder folder;
-    const ShardSet shards = counting_shards(folder, {31});
-    const auto rows = global_rows(shards, shuffled(settings(1, 3, 0, 1), 1), {2, 5, 1}, 30);
-    for (int e = 0; e < 3; ++e) CHECK(std::set<Row>(rows.begin() + e * 10, rows.begin() + (e + 1) * 10).size() == 10);
-    CHECK_THROWS_WITH(DataLoader(shards, shuffled(settings(11, 3, 0, 1), 1)),
-                      Contains("31 tokens") && Contains("needs 11 sequences") && Contains("has 10;"));
-}
-
 TEST_CASE("a loader continues from any position, with any number of ranks and micro-batches", "[data_loader]") {
     const ScratchFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 1, 77, 200});  // rows of 8: 37 + 9 + 24; padded 38 + 10 + 25

@@ -105,16 +105,6 @@ TEST_CASE("an id outside the vocabulary is refused at any offset when it is read
     CHECK_THROWS_WITH(shard.read(offset, 1), Contains(message));  // again, and with another start of the read
 }
 
-TEST_CASE("a read outside the shard is refused", "[shard]") {
-    const ScratchFolder folder;
-    const Shard shard(ShardBytes(counting(10)).write(folder / "ten.bin"));
-    CHECK(shard.read(10, 0).empty());
-    CHECK_THROWS_AS(shard.read(0, 11), Error);
-    CHECK_THROWS_AS(shard.read(-1, 2), Error);
-    CHECK_THROWS_AS(shard.read(5, -1), Error);
-    CHECK_THROWS_AS(shard.read(INT64_MAX, INT64_MAX), Error);
-}
-
 TEST_CASE("shards are sorted by the bytes of their names in any locale, each once", "[shard]") {
     const ScratchFolder folder;
     for (const char* name : {"a_1.bin", "B_0.bin", "a_10.bin", "a_2.bin", "Z.bin", "\xc3\xa4.bin"})
@@ -173,19 +163,6 @@ TEST_CASE("the folders of a pattern that exist are taken literally; ** is refuse
     CHECK(ShardSet(folder / "x[0-9]/t_?.bin").size() == 1);
     CHECK(ShardSet(folder / "{a,b1}/*.bin").size() == 2);
     CHECK_THROWS_WITH(ShardSet(folder / "**/t_0.bin"), Contains("/**/t_0.bin\"; expected one without \"**\""));
-}
-
-TEST_CASE("a shard that a process with the same id is writing is not overwritten", "[shard]") {
-    const ScratchFolder folder;
-    const std::string path = folder / "s.bin";
-    ShardWriter first(path, kByteVocabulary);
-    CHECK_THROWS_WITH(ShardWriter(path, kByteVocabulary), Contains("being written: " + path + ".partial-") &&
-                                                              Contains("expected one writer per shard"));
-    const std::vector<std::uint16_t> tokens{1, 2, 3};
-    first.append(tokens);
-    first.seal();
-    first.publish();
-    CHECK(all_tokens(Shard(path)) == tokens);
 }
 
 TEST_CASE("temporary files of a killed process are removed; those that may be another's refuse a writer", "[shard]") {
@@ -271,23 +248,6 @@ TEST_CASE("no incomplete file remains", "[shard]") {
         CHECK(names_in(folder.path()) == std::set<std::string>{"w.bin"});
         CHECK(read_bytes(old) == "old");
     }
-    SECTION("the disk is full") {
-        const FullDisk disk(2000);
-        const auto write = [&] {
-            ShardWriter writer(folder / "w.bin", {});
-            writer.append(ids);
-            writer.publish();
-        };
-        CHECK_THROWS_WITH(write(),
-                          Contains("writing shard " + (folder / "w.bin").string()) && Contains("File too large") &&
-                              EndsWith("(ulimit -f)"));
-        CHECK(names_in(folder.path()).empty());
-    }
-    SECTION("the disk is full at the header") {
-        const FullDisk disk(100);
-        CHECK_THROWS_WITH(ShardWriter(folder / "w.bin", {}), Contains("writing shard " + (folder / "w.bin").string()));
-        CHECK(names_in(folder.path()).empty());
-    }
     SECTION("no token") {
         ShardWriter writer(folder / "w.bin", {});
         CHECK_THROWS_WITH(writer.publish(), Contains("number of tokens is 0"));
@@ -297,26 +257,7 @@ TEST_CASE("no incomplete file remains", "[shard]") {
         writer.append(ids);
         CHECK_THROWS_WITH(writer.append(counting(3, 999)), Contains("is 1000") && Contains("vocabulary of 1000"));
     }
-    SECTION("no such folder") {
-        CHECK_THROWS_WITH(ShardWriter(folder / "none/w.bin", {}), Contains("not writable (No such file or directory)"));
-    }
-    SECTION("impossible vocabulary") {
-        CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {65537, 0}), Error);
-        CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {10, 10}), Error);
-    }
     CHECK((names_in(folder.path()).empty() || names_in(folder.path()) == std::set<std::string>{"w.bin"}));
-}
-
-TEST_CASE("a series does not replace a shard that another program has written meanwhile", "[shard]") {
-    const ScratchFolder folder;
-    ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
-    series.append(counting(25));
-    series.seal();
-    write_bytes(folder / "s_000001.bin", "another's");
-    CHECK_THROWS_WITH(series.publish(),
-                      Contains("s_000001.bin is already present; expected no file of that name"));
-    CHECK(read_bytes(folder / "s_000001.bin") == "another's");
-    CHECK_FALSE(std::filesystem::exists(folder / "s_000000.bin"));  // only a part of the series
 }
 
 TEST_CASE("a set of which some shards are not published is refused", "[shard]") {

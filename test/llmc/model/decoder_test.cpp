@@ -146,23 +146,6 @@ TEST_CASE("beyond its window a text continues with the later half of the window"
     }
 }
 
-TEST_CASE("start() restarts a decoder with the current weights", "[decoder]") {
-    Decoded decoded;
-    const auto decoder = make_decoder(*decoded.model, {.sequences = 1, .window = 32}, decoded.context);
-    const auto logits = [&] {
-        decoder->start(decoded.text(0, 0, 7));
-        decoder->step(decoded.text(0, 7, 1));
-        return logits_of(*decoder);
-    };
-    const auto before = logits();
-    decoder->step(decoded.text(1, 0, 1));
-    CHECK(logits() == before);
-    std::vector<float> weights(decoded.parameters.begin(), decoded.parameters.end());
-    for (float& weight : weights) weight *= 0.5f;
-    decoded.model->load(weights);
-    CHECK(logits() != before);
-}
-
 TEST_CASE("a decoder's memory follows from its shape; invalid arguments are refused", "[decoder]") {
     const DecoderShape shape{.sequences = 3, .window = 100};
     const DecoderBytes bytes = decoder_bytes(kDecoded, DType::fp32, shape);

@@ -223,15 +223,6 @@ TEST_CASE("of few lines of JSON the last tenth of every file is held out, at lea
                       Contains("last tenth of a file, or two lines of JSON"));
 }
 
-TEST_CASE("a file that is named twice is refused", "[tokenizer]") {
-    const ScratchFolder folder;
-    const std::string a = write_bytes(folder / "a", "a\n"), b = write_bytes(folder / "b", "a\n"),
-                      again = folder / "./a";
-    CHECK_THROWS_WITH(write_text_corpus({.files = {a, b, again}, .output_dir = folder / "out", .hold_out = 0}),
-                      Contains("text file " + again + " is the same file as " + a + "; expected each file once"));
-    CHECK_FALSE(std::filesystem::exists(folder / "out"));
-}
-
 TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     const ScratchFolder folder;
     const std::string lines =

@@ -170,6 +170,8 @@ TEST_CASE("invalid texts or settings are refused and leave no file", "[tokenizer
               "text file " + (folder / "none").string() + " is missing"},
              {[&](Settings& s) { s.files.push_back(folder.path()); }, folder.path().string() + " is a folder"},
              {[&](Settings& s) { s.files.push_back(empty); }, "text file " + empty + " is empty"},
+             {[&](Settings& s) { s.files.push_back(folder / "./a"); },
+              "/./a is the same file as " + a + "; expected each file once"},
              {[](Settings& s) { s.hold_out = 1; }, "--hold-out is 1; expected N >= 2"},
              {[](Settings& s) { s.hold_out = 3; }, "number of documents is 2; expected at least the 3"},
              {[](Settings& s) { s.threads = -1; }, "--threads is -1; expected 0 to 1024"},

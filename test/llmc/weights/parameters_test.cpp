@@ -177,10 +177,3 @@ TEST_CASE("initial values depend on the seed and the tensor, not on threads or o
     CHECK(same_bits(first_rows(view(longer_table, longer_flat, table.token_table())),
                     first_rows(view(table, flat, table.token_table()))));
 }
-
-TEST_CASE("the table refuses invalid sizes and arrays of the wrong length", "[parameters]") {
-    CHECK_THROWS_WITH(ParameterTable(ModelConfig{2, 3, 32, 16, 61}), test::Contains("channels is 32"));
-    const ParameterTable table(ModelConfig{1, 1, 8, 4, 5});
-    std::vector<float> flat(std::size_t(table.elements()) - 1);
-    CHECK_THROWS_WITH(table.initialise(flat, 1), test::Contains(std::to_string(flat.size())));
-}

@@ -165,10 +165,6 @@ TEST_CASE("a model may have no end of text; odd arguments are refused", "[checkp
     CHECK(llmc::parse_json(read_bytes(folder / "config.json"))["eos_token_id"].is_null());
     CHECK_THAT(error_of([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, flat, 61); }),
                Contains("end-of-text id is 61"));
-    CHECK_THAT(error_of([&] { save_checkpoint(saved.scratch.path(), -5, saved.table, flat, -1); }),
-               Contains("step of a checkpoint is -5"));
-    CHECK_THAT(error_of([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, flat.first(3), -1); }),
-               Contains("to save is 3"));
 }
 
 TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byte values", "[checkpoint]") {
@@ -328,14 +324,6 @@ TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpo
     CHECK(read_bytes(saved.tensors()) == before);
     CHECK(folders() == 1);
 
-    fs::create_directory(run / "step_00000101");
-    CHECK_THAT(error_of([&] { save_checkpoint(run, 101, saved.table, source, -1); }),
-               Contains("step_00000101 is already present"));
-    fs::remove(run / "step_00000101");
-
-    CHECK_THAT(error_of([&] { save_checkpoint(run, 102, saved.table, source, 61); }), Contains("end-of-text id is 61"));
-    CHECK(folders() == 1);
-
     // The hidden folder of a killed run is replaced.
     fs::create_directory(run / ".step_00000103.partial");
     write_bytes(run / ".step_00000103.partial" / "junk", "junk");
@@ -348,12 +336,4 @@ TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpo
     StagedFolder staged(run / "step_00000104");
     fs::create_directory(run / "step_00000104");
     CHECK_THAT(error_of([&] { staged.commit(); }), Contains("step_00000104 is already present"));
-}
-
-TEST_CASE("an impossible output folder is a run-time error that names it", "[checkpoint]") {
-    const Saved saved;
-    write_bytes(saved.scratch / "file", "");
-    const auto save = [&] { save_checkpoint(saved.scratch / "file" / "run", 1, saved.table, saved.flat, -1); };
-    CHECK_THAT(error_of(save, Blame::runtime),
-               Contains("file/run") && Contains("Not a directory") && Contains("--output-dir"));
 }

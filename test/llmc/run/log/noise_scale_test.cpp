@@ -130,21 +130,3 @@ TEST_CASE("states of the noise scale", "[noise_scale]") {
     CHECK(weak.estimate().at_least < weak.estimate().scale);
     CHECK(name_of(NoiseScale().estimate().state) == std::string("invalid"));
 }
-
-TEST_CASE("a noise scale without memory has no error bar", "[noise_scale]") {
-    NoiseScale last_only(0);
-    for (int i = 0; i < 30; ++i) last_only.add({1 + 0.5 * (i % 2), 10});
-    const auto estimate = last_only.estimate();
-    check_near(estimate.scale, 10 / 1.5);
-    CHECK(std::isnan(estimate.relative_deviation));
-    CHECK(std::isnan(estimate.at_least));
-    CHECK(estimate.state == NoiseScale::State::weak);  // without a deviation the signal may be noise
-}
-
-TEST_CASE("invalid input to the noise scale throws", "[noise_scale]") {
-    CHECK_THROWS_AS(NoiseScale(1.0), Error);
-    CHECK_THROWS_AS(NoiseScale(-0.1), Error);
-    CHECK_THROWS_AS(measure_noise({}, 1, 10), Error);
-    // a small batch that is the whole batch
-    CHECK_THROWS_AS(measure_noise({.norms = 0.3, .tokens = 10, .batches = 1}, 1, 10), Error);
-}

@@ -80,11 +80,6 @@ TEST_CASE("a run ends with its tokens, and their rate within steps", "[report]")
     CHECK_THAT(text, EndsWith("done: interrupted, 20 steps in 0:01, 2.56k tokens (6.40k tok/s)\n"));
 }
 
-TEST_CASE("to train further takes more minutes than are used", "[report]") {
-    CHECK(longer_minutes(3, 181) == 6);
-    CHECK(longer_minutes(0.01, 2) == 0.04);  // 2.4 s
-}
-
 TEST_CASE("NaN has no sign on the terminal", "[report]") {
     const std::string text = printed([] {
         Report report("", 3045);
@@ -175,16 +170,6 @@ TEST_CASE("--log-every reduces the lines of steps, and nothing else", "[report]"
     CHECK(steps == Texts{"4", "7", "10", "20", "23", "21"});
     const std::string log = read_bytes(out + "/log.jsonl");
     CHECK(std::count(log.begin(), log.end(), '\n') == 20 + 1 + 1);
-}
-
-TEST_CASE("a step's line is never truncated, however long its numbers are", "[report]") {
-    Report::Step step = step_of(1e300);
-    step.scalars.grad_norm = 3e38f;
-    step.speed.ms = 1e300;
-    step.speed.tokens_per_s = 1e300;
-    const std::string lines = printed([&] { Report("", 100).step(step); }), line = lines.substr(lines.find('\n') + 1);
-    CHECK(line.size() > 600);
-    CHECK_THAT(line, StartsWith("step 12/100  | ") && EndsWith("   1h00\n"));
 }
 
 TEST_CASE("a run that saved its model prints how to resume or extend it", "[report]") {
