@@ -263,7 +263,7 @@ fi
 other_ranks="[mpi]~[run],[ranks]~[mpi],[local]~[mpi]"
 resumed="[mpi][run][resume],[mpi][run][onebit],[mpi][run][batch_schedule],[mpi][run][timed]"
 ended="[mpi][run]~[resume]~[onebit]~[batch_schedule]~[timed]"
-host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
+host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]"
 # oneDNN reads the variable once, so each instruction set runs in its own process.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
@@ -272,8 +272,6 @@ is ranks && cases cpu "ranks" build/cpu/tests "$other_ranks"
 is ranks && cases cpu "whole runs of several ranks: resumed, 1-bit Adam, schedules" build/cpu/tests "$resumed"
 is ranks && cases cpu "whole runs of several ranks: signals and errors" build/cpu/tests "$ended"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
-[ $tier != changed ] && all_of run &&
-    cases cpu "training in bf16" build/cpu/tests "[bf16_training]"
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"

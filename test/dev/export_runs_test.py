@@ -126,5 +126,4 @@ class Exports(WithFolder):
         self.assertFalse(out.exists())
 
 
-
 if __name__ == '__main__': main()

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # run_log_test.py - dev/run_log.py on logs that grow, were resumed, are damaged or have unknown values
 import re
-import unittest
 
 from run_support import ROOT, WithFolder, lines, main, resume, start, step, val
-from run_log import Run, amount, open_runs, shortest_names
+from run_log import Run, open_runs, shortest_names
 from tool_main import ToolError
 
 
@@ -106,11 +105,6 @@ class Names(WithFolder):
     def test_a_run_given_twice(self):
         run = self.log('a', start(), step(0, 1))
         with self.assertRaisesRegex(ToolError, 'the same run as'): open_runs([run, run / 'log.jsonl'])
-
-
-class Words(unittest.TestCase):
-    def test_amounts(self):
-        self.assertEqual([amount(x) for x in (0.5, 999.6, 22222, 1.5e6, 1e10)], ['0.5', '1k', '22.2k', '1.5M', '10B'])
 
 
 if __name__ == '__main__': main()

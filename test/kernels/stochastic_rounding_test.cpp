@@ -2,6 +2,7 @@
 // every element: operations/adamw.cpp)
 #include "kernels/adamw.h"
 #include "kernels/device/random.h"
+#include "kernels/outer.h"
 #include "test/support/support.h"
 
 using namespace kernels;
@@ -47,4 +48,20 @@ TEST_CASE("numbers beyond the largest finite bf16 are not rounded up", "[adamw][
                 CHECK(std::isnan(bf16_to_float(result(nan))));
         }
     }
+}
+
+TEST_CASE("parameters are rounded after an outer update as after an inner one", "[rounding][outer][one_order]") {
+    const std::size_t size = 4099, padded = (size + 15) / 16 * 16;
+    const Rounding rounding{.stochastic = true, .seed = 5, .first_element = 48};
+    const auto sums = on_device(normal<float>(size, 1, 0.06));
+    const auto anchor = on_device(normal<float>(size, 2, 0.02)), momentum = on_device(normal<float>(size, 3, 0.02));
+    const auto norm = on_device(std::vector{1.0});
+    const auto scalars = on_device(std::vector{StepScalars{.adam_step = 12}});
+    const auto master = poisoned<float>(padded);
+    const auto parameter = poisoned<bf16>(size), rounded = poisoned<bf16>(padded);
+    outer_update<bf16>({parameter.span(), master.span().first(size), anchor.span(), momentum.span(), sums.span(),
+                        norm.span(), scalars.span(), 3, 0.7f, 0.6f, rounding}, nullptr);
+    round_parameters({rounded.span(), master.span(), scalars.span(), rounding}, nullptr);
+    const std::vector<bf16> want = rounded.download(nullptr);
+    CHECK(same_bits(parameter.download(nullptr), std::span(want).first(size)));
 }

@@ -137,20 +137,6 @@ TEST_CASE("buckets are reduced and gathered by one operation each, in registered
     CHECK((counts.at("ncclMemAlloc") == 3 && counts.at("ncclMemFree") == 3));
 }
 
-TEST_CASE("every product of the CUDA build is the same without the library's algorithms", "[stand_in]") {
-    const TrainingFolder folder;
-    const std::string dtype = GENERATE("fp32", "bf16");
-    const auto losses = [&](const std::string& has) {
-        run_with(folder, {"STAND_IN_CUBLASLT=" + has}, 1,
-                 flags_of(folder, "out" + has, {"--dtype", dtype, "--tune=off"})).exits(0);
-        return numbers(folder.log("out" + has, "step"), "loss");
-    };
-    const auto want = losses(""), got = losses("nothing");
-    REQUIRE(got.size() == want.size());
-    for (std::size_t i = 0; i < want.size(); ++i)
-        CHECK(std::fabs(got[i] - want[i]) <= (dtype == "bf16" ? kBf16 : kFp32));
-}
-
 TEST_CASE("the fastest algorithm is selected by the device's clock, and timed again if its order is undocumented",
           "[stand_in]") {
     const TrainingFolder folder;

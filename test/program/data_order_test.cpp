@@ -1,7 +1,4 @@
-// data_order_test.cpp - the real program on small shards: every target is trained on or reported as dropped; validation
-// masks the same tokens as training
-#include <cmath>
-
+// data_order_test.cpp - the real program on small shards: every target is trained on or reported as dropped
 #include "test/support/run_support.h"
 
 using namespace test;

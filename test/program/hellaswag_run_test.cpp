@@ -1,6 +1,4 @@
-// hellaswag_run_test.cpp - HellaSwag and bits per byte in whole runs: when they are computed
-#include <numbers>
-
+// hellaswag_run_test.cpp - HellaSwag in whole runs: when it is scored
 #include "test/support/hellaswag_support.h"
 #include "test/support/run_support.h"
 
@@ -82,19 +80,4 @@ TEST_CASE("--max-minutes ends a HellaSwag score that has started, and the resume
     CHECK_THAT(ended, Contains("note: --max-minutes ended HellaSwag before it was scored"));
     train("few.bin", {"-y", "auto", "--max-minutes", "9"});
     CHECK(numbers(folder.log("out", "hellaswag"), "step") == std::vector<double>{1, 2});
-}
-
-TEST_CASE("validation reports bits per byte if the bytes of tokens are known", "[run]") {
-    const TrainingFolder folder;
-    folder.train({"--eval-only", "-o", folder.path("bytes")});
-    const auto validation = folder.log("bytes", "val").at(0);
-    CHECK(validation["bits_per_byte"].get<double>() ==
-          Approx(validation["loss"].get<double>() / std::numbers::ln2).epsilon(1e-12));  // every target is a byte
-    ShardBytes(std::vector<std::uint16_t>(500, 7), 300, 0).write(folder.path("val_0.bin"));
-    fs::remove(folder.path("train_0.bin"));
-    const std::string output = folder.run({"--eval-only", "-j", folder.path("val_0.bin"), "-e",
-                                           "custom:l=1,h=1,c=16,t=16", "-b", "4", "-t", "16", "-o",
-                                           folder.path("unknown")}).exits(0);
-    CHECK(folder.log("unknown", "val").at(0)["bits_per_byte"].is_null());
-    CHECK_THAT(output, !Contains("bits per byte"));
 }

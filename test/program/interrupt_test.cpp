@@ -1,4 +1,4 @@
-// interrupt_test.cpp - signals do not disturb computation
+// interrupt_test.cpp - signals do not disturb computation (which of them end a run: signals_test.cpp)
 #include <omp.h>
 #include <sys/time.h>
 #include <sys/wait.h>

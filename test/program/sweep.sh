@@ -159,8 +159,10 @@ branch e '128 256' --lr 1e-3 -k constant
 check "flags that replace the usual ones" grep -q "gpt2 --lr 1e-3 -k constant --max-tokens=1280 --warmup-steps=0" \
     "$work/e/command"
 says "a given -k" "$(cat "$work/out")" "note: with -k branches have the schedule of these flags, and no decay"
-one_line "error: -o is \"$work/e\", whose branches end at 1280 tokens, and these at 1792, a multiple of all" \
-    dev/sweep.sh -o "$work/e" --from "$checkpoint" --vary '-d 128 256 384' -- "$build/train_gpt2" --lr 1e-3 -k constant
+branch f '128 256' -l1e-3
+check "no other rate" test "$(grep -c -- --lr= "$work/f/command")" = 0
+one_line "error: -o is \"$work/f\", whose branches end at 1280 tokens, and these at 1792, a multiple of all" \
+    dev/sweep.sh -o "$work/f" --from "$checkpoint" --vary '-d 128 256 384' -- "$build/train_gpt2" -l1e-3
 no_branch() { one_line "error: $1" dev/sweep.sh -o "$work/x" --from "$checkpoint" --vary "$2" -- "${@:3}"; }
 no_branch '-d is "x"; expected a whole number from 1' '-d 128 x' true x
 one_line 'error: --seeds is "1 2"; expected none with --from' dev/sweep.sh -o "$work/x" --from "$checkpoint" \

@@ -1,7 +1,6 @@
 // cublaslt.cpp - a stand-in for libcublasLt: the functions that the program calls, in the host process
 //
 // Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 (1 also more) and 4 parts: last bits differ.
-// STAND_IN_CUBLASLT=nothing: no product has an algorithm.
 #include <cublasLt.h>
 
 #include <array>

@@ -168,33 +168,6 @@ inline bool same_parameters(const Snapshot& a, const Snapshot& b) {
     return same_bits(a.master, b.master) && same_bits(a.first, b.first) && same_bits(a.second, b.second);
 }
 
-// A run that saves after `saved` steps and one that loads that continue bit-identical.
-inline void check_resumes(int ranks, const llmc::OptimizerSettings& settings, unsigned saved,
-                          const llmc::LocalSettings& local = {}) {
-    const ScratchFolder folder;
-    const auto all = on_ranks<std::pair<Snapshot, Snapshot>>(ranks, [&](llmc::Context& context) {
-        llmc::Communicator& communicator = *context.world;
-        Trainer whole(context, short_setup(ranks), settings), other(context, short_setup(ranks), settings);
-        for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
-        const Snapshot then = snapshot(whole);
-        const llmc::StateFile state = whole.state_file("onebit");
-        const int files = state.files(ranks, ranks);
-        if (communicator.rank() < files)
-            write_state(folder / llmc::state_file_name("onebit", communicator.rank(), files), state, then.errors);
-        communicator.barrier();
-        const std::string note = load_from(other, then, folder, files, communicator);
-        require(note.empty(), "a note", note, "none");
-        for (unsigned t = saved; t < kWarmup + 4; ++t)
-            for (Trainer* const trainer : {&whole, &other}) trainer->step(short_batch(t), 1, 1e-2f);
-        return std::pair(snapshot(whole), snapshot(other));
-    }, local);
-    for (const auto& [whole, other] : all) {
-        CHECK(same_parameters(whole, other));
-        CHECK(same_bits(whole.errors, other.errors));
-        CHECK(whole.counts == other.counts);
-    }
-}
-
 // Runs 1-bit Adam until one step is compressed, and AdamW for as many steps, on `ranks` ranks: tensors that
 // `settings.exclude` matches, some but not all, are bit-identical to AdamW's and have no errors; the others differ, and
 // are identical on all ranks.

@@ -94,12 +94,5 @@ inline Batches batches_of(unsigned steps) {
     for (unsigned t = 0; t < steps; ++t) batches.push_back(short_batch(t));
     return batches;
 }
-// Every target is valid.
-inline Batches whole_batches(unsigned steps) {
-    Batches batches = batches_of(steps);
-    for (GlobalBatch& batch : batches)
-        for (std::size_t i = 0; i < batch.targets.size(); ++i) batch.targets[i] = int((7 * i + 3) % 61);
-    return batches;
-}
 
 }  // namespace test

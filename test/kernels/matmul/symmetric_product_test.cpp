@@ -1,6 +1,4 @@
 // symmetric_product_test.cpp - symmetric products against fp64: whole and by half, symmetry
-#include <chrono>
-
 #include "kernels/device/device.h"
 #include "kernels/matmul/matmul.h"
 #include "test/support/support.h"
@@ -74,25 +72,4 @@ TEMPLATE_TEST_CASE("a symmetric product equals fp64, and by half it is exactly s
         check<TestType>(matmul, {400, 16, 1, true, true}, 1);
         if (std::is_same_v<TestType, float>) break;
     }
-}
-
-// oneDNN has no kernel for some combinations of shapes, scaling and addend, and computes them with plain loops.
-TEST_CASE("scaling and an addend do not slow a symmetric product in bf16 down", "[matmul][muon]") {
-    if (device::is_gpu()) return;
-    Matmul matmul({.bf16 = Bf16Arithmetic::native});
-    const int m = GENERATE(128, 384, 640);
-    const std::vector<bf16> x(std::size_t(m) * m), addend(x.size());
-    std::vector<bf16> out(x.size());
-    const auto seconds = [&](float alpha, float beta) {  // the least of three
-        double least = INFINITY;
-        for (int i = 0; i < 3; ++i) {
-            const auto began = std::chrono::steady_clock::now();
-            matmul.multiply<bf16>({.out = out, .x = x, .addend = addend, .m = m, .k = m, .alpha = alpha, .beta = beta},
-                                  nullptr);
-            least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
-        }
-        return least;
-    };
-    CAPTURE(m);
-    CHECK(seconds(2, -5) < 50 * seconds(1, 0));
 }

@@ -47,16 +47,6 @@ TEST_CASE("the plan counts the later allocations", "[memory_plan]") {
     CHECK(planned(setup, context).text().find("gradients") == std::string::npos);
 }
 
-TEST_CASE("samples drawn during training are a line of the plan", "[memory_plan]") {
-    const Context context = make_context();
-    const MemoryPlan without = planned(kSmall, context);
-    const MemoryPlan with = plan_memory({.setup = kSmall, .samples = std::size_t(3) << 20}, kTable, context);
-    CHECK(without.text().find("samples") == std::string::npos);
-    CHECK(with.text().find("samples: cache, activations         3.0 MiB") != std::string::npos);
-    // The extra line for loading weights may shrink by the same amount.
-    CHECK(with.total() >= without.total());
-}
-
 TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[memory_plan][ranks]") {
     const Context context = make_context();
     std::size_t moments = 0, master_weights = 0, kept = 0;

@@ -198,11 +198,6 @@ TEST_CASE("invalid regular expressions, and ones that match no or all tensors, a
     CHECK(refusal("wte") == "accepted");
 }
 
-TEST_CASE("a checkpoint has the complete state of 1-bit Adam", "[ranks][onebit]") {
-    const Workers of = GENERATE(kByRank, kByNode);
-    check_resumes(of.ranks, of.settings(), GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2), of.local());
-}
-
 TEST_CASE("auto freezes when the second moment has settled and the learning rate is past its warm-up", "[onebit]") {
     const std::int64_t warmup = GENERATE(0, 12);
     const auto updates = on_ranks<std::int64_t>(1, [&](Context& context) {

@@ -6,30 +6,6 @@
 using namespace llmc;
 using namespace test;
 
-namespace {
-
-// Plain SGD on the mean gradient, clipped.
-class Sgd final : public Optimizer {
-public:
-    explicit Sgd(GradientExchange& gradients) : gradients_(gradients) {}
-    void update(Model& model, std::span<kernels::StepScalars> scalars, const Rates&) override {
-        if (scalars[0].skip != kernels::kNoSkip) return;
-        const std::span<float> weights = model.master_weights(), gradient = gradients_.reduced();
-        for (std::size_t i = 0; i < weights.size(); ++i)
-            weights[i] -= scalars[0].learning_rate * (scalars[0].grad_scale * gradient[i]);
-    }
-    std::vector<StateFile> state() const override { return {}; }
-
-private:
-    GradientExchange& gradients_;
-};
-const OptimizerKind kSgd{.make = [](const Model&, GradientExchange& gradients, const OptimizerSettings&,
-                                    Context&) -> std::unique_ptr<Optimizer> {
-    return std::make_unique<Sgd>(gradients);
-}};
-
-}  // namespace
-
 TEST_CASE("one worker with outer steps (1, 0) makes the steps of its optimizer", "[outer][ranks]") {
     const Inner inner = GENERATE(from_range(kInner));
     const std::int64_t every = GENERATE(1, 3);
@@ -45,19 +21,6 @@ TEST_CASE("one worker with outer steps (1, 0) makes the steps of its optimizer",
         CHECK(same_bits(outer[rank].scalars, plain[rank].scalars));
     }
     CHECK(outer[0].scalars[3].skip == kernels::kSkipNoTargets);
-}
-
-TEST_CASE("an outer step (1, 0) after every step of SGD is data parallelism", "[outer][ranks]") {
-    if (!device::memory_is_host_memory()) return;  // Sgd
-    const Batches batches = whole_batches(6);
-    OptimizerSettings outer = settings_of(kSgd, {.every = 1, .learning_rate = 1, .momentum = 0}),
-                      plain = settings_of(kSgd, {});
-    outer.max_grad_norm = plain.max_grad_norm = 0;
-    const auto workers = run(3, outer, batches), ranks = run(3, plain, batches);
-    for (std::size_t t = 0; t < batches.size(); ++t)
-        for (std::size_t i = 0; i < ranks[0].weights[t].size(); ++i)
-            if (!(std::fabs(workers[1].weights[t][i] - ranks[1].weights[t][i]) < 1e-6)) FAIL("weight " << i);
-    CHECK(workers[0].weights.back() != workers[0].weights.front());
 }
 
 TEST_CASE("before --outer-start-step ranks train together, with the same bits", "[outer][ranks]") {

@@ -1,5 +1,5 @@
-// token_accumulation_test.cpp - steps whose number of micro-batches changes, and a step without targets (any number of
-// micro-batches and ranks: data_parallel_ranks_test.cpp)
+// token_accumulation_test.cpp - steps whose number of micro-batches changes (any number of micro-batches and ranks:
+// data_parallel_ranks_test.cpp)
 #include "llmc/run/log/step_noise.h"
 #include "test/support/model_support.h"
 
@@ -42,28 +42,4 @@ TEST_CASE("steps of changing size have the loss, gradient, norm and noise of fp6
               4e-6 * (big + small) * squares(of_first) / (big - small));
         CHECK(std::fabs(estimate.noise - measured.noise) <= 4e-6 * 2 * squares(of_first) / (1 / small - 1 / big));
     }
-}
-
-TEST_CASE("a step without targets changes nothing, and the next one updates again", "[model][accumulation]") {
-    Context context = make_context();
-    Trainer trainer(context, tiny_setup());
-    trainer.step(random_batch(1));
-    const auto master_weights = trainer.master_weights(), first = trainer.first_moments(),
-               second = trainer.second_moments();
-    GlobalBatch nothing = random_batch(2);
-    std::fill(nothing.targets.begin(), nothing.targets.end(), kernels::kIgnoreTarget);
-    const auto skipped = trainer.step(nothing, 4);
-    CHECK(skipped.skip == kernels::kSkipNoTargets);
-    CHECK(skipped.skipped_steps == 1);
-    CHECK(skipped.adam_step == 1);
-    CHECK(std::isnan(skipped.loss));
-    CHECK(trainer.master_weights() == master_weights);
-    CHECK(trainer.first_moments() == first);
-    CHECK(trainer.second_moments() == second);
-    const auto gradients = trainer.gradients();
-    CHECK(std::all_of(gradients.begin(), gradients.end(), [](float g) { return g == 0; }));
-    const auto next = trainer.step(random_batch(3));
-    CHECK(next.skip == kernels::kNoSkip);
-    CHECK(next.adam_step == 2);
-    CHECK(trainer.master_weights() != master_weights);
 }

@@ -81,22 +81,6 @@ TEST_CASE("sizes in a manifest must be integers, and checksums 16 digits", "[man
     }
 }
 
-TEST_CASE("checking a manifest reports progress", "[manifest]") {
-    const ScratchFolder scratch;
-    Manifest manifest;
-    for (const char* const name : {"a", "b", "empty"}) {
-        write_bytes(scratch / name, std::string(*name == 'e' ? 0 : 5 << 20, *name));
-        manifest[name] = fingerprint_of_file(scratch / name);
-    }
-    write_manifest(scratch.path(), manifest);
-    std::vector<double> shares;
-    check_manifest(scratch.path(), [&](double share) { shares.push_back(share); });
-    REQUIRE(shares.size() > 2);
-    CHECK(std::ranges::is_sorted(shares));
-    CHECK(std::ranges::count(shares, 0.5) == 1);
-    CHECK(shares.back() == 1);
-}
-
 // The expected value was computed with Python's xxhash.
 TEST_CASE("fingerprints of memory and of files are XXH3", "[manifest]") {
     const std::string text = "a model";

@@ -61,9 +61,6 @@ TEST_CASE("tensors written in parts are read back bit-identical, in order, with 
     std::vector<float> middle(2);
     file.read(file.tensors()[0], 3, middle);
     CHECK(std::memcmp(middle.data(), &values[3], 8) == 0);
-    CHECK_THAT(error_of([&] { file.read(file.tensors()[0], 5, middle); }),
-               Contains("2 from 5") && Contains("its 6 elements"));
-    CHECK_THAT(error_of([&] { file.read(file.tensors()[0], -1, middle); }), Contains("from -1"));
 }
 
 TEST_CASE("the data of a written file starts at a multiple of 8 bytes", "[safetensors]") {
@@ -205,21 +202,4 @@ TEST_CASE("if one extent is 0, the others may have any size", "[safetensors]") {
     write_bytes(path, file_of(
         R"({"a":{"dtype":"U8","shape":[4611686018427387904,2,0],"data_offsets":[0,0]}})", ""));
     CHECK(SafetensorsFile(path).tensors()[0].elements() == 0);
-}
-
-TEST_CASE("the writer refuses arguments that would give an invalid file", "[safetensors]") {
-    const ScratchFolder folder;
-    const auto path = folder / "m";
-    CHECK_THAT(error_of([&] {
-                   SafetensorsWriter(path, {{"a", "F32", {1}}, {"a", "F32", {1}}}, {});
-               }),
-               Contains("\"a\""));
-    CHECK_THAT(error_of([&] { SafetensorsWriter(path, {{"a", "F31", {1}}}, {}); }), Contains("F31"));
-    SafetensorsWriter writer(path, {{"a", "F32", {2}}}, {});
-    writer.append(std::vector<float>{1});
-    CHECK_THAT(error_of([&] { writer.finish(); }), Contains("appended is 4") && Contains("expected 8"));
-    CHECK_THAT(error_of([&] {
-                   writer.append(std::vector<float>{2, 3});
-               }),
-               Contains("8 bytes") && Contains("the remaining 4 bytes of the header's tensors"));
 }

@@ -134,17 +134,6 @@ TEST_CASE("a checkpoint that another run has deleted since the search is not res
                Contains("step_00000020 is no longer there; ") && Contains("another run has deleted it"));
 }
 
-TEST_CASE("a symbolic link to nothing is a damaged checkpoint", "[resume]") {
-    const OutputFolder folder;
-    const fs::path link = step_folder(folder.out, 30);
-    fs::create_symlink("nowhere", link);
-    const ResumeSearch found = folder.search();
-    CHECK(found.resumption->state.step == 20);
-    clear_for_resumption(found, folder.options);
-    CHECK_FALSE(fs::is_symlink(link));
-    CHECK(fs::is_symlink(link.string() + ".damaged"));
-}
-
 TEST_CASE("only hidden folders with the name of a step are removed", "[resume]") {
     const OutputFolder folder;
     const fs::path ours = folder.out / ".step_00000030.partial";

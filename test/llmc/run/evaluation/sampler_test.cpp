@@ -25,17 +25,6 @@ TEST_CASE("tokens are sampled with their probabilities", "[sampler]") {
     CHECK(count[1] + count[3] == 0);
 }
 
-TEST_CASE("temperature sharpens and flattens", "[sampler]") {
-    const std::vector<float> logits{1.0f, 0.0f};
-    const double temperature = GENERATE(0.5, 1.0, 2.0);
-    const int draws = 40000;
-    int first = 0;
-    Sampler sampler(7, {.top_k = 0, .temperature = temperature});
-    for (int i = 0; i < draws; ++i) first += sampler.next(logits) == 0;
-    const double probability = 1 / (1 + std::exp(-1 / temperature));
-    CHECK(std::fabs(first - draws * probability) <= 5 * std::sqrt(draws * probability * (1 - probability)));
-}
-
 TEST_CASE("no id beyond the vocabulary and no id with a NaN logit is sampled", "[sampler]") {
     std::vector<float> logits(50257, 0.0f);
     logits[3] = std::numeric_limits<float>::quiet_NaN();
