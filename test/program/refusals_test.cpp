@@ -101,7 +101,7 @@ TEST_CASE("options that outer steps cannot have are refused", "[run][outer]") {
         {{"--outer-error-decay", "1.5"}, {"--outer-error-decay is \"1.5\"; expected"}},
         {{"--outer-error-decay", "0.5"},
          {"--outer-error-decay is set without errors that are carried over; expected --outer-errors, or "
-          "--outer-bits 1; remove it"}},
+          "--outer-bits 1; set one of them, or --outer-error-decay 0.9"}},
         {{"--outer-lr", "x"}, {"--outer-lr is \"x\"; expected auto, or a number from 1e-06 to 2"}},
         {{"-z", "1"},
          {"--zero-stage is 1; expected 0 with --outer-steps: each rank is a worker of its own, which has "

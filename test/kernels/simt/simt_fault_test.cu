@@ -101,7 +101,7 @@ __global__ void faulty(Fault fault, float* out) {
         case Fault::copy_from_shared: copies.copy(row, rows); break;
         case Fault::pack: d[0] = kernels::load<16>(out + i)[0]; break;
     }
-    if (i == 0) out[0] = d[0];
+    if (i == 0) out[blockIdx.x + blockIdx.y] = d[0];
 }
 
 TEST_CASE("threads that diverge, lanes outside masks and invalid addresses are reported", "[simt][ptx]") {
