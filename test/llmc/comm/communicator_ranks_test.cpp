@@ -8,6 +8,7 @@
 #include "llmc/comm/stream_times.h"
 #include "test/support/communicator_local.h"
 #include "test/support/communicator_suite.h"
+#include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace llmc;
