@@ -97,7 +97,7 @@ std::string cycle(const Includes& includes) {
 
 // All files of the project's folders, and the files next to them.
 Strings files_of_project() {
-    Strings files = {"CONTRIBUTING.md", "Makefile", "README.md", "config.mk", "train_gpt2.cu"};
+    Strings files = {"CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "config.mk", "train_gpt2.cu"};
     for (const char* folder : {"kernels", "llmc", "test", "dev", "scripts"})
         for (const auto& entry : fs::recursive_directory_iterator(folder))
             if (entry.is_regular_file() && !entry.is_symlink()) files.push_back(entry.path().string());

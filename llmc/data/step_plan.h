@@ -69,7 +69,7 @@ public:
     bool ends_after(std::int64_t made) const { return total == made; }
     // After `made` steps; only if the total is known.
     std::int64_t positions_left(std::int64_t made) const { return positions_in(total.value()) - positions_in(made); }
-    // All further steps after `made` are local steps of so many workers.
+    // The steps after the first `made` are local steps of this number of workers.
     void set_workers(int workers, std::int64_t made) { workers_ = workers, local_after_ = made; }
 
 private:

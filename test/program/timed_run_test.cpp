@@ -128,19 +128,29 @@ TEST_CASE("the time left has the tasks to come, and a note says that evaluation 
     CHECK_THAT(run("seldom", {"-x", "400", "-v", "50"}).exits(0), !Contains("note: evaluation"));  // 4.5 s of 50 s
 }
 
+namespace {
+
+// Stops the process with this in its environment for a time, once the run has made a step; the run ends with a warning.
+void stop_once(const TrainingFolder& folder, Process& run, const std::string& in_environment,
+               std::chrono::seconds time) {
+    REQUIRE(comes_true([&] { return fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty(); }));
+    const auto stopped = processes_with({folder.path()}, in_environment);
+    REQUIRE(stopped.size() == 1);
+    kill(stopped[0], SIGSTOP);
+    std::this_thread::sleep_for(time);
+    kill(stopped[0], SIGCONT);
+    CHECK(run.exit_code(std::chrono::seconds(30)) == 0);
+    CHECK_THAT(run.output(), Contains("warning: a process of the run was stopped for about 0:0"));
+}
+
+}  // namespace
+
 TEST_CASE("one warning says that a rank was stopped, and times include it", "[run][timed][ranks][mpi]") {
     const TrainingFolder folder;
     Process ranks(launcher(2) + Texts{program("train_gpt2")} +
                       folder.flags({"--max-minutes", "0.05", "-v", "0", "-o", folder.path("out")}),
                   folder.path("output.txt"));
-    REQUIRE(comes_true([&] { return fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty(); }));
-    const auto stopped = processes_with({folder.path()}, "OMPI_COMM_WORLD_RANK=1");
-    REQUIRE(stopped.size() == 1);
-    kill(stopped[0], SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::seconds(7));
-    kill(stopped[0], SIGCONT);
-    CHECK(ranks.exit_code(std::chrono::seconds(30)) == 0);
-    CHECK_THAT(ranks.output(), Contains("warning: a process of the run was stopped for about 0:0"));
+    stop_once(folder, ranks, "OMPI_COMM_WORLD_RANK=1", std::chrono::seconds(7));
     const auto warnings = folder.log("out", "warning");
     CHECK(std::ranges::count(warnings, "stopped", [](const auto& one) { return one["kind"]; }) == 1);
     CHECK(folder.log("out", "end")[0]["seconds"].get<double>() > 6);
@@ -153,14 +163,7 @@ TEST_CASE("a stop within a validation does not make the next ones longer", "[run
                     folder.flags({"--max-minutes", "0.2", "-j", folder.path("long.bin"), "-v", "1", "-o",
                                   folder.path("out")}),
                 folder.path("output.txt"));
-    REQUIRE(comes_true([&] { return fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty(); }));
-    const auto stopped = processes_with({folder.path()}, "");
-    REQUIRE(stopped.size() == 1);
-    kill(stopped[0], SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::seconds(5));
-    kill(stopped[0], SIGCONT);
-    CHECK(run.exit_code(std::chrono::seconds(40)) == 0);
-    CHECK_THAT(run.output(), Contains("warning: a process of the run was stopped for about 0:0"));
+    stop_once(folder, run, "", std::chrono::seconds(5));
     CHECK(folder.log("out", "end")[0]["seconds"].get<double>() > 11);
 }
 

@@ -19,7 +19,7 @@ struct Loop {
     RunBatches& batches = startup.data.batches;
     const std::unique_ptr<Model> model = make_initial_model(startup, context);
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
-    RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps,
+    RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps(),
                       .may_overfit = plan.settings.data.overfit_batch, .in_order = !plan.settings.data.shuffle,
                       .starts_trained = !startup.start.path.empty() && plan.first_step == 0,
                       .output_dir = plan.settings.checkpoints.output_dir, .total_steps = plan.steps.total}};

@@ -57,7 +57,7 @@ public:
 private:
     struct Row {
         Task task;
-        std::int64_t done = -1;  // after so many steps
+        std::int64_t done = -1;  // the number of steps made when it last ran; -1: it has not
         TaskState state{};
         struct {
             double last = 0, all = 0;  // in the last run of it; in all since construction

@@ -242,7 +242,7 @@ std::string advice_text(const RunPlan& plan, const RunData& data, std::int64_t l
         text += length("--max-", o.length.steps, o.length.tokens, plan.steps.total.value_or(0), steps,
                        length_reason) +
                 (o.length.has_steps() || o.length.epochs == 0 ? "" : "    it replaces --epochs\n") + what_passes_add +
-                length("--warmup-", o.schedule.warmup_steps, o.schedule.warmup_tokens, plan.warmup_steps, warmup,
+                length("--warmup-", o.schedule.warmup_steps, o.schedule.warmup_tokens, plan.warmup_steps(), warmup,
                        "375 million tokens as GPT-3, at most 5 % of the run");
     if (const std::int64_t last = plan.steps.positions_in(plan.steps.changes().back().step);
         as_published && last >= steps * step_tokens && last > 0)

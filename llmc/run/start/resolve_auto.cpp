@@ -67,7 +67,7 @@ MemoryPlan memory_of(const RunPlan& plan, const ModelSetup& setup, const Context
         device::memory_is_host_memory() && setup.training && !plan.settings.checkpoints.output_dir.empty();
     const bool samples = plan.sampler && setup.sharding.rank == 0;
     return plan_memory(
-        {.setup = setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduce_in_bf16,
+        {.setup = setup, .optimizer = plan.optimizer, .reduce_in_bf16 = plan.reduces_in_bf16(),
          .checkpoint_copies = copies ? CheckpointWriter::copy_bytes(plan.table, setup.sharding, plan.optimizer) : 0,
          .samples = samples ? plan.sampler->bytes(setup.config, setup.dtype) : 0}, plan.table, context);
 }

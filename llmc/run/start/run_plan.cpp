@@ -115,7 +115,7 @@ std::string change_of_rate(const RunPlan& plan, const RunSettings& before, const
 void plan_training(RunPlan& plan, const DataLoader* loader, std::span<const int> nodes) {
     const RunSettings& s = plan.settings;
     plan.steps = with_total(plan.steps, s, loader, plan.identity.data_after);
-    const std::int64_t warmup = plan.warmup_steps = s.schedule.warmup_of(plan.steps);
+    const std::int64_t warmup = plan.warmup_steps();
     const std::vector<BatchChange> sizes = plan.steps.changes();
     const std::string& schedule = s.batch.schedule;
     require(!plan.steps.total || schedule.empty() || sizes.back().step < *plan.steps.total, "--batch-schedule",
@@ -211,6 +211,7 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
                                .whole_matrices = !s.eval_only && s.optimizer.kind->whole_matrices}};
     plan.optimizer = s.optimizer;
     if (s.precision.stochastic_rounding) plan.optimizer.rounding_seed = std::uint64_t(s.seed);
+    // For the memory plan; plan_steps() knows the warm-up in steps.
     plan.optimizer.own = optimizer_settings(s, std::max(s.schedule.warmup_steps, s.schedule.warmup_tokens), nodes);
     if (s.optimizer.outer.every > 0) {
         Sharding& worker = plan.setup.sharding;
@@ -221,7 +222,6 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
                 "rank with --outer-steps",
                 "auto, micro or off: the ranks of local steps have no gradient in common", "use auto");
     }
-    plan.reduce_in_bf16 = s.exchange.dtype == kernels::DType::bf16;
     plan.peak_flops = peak_flops(context.device, plan.setup.dtype, s.precision.tf32);
     if (plan.peak_flops) *plan.peak_flops *= ranks;
     plan.identity = {.ranks = ranks, .training_data = files.train_facts};
@@ -269,9 +269,7 @@ Changes check_resumption(const RunPlan& plan, const RunBatches& batches, const R
     const auto validates_on = [&](const RunSettings& o) {  // if the shards are the same
         return std::pair(std::min(o.validation.tokens, targets), o.validation.spread || o.validation.tokens >= targets);
     };
-    // Without facts of the shards, as of older versions, their patterns say whether they are the same.
-    const bool others = resumption.state.run.validation_data.empty() && then.data.val != options.data.val;
-    changes.validation |= targets > 0 && (others || validates_on(then) != validates_on(options));
+    changes.validation |= targets > 0 && validates_on(then) != validates_on(options);
     if (changes.validation && resumption.state.health.best_validation_after >= 0)
         changes.options.push_back("validations: of other targets; the lowest loss and the count of --stop-after start "
                                   "again");

@@ -28,7 +28,6 @@ struct RunPlan {
     ModelSetup setup{};                             // of this rank; with outer steps within its worker
     std::optional<Sharding> world{};                // with outer steps, among all ranks
     StepPlan steps{};
-    std::int64_t warmup_steps = 0;
     std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
     RunSeconds seconds_before{};                    // and the time that it used,
     TaskStates tasks_before{};                      // for tasks, too
@@ -37,7 +36,6 @@ struct RunPlan {
     RunIdentity identity{};
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
-    bool reduce_in_bf16 = false;
     OptimizerSettings optimizer{};
     Schedule schedule{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
@@ -45,16 +43,18 @@ struct RunPlan {
     bool is_complete() const { return steps.ends_after(first_step); }
     // Of all steps on this training data, if their number is known.
     std::int64_t positions_on_data() const { return steps.positions_left(identity.data_after); }
+    std::int64_t warmup_steps() const { return settings.schedule.warmup_of(steps); }
+    bool reduces_in_bf16() const { return settings.exchange.dtype == kernels::DType::bf16; }
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
         return {.sharding = setup.sharding,
                 .world = setup.sharding.shards_gradients() ? std::nullopt : world, .small_batches = noise.small_batches,
-                .reduce_in_bf16 = reduce_in_bf16, .may_stay_local = optimizer.kind->local_gradients};
+                .reduce_in_bf16 = reduces_in_bf16(), .may_stay_local = optimizer.kind->local_gradients};
     }
     OptimizerRun optimizer_run() const {
         return {.settings = optimizer, .table = table, .sharding = setup.sharding, .before = counts_before,
                 .step_tokens = steps.smallest_of_worker(), .total_steps = steps.total,
-                .ranks_here = ranks_here, .reduce_in_bf16 = reduce_in_bf16, .dtype = setup.dtype};
+                .ranks_here = ranks_here, .reduce_in_bf16 = reduces_in_bf16(), .dtype = setup.dtype};
     }
 };
 
