@@ -44,8 +44,8 @@ struct ResumeSearch {
 // checkpoints that it skips. Changes nothing. Throws Error if auto finds only damaged ones, the folder is not a
 // checkpoint, or the system does not let it read one: a checkpoint that cannot be read now is not damaged.
 ResumeSearch find_resumption(const CheckpointSettings& checkpoints, Communicator& communicator);
-// The options of the run: what is not given is as in the checkpoint that it resumes from. The number of ranks is --ranks,
-// or else `started`. Throws Error for options that cannot be combined.
+// The options of the run: what is not given is as in the checkpoint that it resumes from. Its ranks are --ranks, or
+// else `started`. Throws Error for options that cannot be combined.
 RunSettings options_of_run(const CommandLine& line, const ResumeSearch& search, int started);
 // Rank 0 calls it once this run holds the log: renames damaged checkpoints to NAME.damaged, and removes unfinished
 // ones. Throws Error, before it changes anything, if another run has written a newer checkpoint since, or has changed a
