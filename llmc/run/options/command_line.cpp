@@ -19,11 +19,17 @@ namespace {
 // (Needs). Throws Error if it sets a quantity in two units.
 template <class Set>
 void replace_others(RunSettings& settings, const Set& set) {
-    RunSettings defaults;
+    RunSettings defaults = all_decided({});
     const OptionList table = option_table(settings), table_of_defaults = option_table(defaults);
     const std::vector<Option> &options = table.options, &of_defaults = table_of_defaults.options;
-    const auto is_default = [&](std::size_t i) { return options[i].values() == of_defaults[i].values(); };
-    const auto reset = [&](std::size_t i) { options[i].set("the default", of_defaults[i].values()); };
+    const auto is_unset = [&](std::size_t i) {
+        const std::string value = options[i].values().front();
+        return value.empty() || value == "0" || value == "auto";
+    };
+    const auto reset = [&](std::size_t i) {
+        options[i].set("the default", of_defaults[i].values());
+        if (options[i].decided) options[i].decided->erase(options[i].name());
+    };
     const auto sets = [&](std::size_t i) { return set.contains(options[i].name()); };
     std::map<std::string, std::map<std::string, std::size_t>> units;  // by quantity and flag
     for (std::size_t i = 0; i < options.size(); ++i) {
@@ -33,10 +39,10 @@ void replace_others(RunSettings& settings, const Set& set) {
     }
     for (const auto& [quantity, flags] : units)
         for (const auto& [flag, i] : flags) {
-            if (is_default(i) || !sets(i)) continue;
+            if (is_unset(i) || !sets(i)) continue;
             const std::string value = options[i].is_text() ? "" : ' ' + options[i].values().front();
             for (const auto& [other, at] : flags) {
-                if (at == i || is_default(at)) continue;
+                if (at == i || is_unset(at)) continue;
                 require(!sets(at), other, options[at].values().front(), "none with " + flag + value,
                         "remove one of them");
                 reset(at);
@@ -152,12 +158,15 @@ CommandLine continued(const CommandLine& now, const nlohmann::json& before, cons
     for (std::size_t i = 0; i < table.options.size(); ++i) {
         const Option& option = table.options[i];
         const std::string key = option.name();
-        if (now.given.contains(key) || option.resume == OnResume::of_one_start)
-            option.set("--" + key, table_of_given.options[i].values());
+        const Option& now_given = table_of_given.options[i];
+        const bool is_given = now.given.contains(key) && (!now_given.is_left_to_run() || now_given.has_auto_value());
+        if (is_given || option.resume == OnResume::of_one_start)
+            option.set("--" + key, now_given.values());
         else
             option.take(before, file);
     }
     replace_others(line.settings, now.given);
+    line.settings = all_decided(line.settings);  // by the start of the run
     return line;
 }
 
