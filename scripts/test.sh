@@ -291,6 +291,7 @@ is host && one cpu "levers.py: forced algorithms, medians; kernel_times.py" pyth
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
+is host && one cpu "dev/tokenize: a BPE has Hugging Face's merges and ids" python3 test/dev/tokenize_test.py
 all_of host && one cpu "dev/plot: curves of runs, ranges, pictures" python3 test/dev/plot_test.py
 all_of host && one cpu "dev/export_runs.py: CSV and Parquet" python3 test/dev/export_runs_test.py
 all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 test/dev/prepare_test.py
