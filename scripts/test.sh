@@ -285,9 +285,7 @@ is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_lo
 is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
 is host && one cpu "every filter of gpu_check.sh matches test cases" test/program/gpu_filters.sh build/cpu/tests
 all_of host && one cpu "gpu_check.sh: arguments, chosen steps, rehearsed steps" test/program/gpu_check.sh
-all_of host && one cpu "same_training.py: reported differences, variants, failed runs" python3 \
-    test/dev/same_training_test.py
-is host && one cpu "levers.py: forced algorithms, medians; kernel_times.py" python3 test/dev/levers_test.py
+is host && one cpu "gpu_check: forced algorithms, medians, differences" python3 test/dev/levers_test.py
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
@@ -298,8 +296,6 @@ all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that 
     python3 test/dev/prepare_download_test.py
 all_of host && one cpu "the quickstart takes the predicted time; README's commands to start with work" \
     test/program/quickstart.sh
-all_of kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
-    test/program/bench.sh
 for most in $caps; do
     cap=(env "ONEDNN_MAX_CPU_ISA=$most" build/cpu/tests)
     all_of kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
@@ -347,7 +343,7 @@ all_of kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer
     "[kernels]~[matmul]~[large]"
 # Excluded: tests that call oneDNN, which is not instrumented, and tests of the reference implementation.
 all_of host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
-    "$host~[model]~[decoder]~[generation]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
+    "$host~[model]~[decoder]~[generation]~[reference]~[statistics]~[large],[communicator]~[mpi]~[large]"
 all_of host && one fuzz "fuzz tests of the parsers" test/fuzz/run.sh 2
 
 wait

@@ -46,14 +46,6 @@ PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 
     fail "the linker does not get the flags of mpicxx: $says"
 }
 
-# The folder for downloaded headers is searched before install_deps.sh creates it: other flags would compile all again.
-mkdir "$folder/tree"
-ln -s "$PWD"/{Makefile,config.mk,dev,kernels,llmc,test,train_gpt2.cu} "$folder/tree"
-flags() { make -C "$folder/tree" -n -B DEVICE=cpu train_gpt2 2>/dev/null | grep -o '^.* -c '; }
-before=$(flags) || fail "make -n prints no compiler"
-mkdir -p "$folder/tree/build/deps/include"
-[ "$before" = "$(flags)" ] || fail "build/deps/include changes the compiler's flags"
-
 nvcc_of "$folder/toolkit"
 without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$folder/headers" all tests 2>/dev/null |
     grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
