@@ -48,9 +48,9 @@ std::vector<Exchanged> exchange(const ParameterTable& table, int ranks, const On
             for (const OnebitMean::Bucket& bucket : mean.buckets())
                 kernels::outer_apply(
                     {.layout = bucket.layout, .tiles = bucket.tiles.span(), .replies = bucket.replies,
-                     .compensated = mean.has_errors() ? bucket.flat.of(values.span()) : std::span<float>(),
+                     .compensated = settings.errors ? bucket.flat.of(values.span()) : std::span<float>(),
                      .error = bucket.error,
-                     .messages = mean.has_errors() ? bucket.messages : std::span<std::uint32_t>(),
+                     .messages = settings.errors ? bucket.messages : std::span<std::uint32_t>(),
                      .active = bucket.active, .one = mean.one_scale(), .anchor = bucket.flat.of(anchor.span()),
                      .momentum = {}, .partial = partial.span().first(bucket.tiles.size()), .finite = mean.finite(),
                      .rate_sum = 1, .learning_rate = 1, .mu = 0}, context.stream);
@@ -195,24 +195,4 @@ TEST_CASE("means at 1 and 4 bits are the same on all ranks and lose nothing; mem
     }
     CHECK(wrong == 0);
     CHECK(lost <= 0.03 * whole);  // 1.3 % of workers and servers each
-}
-
-TEST_CASE("the plan of a mean at 4 bits, and settings that it refuses", "[onebit]") {
-    const ParameterTable table(ModelConfig{});
-    const auto bytes = [&](const OnebitMeanSettings& settings, int local_ranks = 1) {
-        return OnebitMean::bytes(table, 4, local_ranks, settings);
-    };
-    const double n = double(table.elements());
-    // sums; messages, received ones and replies, and the rank's own reply; masks; errors
-    CHECK(double(bytes({.bits = 4, .errors = false}).device) == Approx(n + 1.5 * n + n / 8 + n / 8).epsilon(1e-2));
-    CHECK(double(bytes({.bits = 4}).device) == Approx(2.75 * n + 5 * n).epsilon(1e-2));
-    CHECK(double(bytes({.bits = 4}).errors) == Approx(5 * n).epsilon(1e-3));
-    CHECK(bytes({.bits = 4, .errors = false}).errors == 0);
-    const auto refusal = [&](const OnebitMeanSettings& settings, int local_ranks = 1) {
-        return test::error_of([&] { bytes(settings, local_ranks); });
-    };
-    CHECK_THAT(refusal({.errors = false}), test::Contains("with 1 bit per element is disabled; expected enabled"));
-    CHECK_THAT(refusal({.bits = 2}), test::Contains("the bits of an element is 2; expected 1 or 4"));
-    CHECK_THAT(refusal({.error_decay = 1.5f}), test::Contains("the decay of errors is 1.5; expected from 0 to 1"));
-    CHECK_THAT(refusal({.bits = 4}, 2), test::Contains("the ranks of a node with 4 bits per element is 2; expected 1"));
 }
