@@ -31,7 +31,7 @@
 # build/<device>; ./train_gpt2, dev/tokenize, dev/generate and dev/export_llmc are links to the programs built last. A
 # changed flag recompiles the objects that use it.
 
-# Variables on the command line must be listed above or be set by system_folders.sh or pack.sh; `make help` accepts all.
+# Variables on the command line must be listed above or be set by make_flags.sh or pack.sh; `make help` accepts all.
 ifneq ($(filter help,$(MAKECMDGOALS)),)
 override DEVICE := cpu
 override SANITIZE :=
