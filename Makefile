@@ -31,7 +31,7 @@
 # build/<device>; ./train_gpt2, dev/tokenize, dev/generate and dev/export_llmc are links to the programs built last. A
 # changed flag recompiles the objects that use it.
 
-# Variables on the command line must be listed above or be set by system_folders.sh or pack.sh; `make help` accepts all.
+# Variables on the command line must be listed above or be set by make_flags.sh or pack.sh; `make help` accepts all.
 ifneq ($(filter help,$(MAKECMDGOALS)),)
 override DEVICE := cpu
 override SANITIZE :=
@@ -133,7 +133,7 @@ TOGETHER  := $(patsubst %,llmc/base/:llmc/%/,data text weights) llmc/model/:llmc
              $(patsubst %,test/llmc/base/:test/llmc/%/,comm data text weights) \
              $(patsubst %,test/:test/%/,fuzz fuzz/targets program)
 INNER_LOOPS := llmc/base/fingerprint.cpp llmc/weights/parameters.cpp \
-               $(patsubst %,llmc/%.cpp,data/batch data/shard text/bpe_encoder text/bpe_split)
+               $(patsubst %,llmc/%.cpp,data/batch data/shard text/bpe_encoder text/bpe_split text/bpe_training)
 group      = $(if $(filter $(INNER_LOOPS),$(1)),llmc/inner_loops/,$(or $(patsubst %:$(dir $(1)),%,$(filter \
                %:$(dir $(1)),$(TOGETHER))),$(dir $(1))))
 EXECUTOR_ONE := $(if $(filter kernels,$(UNITE)),kernels/simt/%.cpp)

@@ -87,13 +87,15 @@ std::unique_ptr<Tokenizer> tokenizer_of(const llmc::SavedModel& checkpoint, cons
         if (vocabulary.end_of_text >= 0 ? vocabulary.end_of_text == known.end_of_text && vocabulary.size >= known.size
                                         : vocabulary.size == known.size)
             return llmc::load_tokenizer(folder, known);
-    if (vocabulary.end_of_text >= llmc::kGpt2Vocabulary.size && !llmc::read_tokenizer_files(folder).empty()) {
-        try {  // GPT-2's with added tokens
+    try {
+        // A BPE of its own; or GPT-2's with added tokens.
+        auto own = llmc::load_tokenizer(folder, {vocabulary.end_of_text + 1, vocabulary.end_of_text});
+        if (own->has_table()) return own;
+        if (vocabulary.end_of_text >= llmc::kGpt2Vocabulary.size && !llmc::read_tokenizer_files(folder).empty())
             return llmc::load_tokenizer(folder, llmc::kGpt2Vocabulary);
-        } catch (const Error&) {  // another
-        }
+    } catch (const Error&) {  // another
     }
-    return llmc::load_tokenizer(folder, vocabulary);
+    return llmc::tokenizer_for(vocabulary);
 }
 
 struct SavedModel {

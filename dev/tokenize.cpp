@@ -14,21 +14,19 @@
 #include "llmc/base/value_text.h"
 #include "llmc/text/bpe_tokenizer.h"
 #include "llmc/text/text_corpus.h"
-#include "llmc/text/tokenizer.h"
+#include "llmc/text/tokenizer_files.h"
 
 using namespace base;
 using llmc::short_text;
 
 namespace {
 
-enum class Kind { bytes, gpt2 };
-constexpr llmc::Named<Kind> kKinds[] = {{"bytes", Kind::bytes}, {"gpt2", Kind::gpt2}};
-
 constexpr std::int64_t kFewDocuments = 200;  // every 20th of fewer would be less than 10 documents
 
 constexpr const char* kExamples =
     "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files.\n\n"
-    "  dev/tokenize -o data/mine --name mine --document-start '^$' book.txt\n"
+    "  dev/tokenize -o data/mine --name mine --tokenizer bpe:4096 --document-start '^$' book.txt\n"
+    "  dev/tokenize -o data/more --tokenizer data/mine more.txt       # the same vocabulary\n"
     "  scripts/get_gpt2_tokenizer.sh && dev/tokenize -o data/web --tokenizer gpt2 web-*.jsonl.zst\n"
     "  dev/data/parquet_lines.py a.parquet b.parquet | dev/tokenize -o data/tables --format jsonl -\n"
     "  gzip -dc news.gz | dev/tokenize -o data/news --tokenizer gpt2 --document-start '^<doc' -\n";
@@ -49,8 +47,11 @@ cxxopts::Options command_line() {
         text("auto"), "K");
     options.add_options("Token")(
         "tokenizer",
-        "bytes: ids 0 to 255, and 256 for the end of text; gpt2: GPT-2's byte-level BPE, 50257 ids", text("bytes"),
-        "bytes|gpt2")("merges",
+        "bytes: ids 0 to 255, and 256 for the end of text; gpt2: GPT-2's byte-level BPE, 50257 ids; bpe:N: one of N "
+        "ids (256 bytes, merges, the end of text; 258 to 65536), trained on the training documents and saved beside "
+        "the shards, as tokenizer.json; texts, also of pipes, stay in memory until then: the first gigabyte, or less "
+        "if its different words alone have 64 MiB; PATH: that of a folder with a tokenizer.json, or a file of merges",
+        text("bytes"), "bytes|gpt2|bpe:N|PATH")("merges",
                       "GPT-2's merges: merges.txt, vocab.bpe or tokenizer.json (default: "
                       "data/gpt2/vocab.bpe, written by scripts/get_gpt2_tokenizer.sh)",
                       given(), "FILE")(
@@ -83,11 +84,29 @@ llmc::DocumentRule document_rule(const cxxopts::ParseResult& given) {
     return llmc::DocumentRule::whole_text();
 }
 
+// The number of ids of bpe:N; 0: another name.
+int ids_of_bpe(const std::string& name) {
+    constexpr std::string_view kBpe = "bpe:";
+    if (!name.starts_with(kBpe)) return 0;
+    const int ids = llmc::parse_number("--tokenizer bpe:N", std::string_view(name).substr(kBpe.size()),
+                                       llmc::kByteVocabulary.size + 1, llmc::kLargestVocabulary);
+    require(ids != llmc::kGpt2Vocabulary.size, "--tokenizer", name, "another number of ids than GPT-2's 50257",
+            "use bpe:50256");
+    return ids;
+}
+
 std::shared_ptr<const llmc::Tokenizer> tokenizer(const cxxopts::ParseResult& given) {
     const bool merges = given.count("merges") > 0;
-    if (llmc::value_by_name("--tokenizer", given["tokenizer"].as<std::string>(), kKinds) == Kind::bytes) {
-        require(!merges, "--merges", "set with --tokenizer bytes", "--tokenizer gpt2, which has merges");
-        return llmc::tokenizer_for(llmc::kByteVocabulary);
+    const std::string name = given["tokenizer"].as<std::string>();
+    require(!merges || name == "gpt2", "--merges", "set with --tokenizer " + name, "--tokenizer gpt2",
+            "leave it out, or use --tokenizer FILE for these merges");
+    if (ids_of_bpe(name) > 0) return nullptr;
+    if (name == "bytes") return llmc::tokenizer_for(llmc::kByteVocabulary);
+    if (name != "gpt2") {
+        std::error_code none;
+        require(std::filesystem::exists(name, none), "--tokenizer", in_quotes(name),
+                "bytes, gpt2, bpe:N, or the name of a folder or file with merges");
+        return llmc::read_tokenizer(name);
     }
     const std::string file =
         merges ? given["merges"].as<std::string>() : llmc::find_gpt2_merges().string();
@@ -170,7 +189,8 @@ void run(const cxxopts::ParseResult& given) {
         .field = given["field"].as<std::string>(),
         .threads = int(number("threads", 0, 1024)),
     };
-    const llmc::Vocabulary vocabulary = settings.tokenizer->vocabulary();
+    if (const int ids = ids_of_bpe(given["tokenizer"].as<std::string>()); ids > 0)
+        settings.ids_of_bpe = [ids](std::int64_t) { return ids; };
     llmc::TextCorpusSummary summary;
     double seconds = 0;
     end_on_signals();
@@ -190,10 +210,21 @@ void run(const cxxopts::ParseResult& given) {
                  tokens = double(summary.train.tokens + summary.val.tokens);
     print("training:   ", summary.train);
     print("validation: ", summary.val);
-    std::cout << "vocabulary: " << vocabulary.size << ", end of text " << vocabulary.end_of_text << '\n'
-              << llmc::format("took:       %.1f s on %s: %s tok/s, %sB/s, %.2f bytes per token\n", seconds,
+    const llmc::Vocabulary vocabulary = summary.tokenizer->vocabulary();
+    std::cout << "vocabulary: " << vocabulary.size << ", end of text " << vocabulary.end_of_text << '\n';
+    if (!summary.tokenizer_file.empty()) {
+        std::cout << "tokenizer:  " << summary.tokenizer_file;
+        if (summary.trained_on > 0)
+            std::cout << ", trained on " << (summary.trained_on < summary.train.bytes ? "the first " : "all ")
+                      << short_text(double(summary.trained_on)) << "B";
+        std::cout << '\n';
+    }
+    std::cout << llmc::format("took:       %.1f s on %s: %s tok/s, %sB/s, %.2f bytes per token\n", seconds,
                               llmc::counted(summary.threads, "thread").c_str(), short_text(tokens / seconds).c_str(),
                               short_text(bytes / seconds).c_str(), bytes / tokens);
+    if (vocabulary.size < summary.ids_wanted)
+        std::cout << "note:       fewer than " << summary.ids_wanted
+                  << " ids, because no other pair of neighbours within words occurs twice\n";
     if (summary.tails)
         std::cout << "note:       fewer than " << kFewDocuments
                   << " documents, so the last tenth of every file is held out (--hold-out)\n";

@@ -277,29 +277,25 @@ is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 is run && one cpu "a full disk" test/program/small_disk.sh build/cpu/train_gpt2
-is host && one cpu "no compiler flag names a system folder" test/program/system_folders.sh
+is host && one cpu "no compiler flag names a system folder; make selects the machine's GPUs" test/program/make_flags.sh
 all_of host && one cpu "every program prints --help and refuses unknown arguments" test/program/help.sh
 is host && one cpu "skipped tests are counted, with their reasons" test/program/skips.sh
-is host && one cpu "make selects the GPU architectures of the machine" test/program/cuda_archs.sh
 is host && one cpu "dev/run_log.py reads logs correctly" python3 test/dev/run_log_test.py
 is host && one cpu "dev/data/prepare: documents of each data set" python3 test/dev/prepare_sets_test.py
 is host && one cpu "every filter of gpu_check.sh matches test cases" test/program/gpu_filters.sh build/cpu/tests
 all_of host && one cpu "gpu_check.sh: arguments, chosen steps, rehearsed steps" test/program/gpu_check.sh
-all_of host && one cpu "same_training.py: reported differences, variants, failed runs" python3 \
-    test/dev/same_training_test.py
-is host && one cpu "levers.py: forced algorithms, medians; kernel_times.py" python3 test/dev/levers_test.py
+is host && one cpu "gpu_check: forced algorithms, medians, differences" python3 test/dev/levers_test.py
 all_of host && one cpu "install_deps.sh reports libraries that are too old" test/program/install_deps.sh
 all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
     'command -v clang-tidy >/dev/null || { echo "clang-tidy is missing"; exit 77; }; make -s tidy DEVICE=cpu'
-all_of host && one cpu "dev/plot: curves of runs, ranges, pictures" python3 test/dev/plot_test.py
-all_of host && one cpu "dev/export_runs.py: CSV and Parquet" python3 test/dev/export_runs_test.py
+is host && one cpu "dev/tokenize: a BPE has Hugging Face's merges and ids" python3 test/dev/tokenize_test.py
+all_of host && one cpu "dev/plot: curves of runs, pictures" python3 test/dev/plot_test.py
+all_of host && one cpu "dev/export_runs.py: every number of a log" python3 test/dev/export_runs_test.py
 all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 test/dev/prepare_test.py
 all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" \
     python3 test/dev/prepare_download_test.py
 all_of host && one cpu "the quickstart takes the predicted time; README's commands to start with work" \
     test/program/quickstart.sh
-all_of kernels && one cpu "benchmarks: columns, unsupported operations, no result above the ceiling" \
-    test/program/bench.sh
 for most in $caps; do
     cap=(env "ONEDNN_MAX_CPU_ISA=$most" build/cpu/tests)
     all_of kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
@@ -347,7 +343,7 @@ all_of kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer
     "[kernels]~[matmul]~[large]"
 # Excluded: tests that call oneDNN, which is not instrumented, and tests of the reference implementation.
 all_of host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
-    "$host~[model]~[decoder]~[generation]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
+    "$host~[model]~[decoder]~[generation]~[reference]~[statistics]~[large],[communicator]~[mpi]~[large]"
 all_of host && one fuzz "fuzz tests of the parsers" test/fuzz/run.sh 2
 
 wait

@@ -82,7 +82,7 @@ step "compilation for x86-64" nice make -j"$(nproc)" DEVICE=cpu UNITE="kernels l
 # emulate [-cpu NAME] PROGRAM ARGUMENTS...
 emulate() { timeout 1200 qemu-aarch64-static -L "$system" "$@"; }
 # Left out, besides what starts other programs: what takes minutes in emulation, or measures time.
-without='~[.]~[large]~[statistics]~[mpi]~[local]~[run]~[ranks]~[host_time]~[interrupt]'
+without='~[.]~[large]~[statistics]~[mpi]~[local]~[run]~[ranks]~[host_time]'
 without+='~[layout]~"the environment selects*"~"a cached plan*"'
 step "kernels on the CPU" emulate $cpu/tests "[kernels]$without"
 step "host code and models" emulate $cpu/tests "~[kernels]$without"

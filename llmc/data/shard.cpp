@@ -33,7 +33,8 @@ constexpr int kVocabularyWord = 3;  // word of the header
 }  // namespace
 
 std::string describe(const Vocabulary& vocabulary) {
-    return std::to_string(vocabulary.size) + " ids, end of text " + std::to_string(vocabulary.end_of_text);
+    return std::to_string(vocabulary.size) + " ids, end of text " + std::to_string(vocabulary.end_of_text) +
+           (vocabulary.merges != 0 ? format(", merges %08x", unsigned(vocabulary.merges)) : "");
 }
 
 Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_word, const std::string& file) {
@@ -45,7 +46,7 @@ Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_w
     require(end_of_text >= 0 && end_of_text < size, file + "end-of-text id (header word " + word(1) + ")", end_of_text,
             "0 to " + std::to_string(size - 1) + " with its vocabulary of " + std::to_string(size),
             "create the file again");
-    return {size, end_of_text};
+    return {size, end_of_text, words[2]};
 }
 
 Shard::Shard(std::string path) : file_(std::move(path), "shard") {

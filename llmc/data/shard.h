@@ -1,7 +1,7 @@
 // shard.h - a file of token ids in llm.c's format
 //
 //   256 little-endian int32    [0] = 20240520   [1] = version 1   [2] = number of tokens
-//                              [3] = vocabulary size   [4] = end-of-text id
+//                              [3] = vocabulary size   [4] = end-of-text id   [5] = merges
 //   uint16 per token           so the file has exactly 1024 + 2 * tokens bytes
 //
 // Source    karpathy/llm.c, which leaves words [3] and above unused: 0 in [3] and [4] means GPT-2's 50257 and 50256.
@@ -29,14 +29,15 @@ inline std::string series_of(const std::string& name) {
 
 struct Vocabulary {
     int size = 50257, end_of_text = 50256;
+    std::int32_t merges = 0;  // identifies those of a BPE (BpeMerges::vocabulary()); 0: bytes, GPT-2's, or not known
     bool operator==(const Vocabulary&) const = default;
 };
 
-// "257 ids, end of text 256"
+// "257 ids, end of text 256", "4096 ids, end of text 4095, merges 5d2f01a9"
 std::string describe(const Vocabulary& vocabulary);
 
-// The vocabulary in two words of a header, starting at its word `first_word`; both 0: GPT-2's. Throws Error that starts
-// with `file` for an invalid vocabulary.
+// The vocabulary in three words of a header, starting at its word `first_word`; the first two 0: GPT-2's. Throws Error
+// that starts with `file` for an invalid vocabulary.
 Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_word, const std::string& file);
 
 // Several threads may read concurrently.

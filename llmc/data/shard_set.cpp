@@ -100,8 +100,7 @@ Corpus corpus_of(const std::string& text) {
 }
 
 std::string describe(const Shard& shard) {
-    const auto [size, end_of_text] = shard.vocabulary();
-    return std::to_string(size) + " with end of text " + std::to_string(end_of_text) + " in " + shard.path();
+    return describe(shard.vocabulary()) + " in " + shard.path();
 }
 
 }  // namespace

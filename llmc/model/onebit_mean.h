@@ -113,7 +113,6 @@ public:
     }
     // Whether a worker has one scale for the whole bucket, not one per group of a chunk.
     bool one_scale() const { return settings_.scale == OnebitScale::bucket; }
-    bool has_errors() const { return settings_.errors; }
     void commit();
 
     // The errors, for checkpoints: this rank's errors as a worker, in ascending order, and as the server of a chunk of

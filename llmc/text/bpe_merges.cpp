@@ -203,6 +203,11 @@ std::vector<std::string> BpeMerges::tokens() const {
     return tokens;
 }
 
+Vocabulary BpeMerges::vocabulary() const {
+    const int end_of_text = int(256 + merges.size());
+    return {end_of_text + 1, end_of_text, is_gpt2() ? 0 : std::int32_t(std::stoul(fingerprint().substr(8), {}, 16))};
+}
+
 std::string BpeMerges::fingerprint() const { return llmc::fingerprint(std::as_bytes(std::span(merges))); }
 bool BpeMerges::is_gpt2() const { return fingerprint() == kGpt2Fingerprint; }
 

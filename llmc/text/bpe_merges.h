@@ -32,7 +32,7 @@ struct BpeMerge {
 struct BpeMerges {
     std::vector<BpeMerge> merges;
 
-    Vocabulary vocabulary() const { return {int(256 + merges.size() + 1), int(256 + merges.size())}; }
+    Vocabulary vocabulary() const;
     // The bytes of every id except the end of text.
     std::vector<std::string> tokens() const;
     // XXH3 of the merges in their order.

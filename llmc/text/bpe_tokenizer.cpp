@@ -108,7 +108,10 @@ struct BpeTokenizer::Workers {
 };
 
 BpeTokenizer::BpeTokenizer(BpeMerges merges)
-    : merges_(std::move(merges)), tokens_(merges_.tokens()), workers_(std::make_unique<Workers>(merges_)) {}
+    : merges_(std::move(merges)),
+      vocabulary_(merges_.vocabulary()),
+      tokens_(merges_.tokens()),
+      workers_(std::make_unique<Workers>(merges_)) {}
 BpeTokenizer::~BpeTokenizer() = default;
 
 void BpeTokenizer::append(std::string_view text, std::vector<std::uint16_t>& ids) const {

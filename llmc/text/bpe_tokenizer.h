@@ -19,7 +19,7 @@ public:
     ~BpeTokenizer() override;
 
     const BpeMerges& merges() const { return merges_; }
-    Vocabulary vocabulary() const override { return merges_.vocabulary(); }
+    Vocabulary vocabulary() const override { return vocabulary_; }
     // Thread-safe: each concurrent call takes separate working memory, which includes the cache of pieces, and returns
     // it for the next call.
     void append(std::string_view text, std::vector<std::uint16_t>& ids) const override;
@@ -31,6 +31,7 @@ private:
     class Worker;
     struct Workers;
     BpeMerges merges_;
+    Vocabulary vocabulary_;
     std::vector<std::string> tokens_;
     std::unique_ptr<Workers> workers_;
 };

@@ -7,11 +7,12 @@
 #include "kernels/base/start_thread.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/utf8.h"
+#include "llmc/text/bpe_split.h"
 #include "llmc/text/text_source.h"
 
 namespace llmc {
 
-EncodingPool::EncodingPool(const Tokenizer& tokenizer, const std::vector<std::string>& files, const std::string& field,
+EncodingPool::EncodingPool(const Tokenizer* tokenizer, const std::vector<std::string>& files, const std::string& field,
                            int threads)
     : tokenizer_(tokenizer),
       files_(files),
@@ -54,17 +55,33 @@ void EncodingPool::work(const std::stop_token& stop) {
 TokenBatch EncodingPool::encode(const TextBatch& batch) const {
     std::string_view rest = batch.text;
     TokenBatch tokens;
+    if (!tokenizer_) tokens.text = std::make_unique<TextBatch>();
     for (const TextBatch::Part& part : batch.parts) {
         std::string_view text = rest.substr(0, part.length);
         rest.remove_prefix(part.length);
         std::string of_line;
         if (part.json) text = of_line = text_of_line(text, part, tokens.lone_surrogates);
-        auto& ids = part.held_out ? tokens.val : tokens.train;
-        if (part.begins) ids.push_back(std::uint16_t(tokenizer_.vocabulary().end_of_text));
-        tokenizer_.append(text, ids);
         (part.held_out ? tokens.val_bytes : tokens.train_bytes) += std::int64_t(text.size());
+        if (tokenizer_) {
+            auto& ids = part.held_out ? tokens.val : tokens.train;
+            if (part.begins) ids.push_back(std::uint16_t(tokenizer_->vocabulary().end_of_text));
+            tokenizer_->append(text, ids);
+        } else {
+            tokens.text->text += text;
+            tokens.text->parts.push_back({.length = text.size(), .held_out = part.held_out, .begins = part.begins});
+        }
     }
+    if (!tokenizer_) count_pieces(tokens);
     return tokens;
+}
+
+void EncodingPool::count_pieces(TokenBatch& batch) const {
+    std::string_view rest = batch.text->text;
+    BpeMatcher matcher;
+    for (const TextBatch::Part& part : batch.text->parts) {
+        if (!part.held_out) batch.pieces.add(rest.substr(0, part.length), matcher);
+        rest.remove_prefix(part.length);
+    }
 }
 
 std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::Part& part,

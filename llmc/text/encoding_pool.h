@@ -1,15 +1,17 @@
-// encoding_pool.h - encodes texts on several threads; results come in the order of submission
+// encoding_pool.h - encodes texts on several threads, or counts their pieces; results come in the order of submission
 #pragma once
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "llmc/text/bpe_training.h"
 #include "llmc/text/tokenizer.h"
 
 namespace llmc {
@@ -32,13 +34,16 @@ struct TokenBatch {
     std::vector<std::uint16_t> train, val;
     std::int64_t train_bytes = 0, val_bytes = 0;  // of text
     std::int64_t lone_surrogates = 0;             // in lines of JSON, replaced by U+FFFD
+    // Without a tokenizer: the texts, no longer in JSON, and the pieces of those for training, which are parts of it.
+    std::unique_ptr<TextBatch> text;
+    PieceCounts pieces;
 };
 
 class EncodingPool {
 public:
     // `files` are the names for messages; `field` is the JSON field with the text. All arguments must outlive the pool.
-    // threads >= 1.
-    EncodingPool(const Tokenizer& tokenizer, const std::vector<std::string>& files, const std::string& field,
+    // Null `tokenizer`: pieces are counted. threads >= 1.
+    EncodingPool(const Tokenizer* tokenizer, const std::vector<std::string>& files, const std::string& field,
                  int threads);
 
     void submit(TextBatch batch);
@@ -52,9 +57,10 @@ public:
 private:
     void work(const std::stop_token& stop);
     TokenBatch encode(const TextBatch& batch) const;
+    void count_pieces(TokenBatch& batch) const;
     std::string text_of_line(std::string_view line, const TextBatch::Part& part, std::int64_t& lone_surrogates) const;
 
-    const Tokenizer& tokenizer_;
+    const Tokenizer* tokenizer_;
     const std::vector<std::string>& files_;
     const std::string& field_;
     std::size_t max_jobs_;

@@ -114,8 +114,8 @@ void ShardWriter::seal() {
     if (descriptor_ < 0) return;
     require(tokens_ > 0, "shard " + path_ + ": number of tokens", tokens_, "at least 1");
     flush();
-    const std::array<std::int32_t, 5> header = {kShardMagic, kShardVersion, std::int32_t(tokens_), vocabulary_.size,
-                                                vocabulary_.end_of_text};
+    const std::array<std::int32_t, 6> header = {kShardMagic,      kShardVersion,           std::int32_t(tokens_),
+                                                vocabulary_.size, vocabulary_.end_of_text, vocabulary_.merges};
     if (::pwrite(descriptor_, header.data(), sizeof header, 0) != ssize_t(sizeof header) || ::fsync(descriptor_) != 0)
         refused_by_disk("writing shard");
     buffer_ = {};  // frees memory: a long series holds many sealed writers

@@ -8,11 +8,15 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/control_groups.h"
+#include "llmc/base/staged_file.h"
 #include "llmc/base/utf8.h"
+#include "llmc/text/bpe_split.h"
+#include "llmc/text/bpe_tokenizer.h"
 #include "llmc/text/corpus_input.h"
 #include "llmc/text/encoding_pool.h"
 #include "llmc/text/shard_writer.h"
 #include "llmc/text/text_source.h"
+#include "llmc/text/tokenizer_files.h"
 
 namespace llmc {
 namespace {
@@ -20,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBatchBytes = 1 << 18, kProbedBytes = 8192;
+constexpr std::size_t kMostToTrain = 1'000'000'000, kMostPieces = 64 << 20;  // bytes; the pieces take 20 times as much
 
 // Shards of an earlier run would be read together with the new ones.
 void refuse_older_shards(const fs::path& folder, const std::string& name) {
@@ -33,6 +38,21 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
     if (error)
         fail("output folder " + folder.string(), "unreadable (" + error.message() + ")",
              "a folder that this user may read and write", "change --output-dir");
+}
+
+// Of bytes and GPT-2's, which their vocabulary identifies, there are none.
+bool has_files_beside_shards(const Tokenizer& tokenizer) { return tokenizer.vocabulary().merges != 0; }
+fs::path tokenizer_beside(const TextCorpusSettings& settings) {
+    return fs::path(settings.output_dir) / "tokenizer.json";
+}
+
+void refuse_other_tokenizer(const TextCorpusSettings& settings) {
+    const fs::path file = tokenizer_beside(settings);
+    std::error_code none;
+    if ((!settings.ids_of_bpe && !has_files_beside_shards(*settings.tokenizer)) || !fs::exists(file, none)) return;
+    require(!settings.ids_of_bpe && read_tokenizer(file)->vocabulary() == settings.tokenizer->vocabulary(),
+            "the tokenizer " + file.string(), "already present", "a folder without another tokenizer",
+            "use it (--tokenizer " + settings.output_dir + "), remove it, or change --output-dir");
 }
 
 // The length of the part of `text` before the tail of its file, or npos if that starts later: the tail follows the
@@ -81,8 +101,8 @@ std::string prefix_of(const TextCorpusSettings& settings, const char* split) {
 
 class SplitWriter {
 public:
-    SplitWriter(const TextCorpusSettings& settings, const char* split)
-        : shards_(prefix_of(settings, split), settings.tokenizer->vocabulary(), settings.shard_tokens) {}
+    SplitWriter(const TextCorpusSettings& settings, const char* split, const Tokenizer& tokenizer)
+        : shards_(prefix_of(settings, split), tokenizer.vocabulary(), settings.shard_tokens) {}
 
     void append(std::span<const std::uint16_t> ids, std::int64_t bytes) {
         shards_.append(ids);
@@ -109,10 +129,9 @@ public:
     explicit CorpusWriter(const TextCorpusSettings& settings)
         : settings_(settings),
           threads_(settings.threads > 0 ? settings.threads : device::usable_threads()),
-          train_(settings, kSplits[0]),
-          val_(settings, kSplits[1]),
-          sizes_(sizes_for_tails(settings)),
-          pool_(*settings.tokenizer, settings.files, settings.field, threads_) {
+          sizes_(sizes_for_tails(settings)) {
+        if (settings.ids_of_bpe) pool_.emplace(nullptr, settings.files, settings.field, threads_);
+        else encode_with(settings.tokenizer);
         for (const std::string& path : settings.files) {
             std::error_code unknown;
             const auto size = fs::file_size(path, unknown);
@@ -127,17 +146,12 @@ public:
     TextCorpusSummary write() {
         for (file_ = 0; file_ < settings_.files.size(); ++file_) read_file();
         submit();
-        while (!pool_.empty()) write_oldest();
         if (settings_.hold_out > 0 && held_out_documents_ == 0) nothing_held_out();
-        train_.seal();
-        if (settings_.hold_out > 0) val_.seal();  // before either is published, so that a full disk leaves neither
-        summary_.train = train_.publish(documents_ - held_out_documents_);
-        try {
-            if (settings_.hold_out > 0) summary_.val = val_.publish(held_out_documents_);
-        } catch (...) {
-            train_.withdraw();
-            throw;
-        }
+        if (!tokenizer_) train_tokenizer();
+        while (!pool_->empty()) take_oldest();
+        train_->seal();
+        if (settings_.hold_out > 0) val_->seal();  // before either is published, so that a full disk leaves neither
+        publish();
         summary_.tails = !sizes_.empty();
         summary_.bytes_read = progress_.bytes_read;
         summary_.threads = threads_;
@@ -145,6 +159,26 @@ public:
     }
 
 private:
+    void publish() {
+        std::error_code none;
+        std::vector<fs::path> written;
+        try {
+            if (has_files_beside_shards(*tokenizer_)) {
+                summary_.tokenizer_file = tokenizer_beside(settings_).string();
+                const bool known = fs::exists(summary_.tokenizer_file, none);
+                for (const auto& [name, contents] : tokenizer_files(*tokenizer_, 0))
+                    if (!known && name.starts_with("tokenizer"))
+                        write_whole(written.emplace_back(fs::path(settings_.output_dir) / name), contents);
+            }
+            summary_.train = train_->publish(documents_ - held_out_documents_);
+            if (settings_.hold_out > 0) summary_.val = val_->publish(held_out_documents_);
+        } catch (...) {
+            train_->withdraw();
+            for (const fs::path& file : written) fs::remove(file, none);
+            throw;
+        }
+        summary_.tokenizer = tokenizer_;
+    }
     [[noreturn]] void nothing_held_out() const {
         constexpr std::int64_t kShort = 20;  // bytes, or lines of JSON
         if (!sizes_.empty())
@@ -231,7 +265,8 @@ private:
         batch_.parts.back().length += text.size();
         if (batch_.text.size() < full_at_) return;
         const std::size_t part = batch_.parts.back().length, before = batch_.text.size() - part;
-        const std::size_t cut = settings_.tokenizer->certain_prefix(std::string_view(batch_.text).substr(before));
+        const std::string_view last = std::string_view(batch_.text).substr(before);
+        const std::size_t cut = tokenizer_ ? tokenizer_->certain_prefix(last) : certain_pieces(last);
         if (cut == 0 && before == 0) {
             full_at_ = 2 * batch_.text.size();
             return;
@@ -285,18 +320,47 @@ private:
     // Passes the batch to the pool, which encodes it on other threads.
     void submit() {
         full_at_ = kBatchBytes;
-        if (batch_.parts.empty()) return;
-        if (pool_.full()) write_oldest();
-        pool_.submit(std::exchange(batch_, {}));
+        if (!batch_.parts.empty()) submit(std::exchange(batch_, {}));
+        if (!tokenizer_ && has_enough_to_train()) train_tokenizer();
     }
-    // Waits for the ids of the pool's oldest batch and writes them.
-    void write_oldest() {
-        const TokenBatch tokens = pool_.take();
-        train_.append(tokens.train, tokens.train_bytes);
-        val_.append(tokens.val, tokens.val_bytes);
+    void submit(TextBatch batch) {
+        if (pool_->full()) take_oldest();
+        pool_->submit(std::move(batch));
+    }
+    // Waits for the pool's oldest batch, and writes its ids, or keeps it and counts its pieces.
+    void take_oldest() {
+        TokenBatch tokens = pool_->take();
         summary_.lone_surrogates += tokens.lone_surrogates;
-        progress_.tokens = train_.tokens() + val_.tokens();
+        if (tokenizer_) {
+            train_->append(tokens.train, tokens.train_bytes);
+            val_->append(tokens.val, tokens.val_bytes);
+            progress_.tokens = train_->tokens() + val_->tokens();
+        } else {
+            // Which batches count does not depend on how many are in the pool.
+            if (!has_enough_to_train()) {
+                pieces_.add(tokens.pieces);
+                kept_bytes_ += tokens.text->text.size();
+                summary_.trained_on += tokens.train_bytes;
+            }
+            kept_.push_back(std::move(tokens.text));
+        }
         report_progress();
+    }
+    bool has_enough_to_train() const { return kept_bytes_ >= kMostToTrain || pieces_.bytes() >= kMostPieces; }
+    void train_tokenizer() {
+        while (!pool_->empty()) take_oldest();
+        summary_.ids_wanted = settings_.ids_of_bpe(summary_.trained_on);
+        BpeMerges merges = train_merges(std::exchange(pieces_, {}), summary_.ids_wanted - kByteVocabulary.size,
+                                        [this] { report_progress(); });
+        if (merges.merges.empty()) encode_with(tokenizer_for(kByteVocabulary));
+        else encode_with(std::make_shared<BpeTokenizer>(std::move(merges)));
+        for (auto& text : std::exchange(kept_, {})) submit(std::move(*std::exchange(text, nullptr)));
+    }
+    void encode_with(std::shared_ptr<const Tokenizer> tokenizer) {
+        tokenizer_ = std::move(tokenizer);
+        train_.emplace(settings_, kSplits[0], *tokenizer_);
+        val_.emplace(settings_, kSplits[1], *tokenizer_);
+        pool_.emplace(tokenizer_.get(), settings_.files, settings_.field, threads_);
     }
     void report_progress() const {
         if (settings_.progress) settings_.progress(progress_);
@@ -304,7 +368,11 @@ private:
 
     const TextCorpusSettings& settings_;
     const int threads_;
-    SplitWriter train_, val_;
+    std::shared_ptr<const Tokenizer> tokenizer_;  // null: it is being trained on the texts that are kept
+    std::optional<SplitWriter> train_, val_;
+    std::vector<std::unique_ptr<TextBatch>> kept_;
+    PieceCounts pieces_;  // of kept_
+    std::size_t kept_bytes_ = 0;
     TextCorpusSummary summary_;
     TextCorpusProgress progress_;
     std::vector<char> room_ = room_for_text();
@@ -316,7 +384,7 @@ private:
     const std::vector<std::int64_t> sizes_;    // of the files, if their tails are held out
     TextBatch batch_;
     std::size_t full_at_ = kBatchBytes;        // more if the tokenizer cannot split the batch
-    EncodingPool pool_;  // declared last: its threads end before the other members are destroyed
+    std::optional<EncodingPool> pool_;  // declared last: its threads end before the other members are destroyed
 };
 
 }  // namespace
@@ -326,6 +394,7 @@ TextCorpusSummary write_text_corpus(const TextCorpusSettings& settings) {
     const OutputFolder folder(settings.output_dir);
     try {
         refuse_older_shards(settings.output_dir, settings.name);
+        refuse_other_tokenizer(settings);
         std::int64_t left_over = 0;
         for (const char* const split : kSplits)
             left_over += ShardSeriesWriter::remove_left_over(prefix_of(settings, split));

@@ -4,7 +4,8 @@
 // goes to the validation shards. If there are few documents, the tail of every file does: what follows the first line
 // end in its last tenth, or the last tenth of its lines of JSON, at least one of two. Texts are read in chunks and
 // encoded on several threads: each takes a few megabytes of memory, plus the longest line (if a rule splits documents
-// by lines) and the longest text that the tokenizer cannot split.
+// by lines) and the longest text that the tokenizer cannot split. To train a BPE the texts stay in memory until its
+// merges are known: at most the first gigabyte, so that pipes can be tokenized, too.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,10 @@ struct TextCorpusSettings {
     std::int64_t tail_below = 0;
     std::int64_t shard_tokens = 100'000'000;
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);
+    // If set, a BPE of so many ids (end of text included) is trained on the texts for training, and used instead: on
+    // the first gigabyte, or less if the different words alone have 64 MiB. Called with the bytes of these texts. Fewer
+    // ids if the text has not so many merges; with 257 ids, or no merge, bytes.
+    std::function<int(std::int64_t bytes)> ids_of_bpe{};
     // automatic: jsonl if the name, without .gz or .zst and in either case, ends with .json, .jsonl or .ndjson
     TextFormat format = TextFormat::automatic;
     std::string field = "text";  // of a line of JSON
@@ -53,6 +58,10 @@ struct TextCorpusSplit {
 };
 struct TextCorpusSummary {
     TextCorpusSplit train, val;
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::string tokenizer_file;   // in the output folder; empty: of bytes and GPT-2's there is none
+    std::int64_t trained_on = 0;  // bytes of text; 0: the tokenizer was given
+    int ids_wanted = 0;           // of the trained one
     bool tails = false;           // the tails of files are for validation
     std::int64_t crlf_lines = 0;  // lines of text that end with CR LF, which is not changed; not of binary files
     std::int64_t binary_files = 0;     // files with a NUL near their start
@@ -67,7 +76,7 @@ struct TextCorpusSummary {
 
 // Throws Error, and leaves no shard behind, if a file cannot be read, is empty, is damaged or does not consist of JSON
 // lines, an option is out of range, there are too few documents for training or validation, the folder cannot be
-// written to, or it already has shards of that name.
+// written to, or it already has shards of that name, or the files of another tokenizer.
 TextCorpusSummary write_text_corpus(const TextCorpusSettings& settings);
 
 }  // namespace llmc

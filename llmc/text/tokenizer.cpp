@@ -59,7 +59,7 @@ std::vector<int> Tokenizer::encode(std::string_view text) const {
 }
 
 std::vector<std::uint16_t> Tokenizer::token_bytes() const {
-    const auto [size, end_of_text] = vocabulary();
+    const auto [size, end_of_text, merges] = vocabulary();
     std::vector<std::uint16_t> bytes;
     for (int id = 0; has_table() && id < size; ++id)
         bytes.push_back(id == end_of_text ? 0 : std::uint16_t(text_of(id).size()));
@@ -67,7 +67,7 @@ std::vector<std::uint16_t> Tokenizer::token_bytes() const {
 }
 
 std::string Tokenizer::decode(std::span<const int> ids) const {
-    const auto [size, end_of_text] = vocabulary();
+    const auto [size, end_of_text, merges] = vocabulary();
     std::string text;
     for (const int id : ids) {
         require(id >= 0 && id < size, "token id to decode", id, "0 to " + std::to_string(size - 1));

@@ -2,6 +2,8 @@
 //
 // Bytes   ids 0 to 255 are the bytes of the text, 256 is the end of text: no table, lossless, any language.
 // GPT-2   its byte-level BPE (bpe_tokenizer.h), if its merges are available.
+// Others  a BPE that was trained on the text (bpe_training.h), if its files are beside the shards or the model
+//         (tokenizer_files.h).
 #pragma once
 #include <cstdint>
 #include <filesystem>

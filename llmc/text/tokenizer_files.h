@@ -15,16 +15,22 @@
 
 namespace llmc {
 
-// The contents by file name. `positions`: the model's maximum. Empty if the tokenizer has no table.
+// The contents by file name. `positions`: the model's maximum; 0: of data, without a model. Empty if the tokenizer
+// has no table.
 using TokenizerFiles = std::map<std::string, std::string>;
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int positions);
 
 // The files of a model's own tokenizer in its folder, which may have added tokens; empty if they are not complete.
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
 
-// The tokenizer of a model's folder. For GPT-2's vocabulary it reads the first that exists of tokenizer.json,
-// merges.txt and vocab.bpe in the folder, and the file of find_gpt2_merges(); other vocabularies use
-// tokenizer_for(). Throws Error if such a file is damaged or has another table than GPT-2's.
+// The tokenizer of the folder of a model or of shards. For GPT-2's vocabulary it reads the first that exists of
+// tokenizer.json, merges.txt and vocab.bpe in the folder, and the file of find_gpt2_merges(); other vocabularies use
+// the folder's tokenizer.json if it has a BPE of this vocabulary (merges 0: with any merges), or tokenizer_for().
+// Throws Error if such a file is damaged or has another table than GPT-2's.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, Vocabulary vocabulary);
+
+// The BPE of a file of merges (bpe_merges.h), or of a folder's tokenizer.json, merges.txt or vocab.bpe. Throws Error if
+// there is none.
+std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path);
 
 }  // namespace llmc

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-# export_runs_test.py - dev/export_runs.py: every number of a log is in the CSV and Parquet tables; rows while a run
-# goes on, which TensorBoard and wandb get
+# export_runs_test.py - dev/export_runs.py: every number of a log is in the CSV table; rows while a run goes
+# on, which TensorBoard and wandb get
 import csv
-import importlib.util
 import os
-import unittest
 from unittest import mock
 
 from run_support import WithFolder, lines, main, program, resume, start, step, val
@@ -36,10 +34,6 @@ for _steps in (1, 2, 3):
                              'train/tokens_per_s': 640.0})
 
 
-def has(package):
-    return importlib.util.find_spec(package) is not None
-
-
 class Exports(WithFolder):
     def setUp(self):
         super().setUp()
@@ -62,18 +56,6 @@ class Exports(WithFolder):
         self.assertFalse([name for name in rows[0] if not any(row[name] for row in rows)])  # no empty column
         self.check({int(row['step']): {name: float(text) for name, text in row.items() if text and name != 'step'}
                     for row in rows})
-
-    @unittest.skipUnless(has('pyarrow'), 'no pyarrow')
-    def test_pyarrow_reads_a_table_back(self):
-        import pyarrow.parquet
-        code, out, _ = self.run_tool(export_runs, '--to', 'parquet', self.run_folder, '-o', self.folder / 'tables')
-        self.assertEqual((code, out), (0, f'wrote {self.folder}/tables/mine.parquet: 4 rows, 22 numbers\n'))
-        table = pyarrow.parquet.read_table(self.folder / 'tables/mine.parquet')
-        self.assertEqual({str(table.schema.field(name).type) for name in table.schema.names if name != 'step'},
-                         {'double'})
-        self.assertFalse([name for name in table.schema.names if table[name].null_count == len(table)])
-        self.check({row.pop('step'): {name: value for name, value in row.items() if value is not None}
-                    for row in table.to_pylist()})
 
     def test_steps_that_are_written_while_a_run_goes_on(self):
         run, = export_runs.open_runs([self.log('live', start(), val(0, 9.0), step(0, 8.0), step(1, 7.0))], keys=None)

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-# levers_test.py - dev/gpu_check/levers.py: forced algorithms, and the table of medians; kernel_times.py: its table
+# levers_test.py - dev/gpu_check: levers.py forces algorithms, and has a table of medians; kernel_times.py's table;
+# same_training.py names what differs
 import json
+import math
 
 from run_support import WithFolder, main, program, start, step
 
-levers, kernel_times = program('gpu_check/levers.py'), program('gpu_check/kernel_times.py')
+levers, kernel_times, same_training = map(program, (
+    'gpu_check/levers.py', 'gpu_check/kernel_times.py', 'gpu_check/same_training.py'))
 
 
 class Levers(WithFolder):
@@ -41,6 +44,19 @@ class Levers(WithFolder):
             '| `adamw` | 1,1,1 | 2 | 100.0 | 0.200 | 22.2% |',
             '| `memory copy` | - | 1 | 100.0 | 0.100 | 11.1% |',
             '\na whole step: 1.000 ms, of which nothing ran for 0.100 ms (10.0%)'])
+
+    def test_the_first_step_that_differs_is_named(self):
+        for ours, worst, said in (
+                ([(5.0, 1.0), (4.509, 1.01)], [0.009, 0.01], ''),
+                ([(5.0, 1.0), (4.55, 1.0)], [0.05, 0.0], 'step 2: loss 4.550000, x 4.500000; differs by 0.05, '
+                 'tolerance 0.01'),
+                ([(math.nan, 1.0), (4.6, 1.0)], [math.inf, 0.0], 'step 1: loss not finite, x 5.000000; differs by '
+                 'inf, tolerance 0.01'),
+                ([(5.0, 1.01), (4.5, 1.0)], [0.0, 0.01], 'step 1: gradient norm 1.010000, x 1.000000; differs by '
+                 '0.01 of it, tolerance 0.002'),
+                ([(5.0, 1.0)], [0.0, 0.0], '1 steps, x 2; expected 2')):
+            far, fault = same_training.difference(ours, [(5.0, 1.0), (4.5, 1.0)], 'x', (0.01, 0.002, 0.02), 2)
+            self.assertEqual(([round(each, 9) for each in far], fault), (worst, said))
 
 
 if __name__ == '__main__':

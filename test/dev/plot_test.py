@@ -1,14 +1,11 @@
 #!/usr/bin/env python3
 # plot_test.py - dev/plot: the curves of each panel, refused arguments, and the files that it writes
 import importlib.util
-import json
 import math
 import os
-from random import Random
 
 from run_support import ROOT, WithFolder, lines, main, program, resume, start, step, val
 from run_log import open_runs
-from tool_main import ToolError
 
 plot = program('plot')
 if importlib.util.find_spec('matplotlib'):
@@ -60,22 +57,6 @@ class Curves(WithPlots):
         self.assertEqual(self.curves(made, faint=True), [[(1, 8.0), (2, 5.0), (3, 4.0)]])
         for panel in made.panels.values(): self.assertIn([1, 1], [list(line.get_xdata()) for line in panel.lines])
 
-    def test_outer_steps(self):
-        def outer(number, loss, cosine, kind='outer'):
-            return {'event': kind, 'step': number, 'loss': loss, 'cosine': cosine}
-        run = self.log('a', start(), *(step(k, 8.0 - k) for k in range(6)), outer(2, 7.5, 0.25),
-                       outer(4, None, None, 'outer_skip'), outer(6, 3.5, -0.5))
-        made = self.drawn(run, smooth=1)
-        self.assertEqual(self.curves(made, faint=True), [[(2, 7.5), (6, 3.5)]])
-        self.assertEqual(self.curves(made, 'cosine'), [[(2, 0.25), (6, -0.5)]])
-        low, high = made.panels['cosine'].get_ylim()
-        self.assertTrue(low < -0.5 and high > 0.25, (low, high))
-        for panel in made.panels.values(): self.assertIn([4, 4], [list(line.get_xdata()) for line in panel.lines])
-        texts = self.legends(made)
-        self.assertEqual(texts[1:], ['training', 'mean of workers at outer steps', 'outer step skipped'])
-        few_bits = self.drawn(self.log('b', start(), step(0, 8.0), outer(1, 7.5, None)))  # the cosine is not known
-        self.assertNotIn('cosine', few_bits.panels)
-
     def test_tokens_and_times(self):
         run = self.log('a', val(0, 9.0), step(0, 8.0, ms=3.6e6), val(1, 7.0, ms=1.8e6), step(1, 6.0, ms=3.6e6))
         self.assertEqual(self.curves(self.drawn(run, axis='tokens'), faint=True), [[(64, 8.0), (128, 6.0)]])
@@ -85,18 +66,6 @@ class Curves(WithPlots):
         self.assertEqual([made.panels['loss'].get_xlabel() for made in (hours, short)],
                          ['hours of training and validation', 'seconds of training and validation'])
         self.assertEqual(short.x_range[1], 0.2)
-
-    def test_the_loss_of_each_validation_set(self):
-        def vals(number, *losses):
-            return val(number, 5.0, losses=dict(zip(('a/wiki_*.bin', 'b/code_*.bin'), losses)), bits_per_byte=1.0)
-        run = self.log('a', start(), vals(0, 8.0, 9.0), step(0, 6.0), vals(1, 4.0, None), val(1, 5.0, losses=[3]))
-        made = self.drawn(run)
-        self.assertEqual(self.curves(made)[2:], [[(0, 8.0), (1, 4.0), (1, None)], [(0, 9.0), (1, None), (1, None)]])
-        self.assertEqual(self.legends(made)[3:], ['validation', 'validation of wiki_*.bin', 'validation of code_*.bin'])
-        colours = [line.get_color() for line in made.panels['loss'].lines if line.get_linewidth() == 0.7]
-        self.assertEqual(colours, 2 * [run_plot.COLOURS[1]])  # that of the validation
-        self.assertEqual(self.curves(self.drawn(run, measure='perplexity'))[2][1], (1, round(math.exp(4), 9)))
-        self.assertEqual(len(self.curves(self.drawn(run, measure='bits-per-byte'))), 2)
 
     def test_validations_of_other_targets_start_again(self):
         other, best = 'validations: of other targets; ...', ['best 2.0000 at 2 steps', 'best 4.0000 at 4 steps']
@@ -139,28 +108,6 @@ class Curves(WithPlots):
         code, _, err = self.run_tool(plot, run, '--reference', published[0])
         self.assertEqual((code, err), (0, 'note: losses of vocabularies of 257 and 50257 tokens are not comparable\n'))
         self.assertIn('does not have the hours', self.refused(plot, run, '--x', 'hours', '--reference', published[0]))
-
-
-class Ranges(WithPlots):
-    def test_any_values_are_drawn_or_refused(self):
-        base = [start(), val(0, 9.0), *(noisy(k, 'ok', 10.0 * k, 0.1, 3.0) for k in range(6)), resume(3),
-                *(step(k, 5.0, mfu=0.3) for k in range(3, 6)), val(6, 4.0),
-                {'event': 'hellaswag', 'step': 6, 'acc_norm': 0.3},
-                {'event': 'checkpoint', 'step': 6, 'waited_ms': 3.0},
-                {'event': 'outer', 'step': 6, 'loss': 5.0, 'cosine': 0.5}, {'event': 'outer_skip', 'step': 6}]
-        odd = (None, -1, 0, 1, 1e300, -1e300, 1e99, 1e-320, 2**70, 10**400, 'x', [], {}, True, -5.5, float('nan'))
-        random, drawn = Random(1), 0
-        for _ in range(15):
-            events = json.loads(json.dumps(base))
-            for _ in range(random.randint(1, 4)):
-                event = random.choice(events)
-                event[random.choice(list(event))] = random.choice(odd)
-            try:
-                self.drawn(self.log('run', *events), axis=random.choice(run_plot.AXES))
-                drawn += 1
-            except ToolError as error:
-                self.assertNotIn('\n', str(error))
-        self.assertGreater(drawn, 4)
 
 
 class Files(WithPlots):

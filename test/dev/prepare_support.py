@@ -33,11 +33,11 @@ needs_hub = unittest.skipUnless(importlib.util.find_spec('huggingface_hub'), 'no
 class Hub(http.server.ThreadingHTTPServer):
     """Serves `files` {path: bytes}, and lists those of a folder with sizes and SHA-256. Each response to a GET
     of a file consumes one of `faults`: a status code, the number of bytes after which it is interrupted, or DRIP.
-    `requested` lists the (name, Range) of each. `links`: what a list adds to its headers."""
+    `requested` lists the (name, Range) of each."""
 
     def __init__(self):
         super().__init__(('127.0.0.1', 0), Handler)
-        self.files, self.faults, self.requested, self.listed, self.links = {}, [], [], {}, {}
+        self.files, self.faults, self.requested, self.listed = {}, [], [], {}
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def publish(self, repository, folder, files):
@@ -61,13 +61,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header('Retry-After', '86400')
         self.end_headers()
 
-    def answer(self, data, first=0, most=None, links=()):
+    def answer(self, data, first=0, most=None):
         with contextlib.suppress(OSError):  # the client has closed the connection
             self.send_response(206 if first else 200)
             self.send_header('Content-Length', str(len(data) - first))
             self.send_header('ETag', hashlib.sha256(data).hexdigest())
             self.send_header('X-Repo-Commit', 40 * '0')
-            for name in links: self.send_header(name, links[name])
             self.end_headers()
             if self.command == 'HEAD': return
             if most != DRIP: self.wfile.write(data[first:][:most])
@@ -77,7 +76,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         server, path = self.server, urllib.parse.unquote(self.path.partition('?')[0])
-        if path in server.listed: return self.answer(json.dumps(server.listed[path]).encode(), links=server.links)
+        if path in server.listed: return self.answer(json.dumps(server.listed[path]).encode())
         if path not in server.files: return self.missing()
         if self.command == 'HEAD': return self.answer(server.files[path])
         part, fault = self.headers.get('Range'), server.faults.pop(0) if server.faults else None
@@ -118,7 +117,7 @@ class Prepares(WithFolder):
     def setUp(self):
         super().setUp()
         self.out = self.folder / 'out'
-        for kept in (hub.files, hub.faults, hub.requested, hub.listed, hub.links): kept.clear()
+        for kept in (hub.files, hub.faults, hub.requested, hub.listed): kept.clear()
         patched = mock.patch.dict(sources.SOURCES, {LINES: sources.Source(
             sources.Hub('a/lines', 'part'), r'[0-9]+\.txt', 'lines', lines_of, sources.first_shard_held_out)})
         patched.start()

@@ -130,15 +130,18 @@ struct MuonUpdate : Operation {
     }
 };
 
-// The sizes of kernels::ScaledProduct, then: bits 1 and 2 transpose left and right, bit 4 adds, bit 8 adds to out.
+// The sizes of kernels::ScaledProduct, then: bits 1 and 2 transpose left and right, bit 4 adds, bit 8 adds to out; with
+// bit 16 right is left, of which one is transposed: kernels::SymmetricProduct.
 template <class T>
 struct ScaledProduct : Operation {
     static constexpr float kAlpha = 0.75f, kBeta = -1.5f;
     int m = shape[0], n = shape[1], k = shape[2], batch = shape[3];
     bool left_transposed = shape[4] & 1, right_transposed = shape[4] & 2, adds = shape[4] & 12, in_place = shape[4] & 8;
+    bool symmetric = shape[4] & 16;
     kernels::Matmul matmul{{.bf16 = kernels::Bf16Arithmetic(shape[5])}};
     Tensor<T> left = input<T>("left", std::size_t(batch) * m * k);
-    Tensor<T> right = input<T>("right", std::size_t(batch) * k * n, {.deviation = 1 / std::sqrt(k)});
+    Tensor<T> right =
+        symmetric ? left : input<T>("right", std::size_t(batch) * k * n, {.deviation = 1 / std::sqrt(k)});
     Tensor<T> addend = input<T>("addend", adds && !in_place ? std::size_t(batch) * m * n : 0);
     Tensor<T> out = output_or_in_out<T>(in_place, "out", std::size_t(batch) * m * n);
 
@@ -146,6 +149,11 @@ struct ScaledProduct : Operation {
         flops = 2.0 * batch * m * n * k;
         bytes = double(left.storage().size + right.storage().size + addend.storage().size +
                        out.storage().size * (1 + in_place)) * sizeof(T);
+        if (symmetric && adds)
+            adjust(addend.number, [&](std::size_t i, double) {
+                const std::size_t row = i / m % m, column = i % m, first = i - row * m - column;
+                return addend.storage().initial(first + std::max(row, column) * m + std::min(row, column));
+            });
     }
     static bool applies(const Shape& s) {
         constexpr int kMultiple = 16 / sizeof(T);
@@ -153,6 +161,10 @@ struct ScaledProduct : Operation {
                (sizeof(T) == 2 || s[5] == 0);
     }
     void run(device::StreamRef stream) override {
+        if (symmetric)
+            return matmul.multiply<T>({.out = out, .x = left, .addend = addend, .m = m, .k = k, .batch = batch,
+                                       .transposed = left_transposed, .alpha = kAlpha, .beta = adds ? kBeta : 0},
+                                      stream);
         const std::span<const T> added = in_place ? std::span<const T>(out.span()) : std::span<const T>(addend.span());
         matmul.multiply<T>({.out = out, .left = left, .right = right, .addend = added, .m = m, .n = n, .k = k,
                             .batch = batch, .left_transposed = left_transposed, .right_transposed = right_transposed,
@@ -191,10 +203,13 @@ const Registered update({.name = "muon update", .tag = "[muon][one_order]",
                          .edges = with_each(kSizes, {0, 1}), .small = {{1 << 22, 0, 0, 0}},
                          .large = {{28311552, 0, 0, 0}}, .make = make<MuonUpdate>});
 
-// Transposed factors, additions out of place and in place, a batch; in bf16 also by widening.
+// Transposed factors, additions out of place and in place, a batch; symmetric ones, on a CPU from 384 rows on by half;
+// in bf16 also by widening.
 std::vector<Shape> products() {
-    auto shapes = with_each({{8, 16, 24, 1}, {48, 40, 64, 3}, {4, 8, 4, 2}, {136, 72, 520, 1}}, {0, 1, 2, 3, 4, 7, 8});
-    return with_each(shapes, {0, 2});
+    auto shapes = with_each({{8, 16, 24, 1}, {48, 40, 64, 3}, {4, 8, 4, 2}, {136, 72, 520, 1}}, {0, 1, 2, 3, 4, 7, 8}),
+         symmetric = with_each({{48, 48, 72, 3}, {384, 384, 8, 2}, {392, 392, 40, 1}, {520, 520, 24, 1}},
+                               {17, 18, 21, 22});
+    return with_each(joined(shapes, symmetric), {0, 2});
 }
 // The products of newton_schulz() for a layer of GPT-2 124M: gram, polynomial and update of (768, 768) and (768, 3072).
 std::vector<Shape> newton_schulz() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # configs.sh - the files in configs/: the plan of each real model, 20 steps of a tiny one with the other options;
-# finetuning of a Hugging Face model on text; --micro-batch auto; llm.c's command in scripts/COMING_FROM.md
+# finetuning of a Hugging Face model on text; llm.c's command in scripts/COMING_FROM.md
 #
 #   test/program/configs.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -uo pipefail
@@ -73,17 +73,7 @@ said=$("$PROGRAM" --config with_hellaswag.json "${tiny[@]/#20/21}" 2>&1) || fail
 says "resuming" "$said" "resuming after step 20/21" "changed: --max-steps 20 -> 21" "HellaSwag acc_norm"
 [ "$(of_log runs/gpt2-124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not resume"
 
-# 64 sequences of this model take 440 GB, one takes 7; ranks share the memory.
-plan=$("$PROGRAM" -i 'data/fineweb/*_train_*.bin' -e custom:l=3072,h=1,c=32,t=1024 -d 65536 -b auto --dry-run 2>&1) ||
-    fail "a batch for this machine: exit code $?: $plan"
-[[ $plan =~ --micro-batch=([0-9]+) ]] || fail "no --micro-batch: $plan"
-batch=${BASH_REMATCH[1]}
-case $batch in 1 | 2 | 4 | 8 | 16 | 32) ;; *) fail "a batch for this machine: $batch" ;; esac
-refused "twice the largest batch" "and divides a step is" \
-    "$PROGRAM" -i 'data/fineweb/*_train_*.bin' -e custom:l=3072,h=1,c=32,t=1024 -d 65536 -b $((2 * batch)) --dry-run
 refused "no data" "data/fineweb/fineweb_train_*.bin" env -C / "$PROGRAM" --config "$root/configs/gpt2-124M.json"
-refused "a batch that does not divide" "--total-batch-tokens is 524288; expected" "$PROGRAM" \
-    --config "$root/configs/gpt2-124M.json" -b 3 -e custom:l=1,h=1,c=16,t=32 -t 32 -o runs/other
 
 # ---- finetuning, as scripts/README.md has it
 

@@ -63,21 +63,3 @@ TEST_CASE("a resumed run warns if a HellaSwag file or validation shard has the s
     CHECK_THAT(run("4"),
                Contains("  changed: validation data: different shards\n") && !Contains("different examples"));
 }
-
-TEST_CASE("--max-minutes ends a HellaSwag score that has started, and the resumed run starts with it", "[run]") {
-    const TrainingFolder folder;
-    HellaSwagBytes(examples_of_letters(30000), 257, 256).write(folder.path("many.bin"));
-    HellaSwagBytes(examples_of_letters(30), 257, 256).write(folder.path("few.bin"));
-    const auto train = [&](const std::string& file, const Texts& more) {
-        return folder.train(Texts{"-e", "custom:l=4,h=4,c=256,t=32", "-x", "2", "--val-tokens", "16", "--hellaswag",
-                                  folder.path(file), "--hellaswag-every", "1", "-o", folder.path("out")} + more);
-    };
-    const std::string ended = train("many.bin", {"--max-minutes", "0.04"});  // all of them take a minute
-    const auto end = folder.log("out", "end").at(0);
-    CHECK((end["steps"] == 1 && end["reason"] == "out of time (--max-minutes)" && end["seconds"] < 15));
-    CHECK(folder.log("out", "hellaswag").empty());
-    CHECK(numbers(folder.log("out", "val"), "step") == std::vector<double>{0, 1});
-    CHECK_THAT(ended, Contains("note: --max-minutes ended HellaSwag before it was scored"));
-    train("few.bin", {"-y", "auto", "--max-minutes", "9"});
-    CHECK(numbers(folder.log("out", "hellaswag"), "step") == std::vector<double>{1, 2});
-}

@@ -59,21 +59,6 @@ Measured check_peaks(const TrainingFolder& folder, int ranks, const Texts& more,
     return {plan, peak};
 }
 
-struct Limited {
-    Result result;
-    bool loaded;  // its libraries, whose initializers have ended, as the loader (of glibc) logs
-};
-Limited limited(const TrainingFolder& folder, int kib, const Texts& more) {
-    const std::string log = folder.path("loader");  // the loader appends the id of the process
-    // Stacks of 16 MiB: threads are refused also above the limits at which libraries are not loaded.
-    const std::string shell = "ulimit -Ss 16384 -v " + std::to_string(kib) +
-                              " && LD_DEBUG=libs LD_DEBUG_OUTPUT=\"$0\" exec \"$@\"";
-    Process run(Texts{"bash", "-c", shell, log, program("train_gpt2")} + folder.flags(more), folder.path("output.txt"));
-    const Result result = run.result();
-    const fs::path logged = log + '.' + std::to_string(run.id());
-    return {result, fs::exists(logged) && read_bytes(logged).find("initialize program: ") != std::string::npos};
-}
-
 void skip_with_gpu() {
     if (device::is_gpu()) skip("a build for GPUs, whose plan is for GPU memory");
 }
@@ -109,29 +94,4 @@ TEST_CASE("a window of zstd that does not fit in memory is refused as such", "[r
     const Result result = folder.command({"bash", "-c", "ulimit -v 1500000; exec \"$@\"", "bash", program("tokenize"),
                                           "-o", folder.path("shards"), text});
     CHECK_THAT(result.exits(1), Contains("a.zst is compressed with a larger window than this process has memory for"));
-}
-
-// From a limit below which the program cannot be loaded to one that is enough.
-TEST_CASE("below a limit of the address space a run ends with an error that says so, or not at all", "[run]") {
-    skip_with_gpu();
-    const TrainingFolder folder;
-    int whole = 0, refused = 0, threads = 0;
-    for (int kib = 50000; whole == 0 && kib < 400000; kib += 5000) {
-        const auto [result, loaded] = limited(folder, kib, {"-x", "2", "--threads", "2", "-o", folder.path("out")});
-        const auto& [exit_code, output, seconds] = result;
-        CAPTURE(kib, exit_code, output, loaded);
-        if (exit_code < 0 && !loaded) continue;  // such as in the initializer of Debian 13's oneDNN
-        const bool plan_refused = output.find("a batch whose memory plan") != output.npos,
-                   planned = output.find(" MiB planned") != output.npos && !plan_refused;
-        CHECK((exit_code >= 0 && exit_code < 128));
-        CHECK((loaded || exit_code != 0));
-        CHECK(planned == (exit_code == 0));
-        CHECK_THAT(output, !Contains("error: Resource temporarily") && !Contains("bad_alloc") && !Contains("libgomp"));
-        whole += exit_code == 0;
-        refused += plan_refused;
-        threads += output.find("a thread of this process is not started (") != output.npos;
-    }
-    CHECK(whole == 1);
-    CHECK(refused > 0);
-    CHECK(threads > 0);
 }

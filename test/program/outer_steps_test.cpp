@@ -24,7 +24,6 @@ Texts outer_flags(const TrainingFolder& folder, const std::string& out, const Te
 }  // namespace
 
 TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from there", "[run][outer][ranks][mpi]") {
-    skip_without_mpi();
     const Texts more = GENERATE(values<Texts>({{}, {"--optimizer", "muon", "--dtype", "bf16", "--outer-bits", "4"},
                                                {"--outer-bits", "1"}}));
     CAPTURE(more);
@@ -77,7 +76,6 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
 
 TEST_CASE("a checkpoint within a round has the anchor as its model, and continues the round",
           "[run][outer][ranks][mpi]") {
-    skip_without_mpi();
     const TrainingFolder folder;
     const auto flags = [&](const std::string& out, int steps) {
         return last_of_each(outer_flags(folder, out, {"-x", std::to_string(steps), "--outer-steps", "500", "-v", "0",

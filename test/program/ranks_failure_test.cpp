@@ -93,20 +93,14 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
     write_bytes(folder.path("build"), read_bytes(program("train_gpt2")) + "other");
     fs::permissions(folder.path("build"), fs::perms::owner_all);
     check_refused(folder, with({}), with({}), " has build ", folder.path("build"));
-    check_refused(folder, with({}), {"--help"}, " has --help true, rank 0 on ");
     check_refused(folder, with({}), with({"--wrong"}), "error: rank 1 on ");
     check_refused(folder, with({"--wrong"}), with({"--wrong"}), "error: the flag \"--wrong\" is unknown");
     // A file that one host does not have.
     check_refused(folder, with({}), with({"-i", folder.path("nowhere/train_*.bin")}),
                   "nowhere/train_*.bin\" is 0; expected at least 1");
-    // Another file under the name of the first one, of the same length.
+    // The same file elsewhere is accepted.
     fs::create_directories(folder.path("other"));
     fs::copy(folder.path("train_0.bin"), folder.path("other"));
-    edit(folder.path("other/train_0.bin"), [](std::string& bytes) { bytes[5000] ^= 1; });
-    check_refused(folder, with({}), with({"-i", folder.path("other/train_*.bin")}),
-                  " has training shard 0 with 6001 tokens, ");
-    // The same file elsewhere is accepted.
-    write_bytes(folder.path("other/train_0.bin"), read_bytes(folder.path("train_0.bin")));
     Ranks ranks(folder, with({}), with({"-i", folder.path("other/train_*.bin")}));
     const Result ended = ranks.end();
     ended.exits(0);

@@ -26,7 +26,6 @@ TEST_CASE("the biases of keys keep their values with every optimizer and exchang
     const auto [ranks, flags] = GENERATE_COPY(table<int, Texts>(
         {{1, {"--optimizer", "adamw", "--dtype", "bf16"}}, {1, {"--optimizer", "muon"}}, {2, {"-z", "2"}}, {2, outer},
          {2, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "4"}}}));
-    if (ranks > 1) skip_without_mpi();
     CAPTURE(flags);
     const TrainingFolder folder;
     folder.run_on(ranks, flags_of(folder, "a", {"-q", "0"}) + flags).exits(0);
@@ -49,7 +48,6 @@ TEST_CASE("the biases of keys keep their values with every optimizer and exchang
 
 TEST_CASE("a validation has the loss of each pattern, as alone, and their mean", "[run][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
-    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     ShardBytes(std::vector<std::uint16_t>(301, 'a'), 257, 256).write(folder.path("other_0.bin"));
     ShardBytes(std::vector<std::uint16_t>(701, 'b'), 257, 256).write(folder.path("mix_0.bin"));

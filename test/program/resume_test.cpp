@@ -81,7 +81,6 @@ TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resum
         {3, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "7", "--onebit-exclude", "ln_", "--onebit-scale",
              "tensor", "--dtype", "bf16", "--stochastic-rounding", "--shuffle"}},
     }));
-    if (as.ranks > 1) skip_without_mpi();
     CAPTURE(as.ranks, as.flags);
     const TrainingFolder folder;
     run(folder, as.ranks, "whole", as.flags).exits(0);
@@ -96,7 +95,6 @@ TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resum
 }
 
 TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][resume][ranks][mpi]") {
-    skip_without_mpi();
     const std::string optimizer = GENERATE("adamw", "muon");
     CAPTURE(optimizer);
     const TrainingFolder folder;
@@ -369,7 +367,6 @@ TEST_CASE("the Slurm script resumes from the newest checkpoint, and requeues its
 TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][resume][ranks][mpi]") {
     const int ranks = GENERATE(1, 2);
     const bool outer = ranks > 1 && GENERATE(false, true);
-    if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
     const char* const more = std::getenv("KILLS");  // their approximate number
     const int kills = more ? std::atoi(more) : 10, steps = (outer ? 9 : 6) * kills;

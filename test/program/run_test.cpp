@@ -248,6 +248,15 @@ TEST_CASE("text is tokenized to shards that train", "[run]") {
         "tokenize").exits(0);
     CHECK(folder.run({"-o", folder.path("none"), "--threads", "100000", folder.path("text.txt")}, "tokenize").output ==
           "dev/tokenize: error: --threads is \"100000\"; expected a whole number from 0 to 1024\n");
+    for (const auto& [tokenizer, words] :
+         {std::pair("bpe:256", "--tokenizer bpe:N is \"256\"; expected a whole number from 258 to 65536"),
+          {"bpe:300000", "expected a whole number from 258 to 65536"},
+          {"bpe:abc", "--tokenizer bpe:N is \"abc\""},
+          {"bpe:50257", "expected another number of ids than GPT-2's 50257; use bpe:50256"},
+          {"bqe", "--tokenizer is \"bqe\"; expected bytes, gpt2, bpe:N, or the name"},
+          {"/", "the folder / is without a tokenizer; expected tokenizer.json, or"}})
+        CHECK_THAT(folder.run({"-o", folder.path("none"), "--tokenizer", tokenizer, folder.path("text.txt")},
+                              "tokenize").exits(2), Contains(words));
     const std::string note = "note:       every file is one document, because no line matches --document-start\n";
     CHECK_THAT(shards, !Contains(note));
     CHECK_THAT(folder.run({"-o", folder.path("one"), "--document-start", "^x", folder.path("text.txt")},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # skips.sh - scripts/test.sh counts skipped tests, not as passed ones, and prints each reason once with their number:
-# test cases, tests in Python, scripts
+# test cases, scripts
 #
 #   test/program/skips.sh [BUILD]     with the tests in BUILD (build/cpu)
 set -uo pipefail
@@ -34,18 +34,6 @@ counts one "1 0 2" "skipped: it: no fish (2)" printed 0 'skipped: "one: 1": no f
 skipped: no fish'
 counts one "0 0 1" "skipped: it: no fish" printed 77 "skipped: no fish"
 counts one "0 1 0" "" printed 1 'skipped: "one": no fish'
-cat >"$logs/some_test.py" <<'PYTHON'
-import unittest
-from run_support import main
-class Some(unittest.TestCase):
-    def test_one(self): pass
-    def test_another(self): self.skipTest('no fish')
-main()
-PYTHON
-counts one "1 0 1" "skipped: it: no fish (1)" env PYTHONPATH=test/dev python3 "$logs/some_test.py"
-sed -i /test_one/d "$logs/some_test.py"
-counts one "0 0 1" "skipped: it: no fish" env PYTHONPATH=test/dev python3 "$logs/some_test.py"
-
 # The last line of scripts/test.sh.
 for results in "1 0 0:1 passed, 0 failed" "1 2 3:1 passed, 2 failed, 3 skipped"; do
     echo "${results%:*}" >"$logs/results/1"

@@ -155,18 +155,11 @@ branch d '64 128 1024'
 check "a branch that saved nothing starts again" test "$?, $(grep ^started: "$work/out")" = "0, started: d=128,seed=7"
 one_line 'error: -x is given with --from; expected --max-tokens' dev/sweep.sh -o "$work/x" --from "$checkpoint" \
     --vary '-d 64 128' -- "$build/train_gpt2" -x 30
-branch e '128 256' --lr 1e-3 -k constant
-check "flags that replace the usual ones" grep -q "gpt2 --lr 1e-3 -k constant --max-tokens=1280 --warmup-steps=0" \
-    "$work/e/command"
-says "a given -k" "$(cat "$work/out")" "note: with -k branches have the schedule of these flags, and no decay"
 branch f '128 256' -l1e-3
 check "no other rate" test "$(grep -c -- --lr= "$work/f/command")" = 0
 one_line "error: -o is \"$work/f\", whose branches end at 1280 tokens, and these at 1792, a multiple of all" \
     dev/sweep.sh -o "$work/f" --from "$checkpoint" --vary '-d 128 256 384' -- "$build/train_gpt2" -l1e-3
 no_branch() { one_line "error: $1" dev/sweep.sh -o "$work/x" --from "$checkpoint" --vary "$2" -- "${@:3}"; }
-no_branch '-d is "x"; expected a whole number from 1' '-d 128 x' true x
-one_line 'error: --seeds is "1 2"; expected none with --from' dev/sweep.sh -o "$work/x" --from "$checkpoint" \
-    --vary '-d 128' --seeds '1 2' -- true x
 no_branch 'the dry run of d=100,seed=7 fails: ' '-d 100 200' "$build/train_gpt2"
 checkpoint=$work/run
 no_branch "--from is \"$work/run\"; expected a checkpoint of this version" '-d 128' true x
@@ -180,15 +173,8 @@ no_branch "step 20 in \"$work/run/log.jsonl\" is missing or of another run" '-d 
 one_line 'error: the dry run of lr=x,seed=1 fails: --lr is "x"; expected ' \
     dev/sweep.sh -o "$work/x" --vary '--lr 1e-3 x' -- "${train[@]}"
 refuses() { one_line "error: $1; see sweep.sh --help" dev/sweep.sh "${@:2}"; }  # EXPECTED ARGUMENTS...
-touch "$work/file"
-one_line "error: -o is \"$work/file/x\"; expected a folder that can be created: Not a directory" \
-    dev/sweep.sh -o "$work/file/x" --vary '--lr 1' -- true x
-refuses '-o is "-x", a flag; expected a folder' -o -x --vary '--lr 1' -- true x
 refuses '--vary is "--lr"; expected a flag and values' -o "$work/x" --vary --lr -- true
 refuses 'expected -- and the program with its flags, after the options' -o "$work/x" --vary '--lr 1'
-refuses '"absent" is not a program' -o "$work/x" --vary '--lr 1' -- absent x
-refuses '"--lr 1" is given twice' -o "$work/x" --vary '--lr 1 2 1' -- true x
-refuses '"two" is not a positive integer' -o "$work/x" --vary '--lr 1' --seeds '1 two' -- true x
 check "no folder after a refusal" test ! -e "$work/x"
 [ $failed = 0 ] && echo "sweeps train, resume, tabulate and refuse correctly"
 exit $failed

@@ -97,3 +97,40 @@ TEST_CASE("GPT-2 shards have prompts and samples in text if the merges are avail
     const auto saved = llmc::load_tokenizer(folder.path("out/step_00000002"), llmc::kGpt2Vocabulary);
     CHECK(saved->encode("Hello world") == std::vector<int>{15496, 995});
 }
+
+TEST_CASE("a BPE trained on a text is used for samples, checkpoints, generated text and other texts", "[run]") {
+    const TrainingFolder folder;
+    const auto shards = [&](const std::string& name, const std::string& tokenizer, const std::string& words) {
+        std::string text;
+        for (int i = 0; i < 400; ++i) text += "chapter " + std::to_string(i % 40) + ": " + words + "\n\n";
+        write_bytes(folder.path("text.txt"), text);
+        return folder.command({"bash", "-c", "exec \"$@\" - <'" + folder.path("text.txt") + "'", "bash",
+                               program("tokenize"), "-o", folder.path(name), "--document-start", "^$", "--tokenizer",
+                               tokenizer}).exits(0);
+    };
+    const auto data_of = [&](const std::string& train, const std::string& val) {
+        return Texts{"-i", folder.path(train + "/text_train_*.bin"), "-j", folder.path(val + "/text_val_*.bin")};
+    };
+    CHECK_THAT(shards("fox", "bpe:300", "the quick brown fox jumps over the lazy dog"),
+               Contains("vocabulary: 300, end of text 299\ntokenizer:  " + folder.path("fox/tokenizer.json") +
+                        ", trained on all "));
+    folder.train(data_of("fox", "fox") + Texts{"-x", "5", "-v", "5", "-s", "5", "-g", "4", "--prompt", "the fox", "-o",
+                                               folder.path("out")});
+    CHECK(folder.log("out", "sample").back()["text"].get<std::string>().starts_with("the fox"));
+    CHECK(folder.log("out", "val").back()["bits_per_byte"].is_number());
+    const std::string saved = folder.step("out", 5);
+    CHECK(llmc::read_tokenizer(saved)->encode(" fox") == llmc::read_tokenizer(folder.path("fox"))->encode(" fox"));
+    const Result generated = folder.run({"-e", saved, "--prompt", "the fox", "-n", "4", "--threads", "1"}, "generate");
+    CHECK_THAT(generated.exits(0), Contains("\nthe fox"));
+
+    shards("sea", "bpe:300", "she sells sea shells by the sea shore, and many other things");
+    CHECK_THAT(folder.refuse(data_of("fox", "sea")), Contains("300 ids, end of text 299, merges "));
+    CHECK_THAT(folder.refuse(data_of("sea", "sea") + Texts{"-e", saved}),
+               Contains("the tokenizer of " + saved + " is 300 ids") &&
+                   Contains("make shards with dev/tokenize --tokenizer " + saved));
+    shards("same", saved, "she sells sea shells by the sea shore, and many other things");
+    folder.train(data_of("same", "fox") + Texts{"-e", saved, "-x", "1"});
+    fs::remove(folder.path("fox/tokenizer.json"));
+    CHECK_THAT(folder.train(data_of("fox", "fox") + Texts{"-x", "1", "-s", "1", "-o", folder.path("ids")}),
+               Contains("samples are ids, and checkpoints have no tokenizer: the folder of the shards has no"));
+}

@@ -2,7 +2,6 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -20,13 +19,6 @@ float value_at(const void* data, cudaDataType type, std::size_t index) {
 void put(void* data, cudaDataType type, std::size_t index, float value) {
     if (type == CUDA_R_16BF) static_cast<__nv_bfloat16*>(data)[index] = __float2bfloat16_rn(value);
     else static_cast<float*>(data)[index] = value;
-}
-
-// cublas_api.h, CUBLAS_COMPUTE_32F_FAST_TF32: fp32 inputs as TF32, with a mantissa of 10 bits. The rounding is not
-// documented; here to nearest, ties to even.
-float to_tf32(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    return std::isfinite(value) ? std::bit_cast<float>((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu) : value;
 }
 
 // op(matrix), column-major and dense.
@@ -86,11 +78,9 @@ bool compute(const Product& product) {
     const auto parts = std::size_t(product.algorithm.parts);
     const cudaDataType type = product.d.type;
 
-    std::vector<float> a = load(product.a_data, product.a, description.transpose_a != CUBLAS_OP_N);
-    std::vector<float> b = load(product.b_data, product.b, description.transpose_b != CUBLAS_OP_N);
+    const std::vector<float> a = load(product.a_data, product.a, description.transpose_a != CUBLAS_OP_N);
+    const std::vector<float> b = load(product.b_data, product.b, description.transpose_b != CUBLAS_OP_N);
     std::vector<float> sums(m);
-    if (description.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
-        for (auto* matrix : {&a, &b}) std::ranges::transform(*matrix, matrix->begin(), to_tf32);
     std::vector<float> results(m * n);
     if (parts == 1) multiply(a.data(), b.data(), results.data(), m, n, k, 0, k);
     else

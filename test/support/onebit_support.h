@@ -81,20 +81,6 @@ inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, f
     return now;
 }
 
-// Runs the body on threads; returns results by rank.
-template <class Result, class Body>
-std::vector<Result> on_ranks(int ranks, Body&& body, const llmc::LocalSettings& settings = {}) {
-    std::vector<Result> results(static_cast<std::size_t>(ranks));
-    llmc::run_ranks(
-        ranks,
-        [&](llmc::Communicator& communicator) {
-            llmc::Context context = make_context(communicator);
-            results[std::size_t(communicator.rank())] = body(context);
-        },
-        settings);
-    return results;
-}
-
 // Calls use(element, value) for the elements of the ranges, whose values are contiguous.
 template <class Use> void for_ranges(const std::vector<llmc::ElementRange>& ranges, const float* values, Use&& use) {
     for (const llmc::ElementRange& range : ranges)
@@ -236,10 +222,9 @@ inline void check_not_finite(int ranks, int failing, float factor, const llmc::O
 }
 
 // A run of some steps; its result holds the errors in place of the moments.
-inline RankBody onebit_run(const llmc::OptimizerSettings& adamw, llmc::GradientExchange::Settings exchange = {}) {
-    return [=](llmc::Communicator& communicator) {
-        llmc::Context context = make_context(communicator);
-        Trainer trainer(context, short_setup(communicator.size()), adamw, 1, exchange);
+inline auto onebit_run(const llmc::OptimizerSettings& adamw, llmc::GradientExchange::Settings exchange = {}) {
+    return [=](llmc::Context& context) {
+        Trainer trainer(context, short_setup(context.world->size()), adamw, 1, exchange);
         RankResult mine;
         for (unsigned t = 0; t < kWarmup + 4; ++t) mine.scalars.push_back(trainer.step(short_batch(t), 1, 1e-2f));
         mine.parameters = trainer.master_weights();
@@ -256,13 +241,13 @@ inline bool same_results(const std::vector<RankResult>& a, const std::vector<Ran
 }
 
 // Checks that every order of arrival gives the results that it returns.
-inline std::vector<RankResult> in_any_order(int ranks, const RankBody& body, int ranks_per_node = 0) {
-    const auto want = on_threads({.ranks_per_node = ranks_per_node})(ranks, body);
+template <class Body> std::vector<RankResult> in_any_order(int ranks, const Body& body, int ranks_per_node = 0) {
+    const auto want = on_ranks<RankResult>(ranks, body, {.ranks_per_node = ranks_per_node});
     for (llmc::LocalSettings settings :
          {llmc::LocalSettings{.order = llmc::LocalOrder::late}, llmc::LocalSettings{.order = llmc::LocalOrder::early},
           llmc::LocalSettings{.delay = std::chrono::microseconds(200), .seed = 5}}) {
         settings.ranks_per_node = ranks_per_node;
-        CHECK(same_results(on_threads(settings)(ranks, body), want));
+        CHECK(same_results(on_ranks<RankResult>(ranks, body, settings), want));
     }
     return want;
 }

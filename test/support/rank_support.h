@@ -1,9 +1,6 @@
-// rank_support.h - ranks, as threads or as processes, that train a tiny model together, and the final state of each
+// rank_support.h - ranks as threads that train a tiny model together, and the final state of each
 #pragma once
 #include <algorithm>
-#include <cstring>
-#include <functional>
-#include <string_view>
 
 #include "kernels/device/memory.h"
 #include "test/support/communicator_local.h"
@@ -43,61 +40,21 @@ struct RankResult {
     // the reduced gradient of the last step: its shards, at their offsets in the flat array
     std::vector<float> gradient;
     std::vector<float> master_weights;                        // as saved by rank 0
-
-    template <class Visit> void visit(Visit&& each) {
-        each(scalars), each(totals), each(parameters), each(moments), each(gradient), each(master_weights);
-    }
 };
 
-// Runs the same function on all ranks; returns each rank's result.
-using RankBody = std::function<RankResult(llmc::Communicator&)>;
-using RankRunner = std::function<std::vector<RankResult>(int ranks, const RankBody&)>;
-
-// Catch2 assertions are not thread-safe, so the caller makes them afterwards.
-inline RankRunner on_threads(const llmc::LocalSettings& settings = {}) {
-    return [settings](int ranks, const RankBody& body) {
-        std::vector<RankResult> results(static_cast<std::size_t>(ranks));
-        llmc::run_ranks(
-            ranks,
-            [&](llmc::Communicator& communicator) { results[std::size_t(communicator.rank())] = body(communicator); },
-            settings);
-        return results;
-    };
-}
-
-template <class T> void append(std::string& text, const std::vector<T>& values) {
-    const std::size_t size = values.size();
-    text.append(reinterpret_cast<const char*>(&size), sizeof size);
-    if constexpr (std::is_trivially_copyable_v<T>)
-        text.append(reinterpret_cast<const char*>(values.data()), size * sizeof(T));
-    else for (const T& value : values) append(text, value);
-}
-template <class T> void take(std::string_view& text, std::vector<T>& values) {
-    std::size_t size;
-    std::memcpy(&size, text.data(), sizeof size);
-    text.remove_prefix(sizeof size);
-    values.resize(size);
-    if constexpr (std::is_trivially_copyable_v<T>) {
-        std::memcpy(values.data(), text.data(), size * sizeof(T));
-        text.remove_prefix(size * sizeof(T));
-    } else {
-        for (T& value : values) take(text, value);
-    }
-}
-
-// This process is one of the ranks, and receives the results of all ranks.
-inline RankRunner on_processes(llmc::Communicator& communicator) {
-    return [&communicator](int ranks, const RankBody& body) {
-        REQUIRE(ranks == communicator.size());
-        std::string mine;
-        body(communicator).visit([&](const auto& values) { append(mine, values); });
-        std::vector<RankResult> results;
-        for (const std::string& text : communicator.host_gather(mine)) {
-            std::string_view rest = text;
-            results.emplace_back().visit([&](auto& values) { take(rest, values); });
-        }
-        return results;
-    };
+// Runs the body on threads; returns results by rank. Catch2 assertions are not thread-safe, so the caller makes them
+// afterwards.
+template <class Result, class Body>
+std::vector<Result> on_ranks(int ranks, Body&& body, const llmc::LocalSettings& settings = {}) {
+    std::vector<Result> results(static_cast<std::size_t>(ranks));
+    llmc::run_ranks(
+        ranks,
+        [&](llmc::Communicator& communicator) {
+            llmc::Context context = make_context(communicator);
+            results[std::size_t(communicator.rank())] = body(context);
+        },
+        settings);
+    return results;
 }
 
 struct RunResult {
@@ -125,11 +82,10 @@ inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange,
 }
 
 // Runs one step for each batch.
-inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches, const RankRunner& how) {
+inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) {
     const llmc::ParameterTable table(run.setup.config);
     const int ranks = run.partition.ranks;
-    RunResult result{.ranks = how(ranks, [&](llmc::Communicator& communicator) {
-        llmc::Context context = make_context(communicator);
+    RunResult result{.ranks = on_ranks<RankResult>(ranks, [&](llmc::Context& context) {
         Trainer trainer(context, run.setup, run.optimizer, run.seed, run.exchange);
         RankResult mine;
         for (const GlobalBatch& batch : batches) {
@@ -143,10 +99,10 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
             mine.moments.insert(mine.moments.end(), values.begin(), values.end());
         }
         mine.gradient = reduced_shards(trainer.exchange(), table, context);
-        if (communicator.rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
+        if (context.world->rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
         trainer.model().copy_master_weights_to_host(mine.master_weights);
         return mine;
-    }), .gradient = std::vector<float>(std::size_t(table.elements())), .master_weights = {}};
+    }, run.local), .gradient = std::vector<float>(std::size_t(table.elements())), .master_weights = {}};
     for (int rank = 0; rank < ranks; ++rank) {
         const llmc::GradientBuckets buckets(table, {.stage = run.setup.sharding.stage, .rank = rank, .ranks = ranks,
                                                     .whole_matrices = run.optimizer.kind->whole_matrices});
@@ -157,9 +113,6 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
     }
     result.master_weights = result.ranks[0].master_weights;
     return result;
-}
-inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) {
-    return run_ranks(run, batches, on_threads(run.local));
 }
 
 }  // namespace test

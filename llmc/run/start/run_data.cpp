@@ -31,7 +31,7 @@ std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards, c
     std::vector<Fact> facts{{"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)}};
     for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
         const Shard& shard = (*shards)[i];
-        const auto [vocabulary, end_of_text] = shard.vocabulary();
+        const auto [vocabulary, end_of_text, merges] = shard.vocabulary();  // the fingerprint includes merges
         facts.push_back({kind + " shard " + std::to_string(i) + " with",
                          std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) +
                              ", end of text " + std::to_string(end_of_text) + ", fingerprint " +

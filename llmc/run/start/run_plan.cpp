@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "kernels/base/error.h"
 #include "kernels/base/integers.h"
@@ -17,13 +18,37 @@
 namespace llmc {
 namespace {
 
+// The BPE of the data, from the folder of the model (empty: there is none), which must not have other merges, or from
+// those of the shards. Without a table if none has it.
+std::unique_ptr<Tokenizer> bpe_of_data(const RunFiles& files, const std::filesystem::path& model) {
+    const Vocabulary vocabulary = files.vocabulary();
+    std::set<std::filesystem::path> folders;
+    if (!model.empty()) {
+        const auto folder = std::filesystem::is_directory(model) ? model : model.parent_path();
+        folders.insert(folder);
+        const auto theirs = load_tokenizer(folder, {vocabulary.size, vocabulary.end_of_text});
+        require(!theirs->has_table() || theirs->vocabulary() == vocabulary, "the tokenizer of " + folder.string(),
+                describe(theirs->vocabulary()), "that of the shards, " + describe(vocabulary),
+                "make shards with dev/tokenize --tokenizer " + folder.string());
+    }
+    for (const ShardSet* const shards : {files.train.get(), files.val.get()})
+        for (std::int64_t i = 0; shards && i < shards->size(); ++i)
+            folders.insert(std::filesystem::path((*shards)[i].path()).parent_path());
+    for (const std::filesystem::path& folder : folders)
+        if (auto found = load_tokenizer(folder, vocabulary); found->has_table()) return found;
+    return tokenizer_for(vocabulary);
+}
+
 // Only rank 0 reads prompts, samples and saves; other hosts need no merges. A model whose own tokenizer cannot be used
 // is trained without one.
-void choose_tokenizer(RunPlan& plan, const RunSettings& o, Vocabulary vocabulary, const std::filesystem::path& model,
+void choose_tokenizer(RunPlan& plan, const RunSettings& o, const RunFiles& files, const std::filesystem::path& model,
                       int rank) {
+    const Vocabulary vocabulary = files.vocabulary();
     require(o.model.merges.empty() || vocabulary == kGpt2Vocabulary, "--merges", "set for shards of another vocabulary",
             "shards of GPT-2's 50257 ids", "leave it out");
-    if (vocabulary != kGpt2Vocabulary || rank != 0) {
+    if (rank == 0 && vocabulary.merges != 0) {
+        plan.tokenizer = bpe_of_data(files, is_model_name(model.string()) ? std::filesystem::path() : model);
+    } else if (vocabulary != kGpt2Vocabulary || rank != 0) {
         plan.tokenizer = tokenizer_for(vocabulary, "");
     } else if (!o.model.merges.empty()) {
         plan.tokenizer = tokenizer_for(vocabulary, o.model.merges);
@@ -38,7 +63,10 @@ void choose_tokenizer(RunPlan& plan, const RunSettings& o, Vocabulary vocabulary
         }
     }
     if (rank == 0 && plan.tokenizer_note.empty() && !plan.tokenizer->has_table())
-        plan.tokenizer_note = "no tokenizer of " + std::to_string(vocabulary.size) + " ids is known";
+        plan.tokenizer_note =
+            vocabulary.merges == 0
+                ? "no tokenizer of " + std::to_string(vocabulary.size) + " ids is known"
+                : "the folder of the shards has no tokenizer.json of " + describe(vocabulary) + " (dev/tokenize)";
     if (o.checkpoints.output_dir.empty() && o.samples.every == 0) plan.tokenizer_note.clear();
     if (!plan.tokenizer_note.empty())
         plan.tokenizer_note = "samples are ids, and checkpoints have no tokenizer: " + plan.tokenizer_note;
@@ -203,7 +231,7 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
     const Vocabulary vocabulary = files.vocabulary();
     RunPlan plan{.settings = given, .table = ParameterTable(start.config)};
     const RunSettings& s = plan.settings;
-    choose_tokenizer(plan, s, vocabulary, start.checkpoint ? start.path : std::filesystem::path(s.model.init), rank);
+    choose_tokenizer(plan, s, files, start.checkpoint ? start.path : std::filesystem::path(s.model.init), rank);
     choose_tokenizer_files(plan, s, vocabulary, start, rank);
     plan.setup = {.config = start.config, .dtype = s.precision.dtype, .recompute = s.precision.recompute,
                   .training = !s.eval_only,

@@ -119,25 +119,6 @@ TEST_CASE("auto selects the fastest method, and then the stored one", "[attentio
     CHECK(count(tuned.known) == 0);  // one candidate
 }
 
-TEST_CASE("the description names the selected method", "[attention][attention_choice][one_order]") {
-    const auto text_of = [](const Attention& attention, DType dtype) {
-        return attention.plan(dtype, {2, 64, 2, 64}, true).text;
-    };
-    const Attention attention;
-    const std::string fp32 = text_of(attention, DType::fp32);
-    CHECK(attention.plan(DType::fp32, {2, 64, 2, 64}, true).workspace_bytes == 0);
-    if (attention_methods().size() == 1) {
-        CHECK(fp32 == "tiled on the CPU");
-        CHECK(text_of(attention, DType::bf16) == "tiled on the CPU");
-        return;
-    }
-    CHECK(fp32 == "plain, selected by auto");
-    CHECK(text_of(Attention({.method = plain}), DType::bf16) == "plain");
-    CHECK(text_of(Attention({.method = flash}), DType::bf16) == "flash (mma.sync)");
-    if (attention_methods().front() != cudnn)
-        CHECK(text_of(attention, DType::bf16) == "flash (mma.sync), selected by auto");
-}
-
 TEST_CASE("a plan that was made before its time was known is made again", "[attention][attention_choice][one_order]") {
     if (attention_methods().size() == 1) return;  // nothing is timed
     const AttentionShape shape{2, 64, 2, 64};

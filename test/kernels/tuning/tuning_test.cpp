@@ -53,21 +53,3 @@ TEST_CASE("without memory to flush the cache candidates are timed with warm cach
     CHECK(timing.ranking == std::vector<int>{0});
     CHECK_THAT(timing.notes, test::StartsWith("; timed with warm caches: "));
 }
-
-TEST_CASE("algorithms are found by library and problem; used and timed ones are listed", "[tuning][one_order]") {
-    TunedAlgorithms tuned;
-    tuned.known["lib 1"] = {{"a", {"x", "as kept", 1}}, {"b", {"y", "", 2}}};
-    CHECK(tuned.find("lib 2", "a") == nullptr);
-    CHECK(tuned.find("lib 1", "c") == nullptr);
-    REQUIRE(tuned.find("lib 1", "a"));
-    CHECK(tuned.find("lib 1", "a")->taken == "x");
-    tuned.keep("lib 2", "a", {"z", "timed", 3});
-    CHECK(tuned.find("lib 2", "a")->seconds == 3);
-    const TunedAlgorithm kept{"x", "as kept", 1}, timed{"z", "timed", 3};
-    CHECK(tuned.used() == TunedTable{{"lib 1", {{"a", kept}}}, {"lib 2", {{"a", timed}}}});
-    CHECK(tuned.timed() == TunedTable{{"lib 2", {{"a", timed}}}});
-    CHECK(count(tuned.known) == 3);
-    tuned.reject("lib 1", "a");
-    CHECK(tuned.find("lib 1", "a") == nullptr);
-    CHECK(count(tuned.used()) == 1);
-}

