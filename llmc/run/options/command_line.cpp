@@ -95,9 +95,10 @@ Parser parser() {
     set_help_width(line.options, terminal_columns());
     for (const Option& option : option_table(defaults).options) {
         if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
+        const std::string otherwise = option.values().front();
         if (option.is_switch()) {
             line.options.add_options(option.group)(
-                option.flag, option.help + std::string(option.values().front() == "on" ? " (default: on)" : ""));
+                option.flag, option.help + (otherwise == "off" ? "" : " (default: " + otherwise + ')'));
             continue;
         }
         const auto* const choice = std::get_if<Choice>(&option.field);
@@ -106,7 +107,6 @@ Parser parser() {
                                                    "GLOB...");
             continue;
         }
-        const std::string otherwise = option.values().front();
         auto value = cxxopts::value<std::string>();
         if (!otherwise.empty()) value = value->default_value(otherwise);
         line.options.add_options(option.group)(

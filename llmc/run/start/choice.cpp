@@ -16,13 +16,14 @@ namespace {
 
 // ---- measured: dev/results/2026-11-28-auto.md
 
-// Nats per byte = kFloor + kOfModel N^-kModelPower + kOfData D'^-kDataPower: N parameters without the token table, D'
-// bytes. A text of U bytes that is read several times counts as at most U (1 + kRepeats) (Muennighoff et al. 2023,
-// arXiv 2305.16264).
-constexpr double kFloor = 0.55, kOfModel = 4.0, kModelPower = 0.25, kOfData = 60, kDataPower = 0.32, kRepeats = 15.4;
+// Nats per byte = kFloor + kScale (kOfModel N^-kModelPower + D'^-kDataPower)^kBoth: N million parameters without the
+// token table, D' 10 MB, the form of Kaplan et al. 2020 (arXiv 2001.08361). A text of U bytes that is read several times
+// counts as at most U (1 + kRepeats) (Muennighoff et al. 2023, arXiv 2305.16264).
+constexpr double kFloor = -0.3, kScale = 0.98, kOfModel = 0.76, kModelPower = 0.20, kDataPower = 0.52, kBoth = 0.3,
+                 kRepeats = 15.4;
 // Tokens of a step, and Muon's rate, at this point; the powers of tokens of the run, tokens of a step and parameters.
-constexpr double kModelAt = 0.79e6, kTokensAt = 3.8e6, kStepAt = 2048, kRateAt = 1e-2;
-constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kRateOfModel = 0.8, kHighestRate = 2e-2;
+constexpr double kModelAt = 0.79e6, kTokensAt = 3.8e6, kStepAt = 2048, kRateAt = 1.5e-2;
+constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kRateOfSmall = 0.12, kRateOfLarge = 0.3;
 constexpr double kAdamWRate = 0.2;    // relative to Muon's
 constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tuned (configs/finetune.json)
 
@@ -32,6 +33,7 @@ constexpr int kValidations = 20;
 constexpr double kPasses = 4;       // without a budget; more count less than new text
 constexpr double kTokensPerParameter = 20;  // without a text or a budget: Hoffmann et al. 2022, arXiv 2203.15556
 constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of one rank
+constexpr int kLeastSteps = 20;
 
 struct Shape {
     const char* name;  // empty: custom
@@ -51,6 +53,8 @@ double parameters_without_tokens(const ModelConfig& model) {
 
 std::string two_digits(double number) { return text_of_number(std::strtod(format("%.2g", number).c_str(), nullptr)); }
 
+double step_for(double tokens) { return kStepAt * std::pow(tokens / kTokensAt, kStepPower); }
+
 std::int64_t power_of_two(double number) { return std::int64_t(1) << std::lround(std::log2(std::max(number, 1.0))); }
 
 // What a run with this model would be.
@@ -68,6 +72,7 @@ public:
         : facts_(facts), settings_(settings), read_(settings), table_(option_table(read_)) {}
 
     Chosen choose() {
+        check();
         Candidate best;
         if (facts_.model) {
             best = candidate(*facts_.model, "");
@@ -75,6 +80,13 @@ public:
             std::vector<Candidate> all;
             for (const Shape& shape : kShapes)
                 if (const auto one = candidate_of(shape)) all.push_back(*one);
+            const LengthSettings& length = settings_.length;
+            if (!all.empty() && length.is_timed() && all.front().tokens < kLeastSteps * double(all.front().step_tokens))
+                fail("--max-minutes", text_of_number(length.minutes),
+                     "time for " + std::to_string(kLeastSteps) + " steps of the smallest model; here they take " +
+                         time_text(*all.front().seconds / all.front().tokens * double(all.front().step_tokens) *
+                                   kLeastSteps),
+                     "train longer");
             require(!all.empty(), "the memory for a model", mebibytes(std::size_t(facts_.memory)),
                     "enough for the smallest model", "set --init and --micro-batch");
             const auto found = std::ranges::min_element(all, {}, &Candidate::loss);
@@ -92,11 +104,25 @@ public:
 
 private:
     bool is_free(const char* flag) const { return table_[flag].is_left_to_run(); }
+    // Throws Error for facts without which nothing can be chosen.
+    void check() const {
+        const std::int64_t least = kLeastRows * kLeastSeqLen * facts_.ranks;
+        require(facts_.tokens >= double(least) || !is_free("total-batch-tokens"), "the training data",
+                counted(std::int64_t(facts_.tokens), "token"), "at least " + std::to_string(least) +
+                    " to choose a batch from", "use more text, or set -t, -b and -d");
+        if (facts_.model) return;
+        require(settings_.length.minutes == 0 || settings_.length.has_steps() || settings_.length.epochs > 0 ||
+                    facts_.speed.is_known(), "--init", "auto in a plan for another machine",
+                "the speed of that machine", "set --peak-tflops, or --init and --speed");
+        require(std::isfinite(facts_.tokens) || settings_.length.has_steps() || settings_.length.minutes > 0, "--init",
+                "auto without data and a length", "one of them, to choose a model for", "set -i, --max-tokens or -e");
+    }
     // Gives a value to a flag that has none.
     void set(const char* flag, const std::string& value, const std::string& reason = "") {
         if (is_free(flag)) chosen_.values.push_back({flag, value, reason});
     }
 
+    bool chooses_step() const { return is_free("total-batch-tokens") && settings_.batch.schedule.empty(); }
     bool muon() const { return settings_.optimizer.kind == &kMuon; }
 
     std::int64_t seq_len_of(const ModelConfig& model) const {
@@ -104,11 +130,14 @@ private:
         const double most = std::min({double(facts_.model ? model.max_seq_len : 1024),
                                       facts_.tokens / double(kLeastRows * facts_.ranks),
                                       facts_.val_tokens > 0 ? facts_.val_tokens - 1 : INFINITY});
-        std::int64_t length = parameters_without_tokens(model) < 20e6 ? 256 : 1024;
+        std::int64_t length = parameters_without_tokens(model) < 20e6 && !facts_.is_trained ? 256 : 1024;
         while (double(length) > most && length > kLeastSeqLen) length /= 2;
-        const std::int64_t given = is_free("total-batch-tokens") ? 0 : settings_.batch.tokens;
-        while (given > 0 && given % (length * facts_.ranks) != 0 && length > kLeastSeqLen) length /= 2;
-        return facts_.model ? std::min<std::int64_t>(length, model.max_seq_len) : length;
+        if (facts_.model) length = std::min<std::int64_t>(length, model.max_seq_len);
+        if (chooses_step()) return length;
+        const std::int64_t step = sizes_of_steps(with_seq_len(length), facts_.ranks).front().tokens;
+        for (std::int64_t divides = length; divides >= kLeastSeqLen; divides /= 2)
+            if (step % (divides * facts_.ranks) == 0) return divides;
+        return length;
     }
 
     BatchSettings with_seq_len(std::int64_t length) const {
@@ -145,15 +174,14 @@ private:
         for (int i = 0; i < 10; ++i) {  // the size depends on the length, and that in time or steps on the size
             one.tokens = tokens_of(model, one.seq_len, double(one.step_tokens))
                              .value_or(kTokensPerParameter * parameters);
-            if (!batch.schedule.empty() || !is_free("total-batch-tokens")) {
+            if (!chooses_step()) {
                 one.step_tokens = sizes_of_steps(with_seq_len(one.seq_len), facts_.ranks).front().tokens;
             } else {
-                const double wanted = kStepAt * std::pow(one.tokens / kTokensAt, kStepPower);
-                one.step_tokens = std::clamp(unit * power_of_two(wanted / double(unit)), unit, most);
+                one.step_tokens = std::clamp(unit * power_of_two(step_for(one.tokens) / double(unit)), unit, most);
             }
         }
-        one.rate = std::min(kRateAt * std::pow(double(one.step_tokens) / kStepAt, kRateOfStep) *
-                                std::pow(parameters / kModelAt, -kRateOfModel), kHighestRate) *
+        one.rate = kRateAt * std::pow(double(one.step_tokens) / step_for(one.tokens), kRateOfStep) *
+                   std::pow(parameters / kModelAt, parameters < kModelAt ? -kRateOfSmall : -kRateOfLarge) *
                    (muon() ? 1 : kAdamWRate) * (facts_.is_trained ? kTrainedRate : 1);
         const double text = facts_.tokens * facts_.bytes_per_token;
         one.loss = expected_loss(model, one.tokens * facts_.bytes_per_token, text);
@@ -247,8 +275,8 @@ double expected_loss(const ModelConfig& model, double bytes, double text_bytes) 
                  as_new = std::isinf(text_bytes) || passes <= 1
                               ? bytes
                               : text_bytes * (1 + kRepeats * (1 - std::exp(-(passes - 1) / kRepeats)));
-    return kFloor + kOfModel * std::pow(parameters_without_tokens(model), -kModelPower) +
-           kOfData * std::pow(as_new, -kDataPower);
+    return kFloor + kScale * std::pow(kOfModel * std::pow(parameters_without_tokens(model) / 1e6, -kModelPower) +
+                                          std::pow(as_new / 1e7, -kDataPower), kBoth);
 }
 
 std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSettings& settings) {

@@ -44,8 +44,8 @@ struct Chosen {
 
 // --optimizer, if `settings` leaves it to the run: the speed depends on it.
 std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSettings& settings);
-// The values of all other flags that `settings` leaves to the run. Pure arithmetic. Throws Error for a budget or a text that
-// is too small for any model, and for given values that make the rest impossible.
+// The values of all other flags that `settings` leaves to the run. Pure arithmetic. Throws Error for a budget or a text
+// that is too small for any model.
 Chosen choose(const Facts& facts, const RunSettings& settings);
 
 // Expected validation loss, in nats per byte, after training on so many bytes of a text that has `text_bytes`.

@@ -2,6 +2,7 @@
 #include "llmc/run/start/chosen_values.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
@@ -34,9 +35,11 @@ double tokens_per_pass(const ShardSet& shards) {
 }
 
 // Bytes of text per token, of the first million; without a table an estimate from sizes that were measured.
-double bytes_per_token(const ShardSet& shards) {
+double bytes_per_token(const RunFiles& files) {
+    const ShardSet& shards = *files.train;
     const Vocabulary vocabulary = shards.vocabulary();
-    const std::vector<std::uint16_t> bytes = tokenizer_for(vocabulary)->token_bytes();
+    const auto tokenizer = vocabulary.merges != 0 ? bpe_of_data(files, {}) : tokenizer_for(vocabulary);
+    const std::vector<std::uint16_t> bytes = tokenizer->token_bytes();
     if (bytes.empty()) return std::clamp(0.42 * std::log2(double(vocabulary.size)) - 1.3, 1.0, 4.5);
     double sum = 0;
     const auto ids = shards[0].read(0, std::min<std::int64_t>(shards[0].tokens(), 1000000));
@@ -51,7 +54,6 @@ Facts facts_of(const RunSettings& settings, const RunFiles& files, const Startin
                 .memory = double(context.device.memory_available()) / (device::memory_is_host_memory() ? ranks : 1)};
     if (files.train) {
         facts.tokens = tokens_per_pass(*files.train);
-        facts.bytes_per_token = bytes_per_token(*files.train);
     }
     if (files.val) facts.val_tokens = double(files.val->tokens());
     if (start) facts.model = start->config, facts.is_trained = start->checkpoint.has_value();
@@ -64,6 +66,12 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
                            Tuning& tuning, Context& context) {
     Communicator& ranks = *context.world;
     ChosenValues values{.facts = together(ranks, [&] { return facts_of(settings, files, start, context); })};
+    std::string bytes;
+    on_first_rank(ranks, [&] {
+        if (files.train) bytes = text_of_number(bytes_per_token(files));
+    });
+    bytes = ranks.host_gather(bytes)[0];
+    if (!bytes.empty()) values.facts.bytes_per_token = std::strtod(bytes.c_str(), nullptr);
     const std::optional<ChosenValue> optimizer =
         resumes || settings.eval_only ? std::nullopt : choose_optimizer(values.facts, settings);
     if (optimizer) option_table(settings)["optimizer"].set("--optimizer", {optimizer->value});
