@@ -12,7 +12,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/value_text.h"
-#include "llmc/text/bpe_tokenizer.h"
+#include "llmc/text/bpe_training.h"
 #include "llmc/text/text_corpus.h"
 #include "llmc/text/tokenizer_files.h"
 
@@ -25,7 +25,7 @@ constexpr std::int64_t kFewDocuments = 200;  // every 20th of fewer would be les
 
 constexpr const char* kExamples =
     "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files.\n\n"
-    "  dev/tokenize -o data/mine --name mine --tokenizer bpe:4096 --document-start '^$' book.txt\n"
+    "  dev/tokenize -o data/mine --name mine --document-start '^$' book.txt\n"
     "  dev/tokenize -o data/more --tokenizer data/mine more.txt       # the same vocabulary\n"
     "  scripts/get_gpt2_tokenizer.sh && dev/tokenize -o data/web --tokenizer gpt2 web-*.jsonl.zst\n"
     "  dev/data/parquet_lines.py a.parquet b.parquet | dev/tokenize -o data/tables --format jsonl -\n"
@@ -47,11 +47,13 @@ cxxopts::Options command_line() {
         text("auto"), "K");
     options.add_options("Token")(
         "tokenizer",
-        "bytes: ids 0 to 255, and 256 for the end of text; gpt2: GPT-2's byte-level BPE, 50257 ids; bpe:N: one of N "
-        "ids (256 bytes, merges, the end of text; 258 to 65536), trained on the training documents and saved beside "
-        "the shards, as tokenizer.json; texts, also of pipes, stay in memory until then: the first gigabyte, or less "
-        "if its different words alone have 64 MiB; PATH: that of a folder with a tokenizer.json, or a file of merges",
-        text("bytes"), "bytes|gpt2|bpe:N|PATH")("merges",
+        "auto: that of DIR, if there is one; else bpe:N, N = 4096 (B / 4.2 MB)^0.5 for B bytes of training text, as a "
+        "power of two from 512 to 32768; below 100 kB bytes; bytes: ids 0 to 255, and 256 for the end of text; gpt2: "
+        "GPT-2's byte-level BPE, 50257 ids; bpe:N: one of N ids (256 bytes, merges, the end of text; 258 to 65536), "
+        "trained on the training documents and saved beside the shards, as tokenizer.json; texts, also of pipes, stay "
+        "in memory until then: the first gigabyte, or less if its different words alone have 32 MiB; PATH: that of a "
+        "folder with a tokenizer.json, or a file of merges",
+        text("auto"), "auto|bytes|gpt2|bpe:N|PATH")("merges",
                       "GPT-2's merges: merges.txt, vocab.bpe or tokenizer.json (default: "
                       "data/gpt2/vocab.bpe, written by scripts/get_gpt2_tokenizer.sh)",
                       given(), "FILE")(
@@ -84,35 +86,34 @@ llmc::DocumentRule document_rule(const cxxopts::ParseResult& given) {
     return llmc::DocumentRule::whole_text();
 }
 
-// The number of ids of bpe:N; 0: another name.
-int ids_of_bpe(const std::string& name) {
+void choose_tokenizer(const cxxopts::ParseResult& given, llmc::TextCorpusSettings& settings) {
     constexpr std::string_view kBpe = "bpe:";
-    if (!name.starts_with(kBpe)) return 0;
-    const int ids = llmc::parse_number("--tokenizer bpe:N", std::string_view(name).substr(kBpe.size()),
-                                       llmc::kByteVocabulary.size + 1, llmc::kLargestVocabulary);
-    require(ids != llmc::kGpt2Vocabulary.size, "--tokenizer", name, "another number of ids than GPT-2's 50257",
-            "use bpe:50256");
-    return ids;
-}
-
-std::shared_ptr<const llmc::Tokenizer> tokenizer(const cxxopts::ParseResult& given) {
-    const bool merges = given.count("merges") > 0;
     const std::string name = given["tokenizer"].as<std::string>();
-    require(!merges || name == "gpt2", "--merges", "set with --tokenizer " + name, "--tokenizer gpt2",
-            "leave it out, or use --tokenizer FILE for these merges");
-    if (ids_of_bpe(name) > 0) return nullptr;
-    if (name == "bytes") return llmc::tokenizer_for(llmc::kByteVocabulary);
-    if (name != "gpt2") {
-        std::error_code none;
-        require(std::filesystem::exists(name, none), "--tokenizer", in_quotes(name),
-                "bytes, gpt2, bpe:N, or the name of a folder or file with merges");
-        return llmc::read_tokenizer(name);
+    require(given.count("merges") == 0 || name == "gpt2", "--merges", "set with --tokenizer " + name,
+            "--tokenizer gpt2", "leave it out, or use --tokenizer FILE for these merges");
+    std::error_code none;
+    if (name == "bytes") {
+        settings.tokenizer = llmc::tokenizer_for(llmc::kByteVocabulary);
+    } else if (name == "gpt2") {
+        const std::string file =
+            given.count("merges") ? given["merges"].as<std::string>() : llmc::find_gpt2_merges().string();
+        require(!file.empty(), "data/gpt2/vocab.bpe, GPT-2's merges,", "missing", "a file of merges",
+                "run scripts/get_gpt2_tokenizer.sh, or pass --merges FILE");
+        settings.tokenizer = llmc::tokenizer_for(llmc::kGpt2Vocabulary, file);
+    } else if (name.starts_with(kBpe)) {
+        const int ids = llmc::parse_number("--tokenizer bpe:N", std::string_view(name).substr(kBpe.size()),
+                                           llmc::kByteVocabulary.size + 1, llmc::kLargestVocabulary);
+        require(ids != llmc::kGpt2Vocabulary.size, "--tokenizer", name, "another number of ids than GPT-2's 50257",
+                "use bpe:50256");
+        settings.ids_of_bpe = [ids](std::int64_t) { return ids; };
+    } else if (name == "auto" && !std::filesystem::exists(settings.output_dir + "/tokenizer.json", none)) {
+        settings.ids_of_bpe = llmc::ids_for_text;
+    } else {
+        const std::string path = name == "auto" ? settings.output_dir : name;
+        require(std::filesystem::exists(path, none), "--tokenizer", in_quotes(name),
+                "auto, bytes, gpt2, bpe:N, or the name of a folder or file with merges");
+        settings.tokenizer = llmc::read_tokenizer(path);
     }
-    const std::string file =
-        merges ? given["merges"].as<std::string>() : llmc::find_gpt2_merges().string();
-    require(!file.empty(), "data/gpt2/vocab.bpe, GPT-2's merges,", "missing", "a file of merges",
-            "run scripts/get_gpt2_tokenizer.sh, or pass --merges FILE");
-    return llmc::tokenizer_for(llmc::kGpt2Vocabulary, file);
 }
 
 void show(llmc::ProgressLine& line, const llmc::TextCorpusProgress& progress) {
@@ -184,13 +185,11 @@ void run(const cxxopts::ParseResult& given) {
         .hold_out = hold_out_auto ? 20 : number("hold-out", 0, kMany),
         .tail_below = hold_out_auto ? kFewDocuments : 0,
         .shard_tokens = number("shard-tokens", 2, std::numeric_limits<std::int32_t>::max()),
-        .tokenizer = tokenizer(given),
         .format = llmc::value_by_name("--format", given["format"].as<std::string>(), llmc::kTextFormats),
         .field = given["field"].as<std::string>(),
         .threads = int(number("threads", 0, 1024)),
     };
-    if (const int ids = ids_of_bpe(given["tokenizer"].as<std::string>()); ids > 0)
-        settings.ids_of_bpe = [ids](std::int64_t) { return ids; };
+    choose_tokenizer(given, settings);
     llmc::TextCorpusSummary summary;
     double seconds = 0;
     end_on_signals();

@@ -52,7 +52,7 @@ if [ ${#texts[@]} -eq 0 ]; then
         make_folder "the folder of the data" $data
         rm -f $data/bible_train_*.bin  # of a quickstart that was killed
         bible -f gen1:1-rev22:21 >$data/bible.txt
-        dev/tokenize -o $data --name bible --document-key '^([^:]+):' $data/bible.txt
+        dev/tokenize -o $data --name bible --tokenizer bytes --document-key '^([^:]+):' $data/bible.txt
     fi
     shards=$data/bible
     words='Ps23:1 The LORD is'
@@ -75,7 +75,7 @@ else
         for text in "${texts[@],,}"; do  # a line of JSON is a document
             [[ ! $text =~ \.(json|jsonl|ndjson)(\.gz|\.zst)?$ ]] || rule=()
         done
-        dev/tokenize -o "$data" --name "$name" ${rule[@]+"${rule[@]}"} "${texts[@]}"
+        dev/tokenize -o "$data" --name "$name" --tokenizer bytes ${rule[@]+"${rule[@]}"} "${texts[@]}"
         echo "$sum" >"$data/text.sha256"
     fi
     shards=$data/$name

@@ -2,6 +2,7 @@
 #include "llmc/text/bpe_training.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <queue>
 #include <utility>
@@ -130,6 +131,13 @@ void PieceCounts::add(const PieceCounts& others) {
 
 BpeMerges train_merges(const PieceCounts& pieces, int most, const std::function<void()>& progress) {
     return BpeTraining(pieces).run(std::size_t(most), progress);
+}
+
+int ids_for_text(std::int64_t bytes) {
+    if (bytes < 100'000) return 257;
+    // Of 512 to 8192 ids, 4096 had the lowest loss per byte for the King James Bible (4.2 MB), with equal computation.
+    const double doublings = std::round(std::log2(4096) + std::log2(double(bytes) / 4.2e6) / 2);
+    return 1 << std::clamp(int(doublings), 9, 15);
 }
 
 }  // namespace llmc

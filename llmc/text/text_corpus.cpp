@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBatchBytes = 1 << 18, kProbedBytes = 8192;
-constexpr std::size_t kMostToTrain = 1'000'000'000, kMostPieces = 64 << 20;  // bytes; the pieces take 20 times as much
+constexpr std::size_t kMostPieces = 32 << 20;  // bytes; training takes 20 times as much
 
 // Shards of an earlier run would be read together with the new ones.
 void refuse_older_shards(const fs::path& folder, const std::string& name) {
@@ -346,7 +346,9 @@ private:
         }
         report_progress();
     }
-    bool has_enough_to_train() const { return kept_bytes_ >= kMostToTrain || pieces_.bytes() >= kMostPieces; }
+    bool has_enough_to_train() const {
+        return kept_bytes_ >= settings_.most_to_train || pieces_.bytes() >= kMostPieces;
+    }
     void train_tokenizer() {
         while (!pool_->empty()) take_oldest();
         summary_.ids_wanted = settings_.ids_of_bpe(summary_.trained_on);

@@ -253,10 +253,11 @@ TEST_CASE("text is tokenized to shards that train", "[run]") {
           {"bpe:300000", "expected a whole number from 258 to 65536"},
           {"bpe:abc", "--tokenizer bpe:N is \"abc\""},
           {"bpe:50257", "expected another number of ids than GPT-2's 50257; use bpe:50256"},
-          {"bqe", "--tokenizer is \"bqe\"; expected bytes, gpt2, bpe:N, or the name"},
+          {"bqe", "--tokenizer is \"bqe\"; expected auto, bytes, gpt2, bpe:N, or"},
           {"/", "the folder / is without a tokenizer; expected tokenizer.json, or"}})
         CHECK_THAT(folder.run({"-o", folder.path("none"), "--tokenizer", tokenizer, folder.path("text.txt")},
                               "tokenize").exits(2), Contains(words));
+    CHECK_THAT(shards, Contains("vocabulary: 257, end of text 256\n"));
     const std::string note = "note:       every file is one document, because no line matches --document-start\n";
     CHECK_THAT(shards, !Contains(note));
     CHECK_THAT(folder.run({"-o", folder.path("one"), "--document-start", "^x", folder.path("text.txt")},

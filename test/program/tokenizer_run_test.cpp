@@ -23,7 +23,8 @@ struct Tokenizing {
 
     explicit Tokenizing(const TrainingFolder& folder, const Texts& more = {})
         : shards(folder.path("shards")),
-          process(folder.start(Texts{"-o", shards, "--hold-out", "0", pipe_in(folder)} + more, "tokenize")),
+          process(folder.start(Texts{"-o", shards, "--hold-out", "0", "--tokenizer", "bytes", pipe_in(folder)} + more,
+                               "tokenize")),
           end(open(folder.path("text").c_str(), O_RDWR | O_NONBLOCK)) {
         REQUIRE(end >= 0);
         REQUIRE(comes_true([&] { return write_more(), begun(); }, std::chrono::minutes(1)));
@@ -130,6 +131,8 @@ TEST_CASE("a BPE trained on a text is used for samples, checkpoints, generated t
                    Contains("make shards with dev/tokenize --tokenizer " + saved));
     shards("same", saved, "she sells sea shells by the sea shore, and many other things");
     folder.train(data_of("same", "fox") + Texts{"-e", saved, "-x", "1"});
+    CHECK_THAT(folder.run({"-o", folder.path("fox"), "--name", "more", folder.path("text.txt")}, "tokenize").exits(0),
+               Contains("vocabulary: 300, end of text 299\ntokenizer:  " + folder.path("fox/tokenizer.json") + '\n'));
     fs::remove(folder.path("fox/tokenizer.json"));
     CHECK_THAT(folder.train(data_of("fox", "fox") + Texts{"-x", "1", "-s", "1", "-o", folder.path("ids")}),
                Contains("samples are ids, and checkpoints have no tokenizer: the folder of the shards has no"));

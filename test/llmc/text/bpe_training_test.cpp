@@ -94,23 +94,32 @@ TEST_CASE("learned merges equal those of counting all pairs again after every me
     CHECK(trained(std::string(5000, 'a'), 100).size() == 8);  // to 256 bytes
 }
 
+TEST_CASE("four times the text has twice the ids", "[tokenizer]") {
+    for (const auto& [bytes, ids] : std::map<std::int64_t, int>{{1, 257}, {99'999, 257}, {100'000, 512},
+                                                                {1'000'000, 2048}, {4'000'000, 4096},
+                                                                {16'000'000, 8192}, {1'000'000'000, 32768}})
+        CHECK(ids_for_text(bytes) == ids);
+}
+
 TEST_CASE("a BPE is trained on the texts for training, the same on any number of threads",
           "[tokenizer]") {
     const ScratchFolder folder;
     std::string lines, words = random_words(1, 1'000'000);
     for (int i = 0; i < 40; ++i)
         lines += i % 4 == 3 ? "{\"text\": \"zzzz zzzz\"}\n" : "{\"text\": \"\\u00e9t\\u00e9\"}\n";
+    const bool all = GENERATE(true, false);
     TextCorpusSettings settings = {.files = {write_bytes(folder / "a", words), write_bytes(folder / "b.jsonl", lines)},
                                    .output_dir = folder / "1",
                                    .hold_out = 0,
                                    .ids_of_bpe = [&](std::int64_t bytes) {
-                                       CHECK(bytes == std::int64_t(words.size()) + 30 * 5 + 10 * 9);
+                                       CHECK((bytes == std::int64_t(words.size()) + 30 * 5 + 10 * 9) == all);
                                        return 300;
                                    },
+                                   .most_to_train = all ? 1'000'000'000u : 500'000u,
                                    .threads = 1};
     const auto summary = write_text_corpus(settings);
     CHECK(summary.tokenizer->vocabulary().size == 300);
-    CHECK(summary.trained_on == summary.train.bytes);
+    CHECK(all == (summary.trained_on == summary.train.bytes));
     const auto files = all_files(folder / "1");
     CHECK(std::ssize(files) == 3);
     for (const int threads : {2, 7}) {

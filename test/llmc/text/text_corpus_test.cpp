@@ -318,13 +318,14 @@ TEST_CASE("bytes that are not UTF-8 are counted, and the first has a place", "[t
     CHECK(summary.first_invalid == "line 2 of " + a + ", byte " + std::to_string(chunk + 2));
 }
 
-TEST_CASE("a failure to publish the validation shards leaves no training shards", "[tokenizer]") {
+TEST_CASE("a failure to publish the validation shards leaves no training shards and no tokenizer", "[tokenizer]") {
     const ScratchFolder folder;
-    const std::string text = write_bytes(folder / "a", "a\nb\n"), other = folder / "out/text_val_000000.bin";
+    const std::string text = write_bytes(folder / "a", "aaaa\nb\n"), other = folder / "out/text_val_000000.bin";
     CHECK_THROWS_WITH(write_text_corpus({.files = {text},
                                          .output_dir = folder / "out",
                                          .documents = DocumentRule::starting_at(""),
                                          .hold_out = 2,
+                                         .ids_of_bpe = [](std::int64_t) { return 300; },
                                          .progress = [&](const auto&) { write_bytes(other, "another's"); }}),
                       Contains("text_val_000000.bin is already present"));
     CHECK(names_in(folder / "out") == std::set<std::string>{"text_val_000000.bin"});
