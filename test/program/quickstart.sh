@@ -48,11 +48,11 @@ for command in "${commands[@]}"; do
     mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
 done
 [ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
-[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '38 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
+[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '40 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
 [ -e "$tree/data/my/my_val_000000.bin" ] || wrong "data of my.txt: $(ls "$tree/data")"
 # ---- lines of JSON; a run that does not start
 seq 40 | sed 's/.*/{"text": "& fish"}/' >"$tree/lines.JSON"
-run "QUICKSTART_DTYPE=bf16 scripts/quickstart.sh lines.JSON" || wrong "lines of JSON: $(tail -n 5 "$scratch/out")"
+run "scripts/quickstart.sh lines.JSON" || wrong "lines of JSON: $(tail -n 5 "$scratch/out")"
 grep -q "^training: *36 documents" "$scratch/out" || wrong "lines of JSON: $(grep ^training: "$scratch/out")"
 printf '#!/bin/sh\nexit 2\n' >"$scratch/refuses" && chmod +x "$scratch/refuses"
 run "ln -sf $scratch/refuses train_gpt2; scripts/quickstart.sh my.txt" && wrong "a refused run passes"
@@ -65,7 +65,6 @@ jq -es '
     map(select(.event == "end").seconds) as $ran
     | ms("val") as $val | ms("step") as $step
     | ($ran | length) == 2 and ($ran | min) > 1.5 and ($ran | max) < 15
-      and (180000 / $step / 200 + 2) * $val < 18000
       and (map(select(.event == "step")) | .[-1].lr == 0 and .[-1].progress == 1)
 ' "$tree/runs/quickstart/log.jsonl" "$tree/runs/quickstart-2/log.jsonl" >/dev/null ||
     wrong "duration and validations: $(tail -n 3 "$tree"/runs/quickstart*/log.jsonl)"
