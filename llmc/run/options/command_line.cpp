@@ -75,12 +75,12 @@ void check_resume(const CommandLine& line) {
 // The start of --help.
 constexpr const char* kExamples =
     "Pretrains GPT-2 from shards of tokens.\n\n"
-    "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' -e custom:l=4,h=4,c=128,t=128 \\\n"
-    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 --val-tokens 32768 --log-every 50 --shuffle \\\n"
-    "      -o runs/small                                              trains a small model and saves it\n"
-    "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
+    "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' --max-minutes 10 \\\n"
+    "      -o runs/small                                              trains the best model of 10 minutes, and saves it\n"
+    "  train_gpt2 ... --dry-run                                       prints what it would choose, time and memory\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
     "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n\n"
+    "auto: the run chooses the value for its text, its length and this machine, and prints it with the reason.\n"
     "Whole numbers may be written as 64k (64000), 0.5M, 7e9 or 1B.\n"
     "Flags without a value are switches, off unless their default is on; --NAME=off turns one off.\n";
 

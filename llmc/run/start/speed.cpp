@@ -19,13 +19,14 @@
 namespace llmc {
 namespace {
 
-// A small one and one of the size of quickstart models; on a GPU two that fill it.
+// A small one and one of 0.8 million parameters; on a GPU two that fill it, if that has the memory.
 struct Probe {
     int layers, heads, channels, seq_len, batch;
 };
 constexpr Probe kOnCpu[] = {{2, 2, 64, 256, 8}, {4, 4, 128, 256, 8}};
 constexpr Probe kOnGpu[] = {{6, 6, 384, 1024, 16}, {12, 12, 768, 1024, 16}};
 constexpr double kSecondsOfEach = 0.6;
+constexpr std::size_t kMemoryOfBatch = std::size_t(1) << 30;  // of a sequence on a GPU; generous
 constexpr double kShareOfPeak = 0.49;  // dev/results/2026-11-28-h200.md: 48.6 % for d12, 49.4 for d24, 53.5 for d48
 
 struct Times {
@@ -117,7 +118,11 @@ Speed measure_speed(const RunSettings& settings, int vocabulary, Tuning& tuning,
     const bool gpu = device::is_gpu(), muon = settings.optimizer.kind == &kMuon,
                is_decided = settings.decided.contains("dtype");
     Communicator& ranks = *context.world;
-    const auto& probes = gpu ? kOnGpu : kOnCpu;
+    Probe probes[2];
+    std::ranges::copy(gpu ? kOnGpu : kOnCpu, probes);
+    const std::size_t fits = std::max<std::size_t>(context.device.memory_available() / kMemoryOfBatch, 1);
+    for (Probe& probe : probes)
+        while (gpu && std::size_t(probe.batch) > fits) probe.batch /= 2;
     Speed speed{.dtype = is_decided ? settings.precision.dtype
                          : gpu      ? kernels::DType::bf16
                                     : kernels::DType::fp32,
