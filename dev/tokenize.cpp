@@ -123,9 +123,11 @@ void show(llmc::ProgressLine& line, const llmc::TextCorpusProgress& progress) {
     if (progress.bytes_in_all > 0)
         text += " of " + short_text(double(progress.bytes_in_all)) + "B, " +
                 std::to_string(100 * progress.bytes_read / progress.bytes_in_all) + " %";
-    text += " | " + short_text(double(progress.tokens)) + " tokens | " + short_text(double(progress.tokens) / took) +
-            " tok/s";
-    if (progress.bytes_in_all > 0 && progress.bytes_read > 0)
+    const bool encodes = progress.tokens > 0;  // not before a BPE is trained, for which all of the text may be read
+    if (encodes)
+        text += " | " + short_text(double(progress.tokens)) + " tokens | " +
+                short_text(double(progress.tokens) / took) + " tok/s";
+    if (encodes && progress.bytes_read < progress.bytes_in_all)
         text += " | " +
                 llmc::clock_text(took * (double(progress.bytes_in_all) / double(progress.bytes_read) - 1)) + " left";
     line.show(text);

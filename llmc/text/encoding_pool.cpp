@@ -2,6 +2,7 @@
 #include "llmc/text/encoding_pool.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "kernels/base/error.h"
 #include "kernels/base/start_thread.h"
@@ -55,7 +56,12 @@ void EncodingPool::work(const std::stop_token& stop) {
 TokenBatch EncodingPool::encode(const TextBatch& batch) const {
     std::string_view rest = batch.text;
     TokenBatch tokens;
-    if (!tokenizer_) tokens.text = std::make_unique<TextBatch>();
+    std::optional<BpeMatcher> matcher;
+    if (!tokenizer_) {
+        matcher.emplace();
+        tokens.text = std::make_unique<TextBatch>();
+        tokens.text->text.reserve(batch.text.size());  // the texts of JSON are shorter, so pieces stay where they are
+    }
     for (const TextBatch::Part& part : batch.parts) {
         std::string_view text = rest.substr(0, part.length);
         rest.remove_prefix(part.length);
@@ -67,21 +73,12 @@ TokenBatch EncodingPool::encode(const TextBatch& batch) const {
             if (part.begins) ids.push_back(std::uint16_t(tokenizer_->vocabulary().end_of_text));
             tokenizer_->append(text, ids);
         } else {
-            tokens.text->text += text;
+            std::string& all = tokens.text->text += text;
             tokens.text->parts.push_back({.length = text.size(), .held_out = part.held_out, .begins = part.begins});
+            if (!part.held_out) tokens.pieces.add(std::string_view(all).substr(all.size() - text.size()), *matcher);
         }
     }
-    if (!tokenizer_) count_pieces(tokens);
     return tokens;
-}
-
-void EncodingPool::count_pieces(TokenBatch& batch) const {
-    std::string_view rest = batch.text->text;
-    BpeMatcher matcher;
-    for (const TextBatch::Part& part : batch.text->parts) {
-        if (!part.held_out) batch.pieces.add(rest.substr(0, part.length), matcher);
-        rest.remove_prefix(part.length);
-    }
 }
 
 std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::Part& part,

@@ -57,7 +57,6 @@ public:
 private:
     void work(const std::stop_token& stop);
     TokenBatch encode(const TextBatch& batch) const;
-    void count_pieces(TokenBatch& batch) const;
     std::string text_of_line(std::string_view line, const TextBatch::Part& part, std::int64_t& lone_surrogates) const;
 
     const Tokenizer* tokenizer_;

@@ -40,19 +40,17 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
              "a folder that this user may read and write", "change --output-dir");
 }
 
-// Of bytes and GPT-2's, which their vocabulary identifies, there are none.
-bool has_files_beside_shards(const Tokenizer& tokenizer) { return tokenizer.vocabulary().merges != 0; }
-fs::path tokenizer_beside(const TextCorpusSettings& settings) {
-    return fs::path(settings.output_dir) / "tokenizer.json";
-}
+// Beside the shards; bytes and GPT-2's have none, as their vocabulary identifies them.
+fs::path tokenizer_file(const TextCorpusSettings& settings) { return fs::path(settings.output_dir) / "tokenizer.json"; }
 
 void refuse_other_tokenizer(const TextCorpusSettings& settings) {
-    const fs::path file = tokenizer_beside(settings);
+    const fs::path file = tokenizer_file(settings);
+    const Vocabulary known = settings.ids_of_bpe ? Vocabulary{} : settings.tokenizer->vocabulary();
     std::error_code none;
-    if ((!settings.ids_of_bpe && !has_files_beside_shards(*settings.tokenizer)) || !fs::exists(file, none)) return;
-    require(!settings.ids_of_bpe && read_tokenizer(file)->vocabulary() == settings.tokenizer->vocabulary(),
-            "the tokenizer " + file.string(), "already present", "a folder without another tokenizer",
-            "use it (--tokenizer " + settings.output_dir + "), remove it, or change --output-dir");
+    if ((settings.ids_of_bpe || known.merges != 0) && fs::exists(file, none))
+        require(!settings.ids_of_bpe && read_tokenizer(file)->vocabulary() == known, "the tokenizer " + file.string(),
+                "already present", "a folder without another tokenizer",
+                "use it (--tokenizer " + settings.output_dir + "), remove it, or change --output-dir");
 }
 
 // The length of the part of `text` before the tail of its file, or npos if that starts later: the tail follows the
@@ -163,13 +161,11 @@ private:
         std::error_code none;
         std::vector<fs::path> written;
         try {
-            if (has_files_beside_shards(*tokenizer_)) {
-                summary_.tokenizer_file = tokenizer_beside(settings_).string();
-                const bool known = fs::exists(summary_.tokenizer_file, none);
+            if (tokenizer_->vocabulary().merges != 0) summary_.tokenizer_file = tokenizer_file(settings_).string();
+            if (!summary_.tokenizer_file.empty() && !fs::exists(summary_.tokenizer_file, none))
                 for (const auto& [name, contents] : tokenizer_files(*tokenizer_, 0))
-                    if (!known && name.starts_with("tokenizer"))
+                    if (name.starts_with("tokenizer"))
                         write_whole(written.emplace_back(fs::path(settings_.output_dir) / name), contents);
-            }
             summary_.train = train_->publish(documents_ - held_out_documents_);
             if (settings_.hold_out > 0) summary_.val = val_->publish(held_out_documents_);
         } catch (...) {
@@ -339,7 +335,7 @@ private:
             // Which batches count does not depend on how many are in the pool.
             if (!has_enough_to_train()) {
                 pieces_.add(tokens.pieces);
-                kept_bytes_ += tokens.text->text.size();
+                kept_bytes_ += tokens.text->text.capacity();  // of lines of JSON, their length
                 summary_.trained_on += tokens.train_bytes;
             }
             kept_.push_back(std::move(tokens.text));
