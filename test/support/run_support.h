@@ -179,10 +179,11 @@ public:
     Texts flags(const Texts& more = {}) const {
         // Tests start up to four ranks, which share GPUs if the machine has fewer.
         const bool shares = device::count() > 0 && device::count() < 4;
-        return last_of_each((resumes(more) ? Texts() : kFixed) +
+        Texts all = last_of_each((resumes(more) ? Texts() : kFixed) +
                             Texts{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32",
                                   "-b", "4", "-t", "16", "--lr", "1e-2", "--threads", "1"} +
                             (shares ? Texts{"--comm", "mpi"} : Texts()) + more);
+        return resumes(more) || has_length(all) ? all : all + Texts{"--epochs", "1"};
     }
     Process start(const Texts& arguments, const std::string& name = "train_gpt2") const {
         return Process(of(name, arguments), path("output.txt"));
@@ -230,6 +231,12 @@ public:
     std::vector<double> losses(const std::string& out) const { return numbers(log(out, "step"), "loss"); }
 
 private:
+    static bool has_length(const Texts& flags) {
+        for (const char* const flag : {"-x", "--max-steps", "--max-tokens", "--epochs", "--max-minutes"})
+            if (const auto found = std::ranges::find(flags, flag); found != flags.end() && *std::next(found) != "0")
+                return true;
+        return false;
+    }
     // Whether the run takes what these flags do not say from the run before.
     static bool resumes(const Texts& flags) {
         const auto value_of = [&](const Texts& names) {

@@ -76,7 +76,7 @@ void check_resume(const CommandLine& line) {
 constexpr const char* kExamples =
     "Pretrains GPT-2 from shards of tokens.\n\n"
     "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' --max-minutes 10 \\\n"
-    "      -o runs/small                                              trains the best model of 10 minutes, and saves it\n"
+    "      -o runs/small                                              trains for 10 minutes, and saves the model\n"
     "  train_gpt2 ... --dry-run                                       prints what it would choose, time and memory\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
     "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n\n"

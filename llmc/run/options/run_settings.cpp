@@ -31,7 +31,7 @@ void add_options(OptionList& list, DryRunSettings& s) {
         OnResume::of_one_start);
     list.entry("speed", s.tokens_per_second,
         "with --dry-run: tokens/s of this model on all ranks together, instead of a measurement here; 0: not set",
-        Real{0, 1e12}, OnResume::of_one_start);
+        Whole{0, kMany}, OnResume::of_one_start);
     list.entry("peak-tflops", s.peak_tflops,
         "with --dry-run, instead of --speed: dense bf16 TFLOP/s of a rank's GPU, of which 49 % are assumed, as "
         "measured on an H200; 0: not set",

@@ -30,7 +30,8 @@ struct DryRunSettings {
     bool plans = false;
     std::int64_t ranks = 0;  // 0: those that were started
     std::string memory{};    // of each, see memory_bytes(); empty: that of this machine
-    double tokens_per_second = 0, peak_tflops = 0;  // of all of them with this model; of each; 0: not set
+    std::int64_t tokens_per_second = 0;  // of all of them with this model; 0: not set
+    double peak_tflops = 0;  // of each; 0: not set
     double price = 0;        // of an hour of all of them; 0: not set
 
     bool elsewhere() const { return plans && (ranks > 0 || !memory.empty()); }  // needs no data

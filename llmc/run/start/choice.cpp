@@ -16,14 +16,16 @@ namespace {
 
 // ---- measured: dev/results/2026-11-28-auto.md
 
-// Nats per byte = kFloor + kScale (kOfModel N^-kModelPower + D'^-kDataPower)^kBoth: N million parameters without the
-// token table, D' 10 MB, the form of Kaplan et al. 2020 (arXiv 2001.08361). A text of U bytes that is read several times
-// counts as at most U (1 + kRepeats) (Muennighoff et al. 2023, arXiv 2305.16264).
-constexpr double kFloor = -0.3, kScale = 0.98, kOfModel = 0.76, kModelPower = 0.20, kDataPower = 0.52, kBoth = 0.3,
+// Nats per byte = H (kFloor + kScale sqrt(kOfModel n^-kModelPower + kOfData d^-kDataPower)): H of a bigram model of the
+// text (Facts::bigram_loss), n million parameters without positions, d 10 MB. A text of U bytes that is read several
+// times counts as at most U (1 + kRepeats) (Muennighoff et al. 2023, arXiv 2305.16264).
+constexpr double kFloor = 0.217, kScale = 0.77, kOfModel = 0.13, kModelPower = 0.43, kOfData = 0.29, kDataPower = 0.47,
                  kRepeats = 15.4;
-// Tokens of a step, and Muon's rate, at this point; the powers of tokens of the run, tokens of a step and parameters.
-constexpr double kModelAt = 0.79e6, kTokensAt = 3.8e6, kStepAt = 2048, kRateAt = 1.5e-2;
+// Tokens of a step, and Muon's rate, at this point; the powers of tokens of the run, tokens of a step and parameters of
+// blocks.
+constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 1.5e-2;
 constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kRateOfSmall = 0.12, kRateOfLarge = 0.3;
+constexpr double kTokensOfParameter = 10;  // at least, where time is no limit: as the best models of a time have
 constexpr double kAdamWRate = 0.2;    // relative to Muon's
 constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tuned (configs/finetune.json)
 
@@ -46,9 +48,11 @@ constexpr Shape kShapes[] = {{"", 1, 1, 32}, {"", 2, 1, 32}, {"", 2, 1, 48}, {""
 
 // ----
 
-double parameters_without_tokens(const ModelConfig& model) {
-    const ParameterTable table(model);
-    return double(table.parameters()) - double(model.padded_vocabulary()) * model.channels;
+double parameters_of_blocks(const ModelConfig& model) {
+    return 12.0 * model.layers * model.channels * model.channels;
+}
+double parameters_of(const ModelConfig& model) {
+    return parameters_of_blocks(model) + double(model.vocabulary) * model.channels;
 }
 
 std::string two_digits(double number) { return text_of_number(std::strtod(format("%.2g", number).c_str(), nullptr)); }
@@ -89,6 +93,10 @@ public:
                      "train longer");
             require(!all.empty(), "the memory for a model", mebibytes(std::size_t(facts_.memory)),
                     "enough for the smallest model", "set --init and --micro-batch");
+            if (!settings_.length.is_timed())  // nothing else limits the size
+                std::erase_if(all, [&](const Candidate& one) {
+                    return parameters_of(one.model) * kTokensOfParameter > one.tokens && &one != &all.front();
+                });
             const auto found = std::ranges::min_element(all, {}, &Candidate::loss);
             best = *found;
             if (found + 1 != all.end()) chosen_.larger = (found + 1)->loss - best.loss;
@@ -130,7 +138,7 @@ private:
         const double most = std::min({double(facts_.model ? model.max_seq_len : 1024),
                                       facts_.tokens / double(kLeastRows * facts_.ranks),
                                       facts_.val_tokens > 0 ? facts_.val_tokens - 1 : INFINITY});
-        std::int64_t length = parameters_without_tokens(model) < 20e6 && !facts_.is_trained ? 256 : 1024;
+        std::int64_t length = parameters_of_blocks(model) < 20e6 && !facts_.is_trained ? 256 : 1024;
         while (double(length) > most && length > kLeastSeqLen) length /= 2;
         if (facts_.model) length = std::min<std::int64_t>(length, model.max_seq_len);
         if (chooses_step()) return length;
@@ -163,7 +171,7 @@ private:
 
     Candidate candidate(const ModelConfig& model, const std::string& name) const {
         Candidate one{.model = model, .name = name, .seq_len = seq_len_of(model)};
-        const double parameters = parameters_without_tokens(model);
+        const double parameters = parameters_of_blocks(model);
         const BatchSettings& batch = settings_.batch;
         const std::int64_t micro = is_free("micro-batch") ? 1 : std::max<std::int64_t>(batch.micro_batch, 1),
                            unit = micro * one.seq_len * facts_.ranks;
@@ -183,8 +191,7 @@ private:
         one.rate = kRateAt * std::pow(double(one.step_tokens) / step_for(one.tokens), kRateOfStep) *
                    std::pow(parameters / kModelAt, parameters < kModelAt ? -kRateOfSmall : -kRateOfLarge) *
                    (muon() ? 1 : kAdamWRate) * (facts_.is_trained ? kTrainedRate : 1);
-        const double text = facts_.tokens * facts_.bytes_per_token;
-        one.loss = expected_loss(model, one.tokens * facts_.bytes_per_token, text);
+        one.loss = expected_loss(facts_, model, one.tokens);
         if (facts_.speed.is_known())
             one.seconds = one.tokens * facts_.speed.seconds_per_token(model, one.seq_len, one.step_tokens, muon());
         return one;
@@ -225,14 +232,16 @@ private:
             "for " + short_text(best.tokens) + " tokens");
         set("micro-batch", "auto");
         set("shuffle", "on");
-        set("lr", two_digits(best.rate),
-            "for steps of this size, and this model");
+        set("lr", two_digits(best.rate), "for steps of this size, and this model");
         set("lr-schedule", "linear");
         set("final-lr-fraction", "0");
         set("warmup-steps", timed || s.schedule.warmup_tokens > 0 ? "0" : std::to_string(steps / 20),
             timed ? "5 % of the time" : "5 % of the run");
         set("weight-decay", "0.1");
-        set("beta2", best.step_tokens <= 65536 ? "0.99" : "0.95", "");
+        if (s.optimizer.outer.every > 0)
+            set("beta2", "0.999", "a worker sees a rare token less often, and its second moment should last");
+        else
+            set("beta2", best.step_tokens <= 65536 ? "0.99" : "0.95");
         if (muon()) set("muon-momentum", best.step_tokens <= 65536 ? "0.9" : "0.95");
         set("dtype", name_of(facts_.speed.is_known() ? facts_.speed.dtype
                              : facts_.gpu            ? kernels::DType::bf16
@@ -270,13 +279,12 @@ private:
 
 }  // namespace
 
-double expected_loss(const ModelConfig& model, double bytes, double text_bytes) {
-    const double passes = bytes / text_bytes,
-                 as_new = std::isinf(text_bytes) || passes <= 1
-                              ? bytes
-                              : text_bytes * (1 + kRepeats * (1 - std::exp(-(passes - 1) / kRepeats)));
-    return kFloor + kScale * std::pow(kOfModel * std::pow(parameters_without_tokens(model) / 1e6, -kModelPower) +
-                                          std::pow(as_new / 1e7, -kDataPower), kBoth);
+double expected_loss(const Facts& facts, const ModelConfig& model, double tokens) {
+    const double passes = tokens / facts.tokens, repeats = kRepeats * (1 - std::exp(-(passes - 1) / kRepeats)),
+                 as_new = passes <= 1 ? tokens : facts.tokens * (1 + repeats);
+    return facts.bigram_loss *
+           (kFloor + kScale * std::sqrt(kOfModel * std::pow(parameters_of(model) / 1e6, -kModelPower) +
+                                        kOfData * std::pow(as_new * facts.bytes_per_token / 1e7, -kDataPower)));
 }
 
 std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSettings& settings) {

@@ -16,6 +16,7 @@ namespace llmc {
 struct Facts {
     double tokens = INFINITY;       // of one pass over the training data; infinite: no data
     double bytes_per_token = 4.5;   // of text
+    double bigram_loss = 1.5;       // nats per byte of held-out text, of a bigram model of 300,000 tokens
     double val_tokens = 0;          // of the validation data; 0: none
     int vocabulary = 50257;
     int ranks = 1;
@@ -48,7 +49,7 @@ std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSetting
 // that is too small for any model.
 Chosen choose(const Facts& facts, const RunSettings& settings);
 
-// Expected validation loss, in nats per byte, after training on so many bytes of a text that has `text_bytes`.
-double expected_loss(const ModelConfig& model, double bytes, double text_bytes);
+// Expected validation loss, in nats per byte, after training on so many tokens.
+double expected_loss(const Facts& facts, const ModelConfig& model, double tokens);
 
 }  // namespace llmc

@@ -2,7 +2,8 @@
 #include "llmc/run/start/chosen_values.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
@@ -17,6 +18,7 @@
 namespace llmc {
 namespace {
 
+constexpr std::int64_t kTokensOfSample = 300000;
 constexpr double kAccuracy = 0.08;  // of the expected loss: dev/results/2026-11-28-auto.md
 
 // Of one pass; of corpora with weights, until the one that repeats most has been read once.
@@ -47,6 +49,49 @@ double bytes_per_token(const RunFiles& files) {
     return std::max(sum / double(ids.size()), 0.1);
 }
 
+// `tokens` in blocks of 256 at equal distances.
+std::vector<std::uint16_t> sample_of(const ShardSet& shards, std::int64_t tokens) {
+    constexpr std::int64_t kBlock = 256;
+    std::vector<std::uint16_t> sample;
+    for (std::int64_t i = 0; i < shards.size(); ++i) {
+        const std::int64_t blocks = shards[i].tokens() / kBlock, wanted = tokens / kBlock / shards.size(),
+                           taken = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(blocks, 1));
+        for (std::int64_t block = 0; block < taken; ++block) {
+            const std::int64_t first = block * blocks / taken * kBlock;
+            const auto ids = shards[i].read(first, std::min(kBlock, shards[i].tokens() - first));
+            sample.insert(sample.end(), ids.begin(), ids.end());
+        }
+    }
+    return sample;
+}
+
+// The loss on `held_out`, in nats per token, of a bigram model with absolute discounting (Ney et al. 1994).
+double bigram_loss(const std::vector<std::uint16_t>& sample, const std::vector<std::uint16_t>& held_out,
+                   int vocabulary) {
+    constexpr double kDiscount = 0.75, kAdded = 0.5;
+    std::vector<double> count(std::size_t(vocabulary), kAdded), after(count.size()), kinds(count.size());
+    std::vector<std::uint32_t> pairs;  // sorted
+    const auto pair_of = [](const auto& ids, std::size_t i) { return std::uint32_t(ids[i - 1]) << 16 | ids[i]; };
+    for (const std::uint16_t id : sample) ++count[id];
+    for (std::size_t i = 1; i < sample.size(); ++i) pairs.push_back(pair_of(sample, i));
+    std::ranges::sort(pairs);
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        ++after[pairs[i] >> 16];
+        if (i == 0 || pairs[i] != pairs[i - 1]) ++kinds[pairs[i] >> 16];
+    }
+    const double all = double(sample.size()) + kAdded * vocabulary;
+    double sum = 0;
+    for (std::size_t i = 1; i < held_out.size(); ++i) {
+        const std::uint16_t before = held_out[i - 1];
+        const auto [first, last] = std::ranges::equal_range(pairs, pair_of(held_out, i));
+        const double single = count[held_out[i]] / all, times = double(last - first);
+        sum -= std::log(after[before] == 0 ? single
+                                           : (std::max(times - kDiscount, 0.0) + kDiscount * kinds[before] * single) /
+                                                 after[before]);
+    }
+    return sum / double(std::max<std::size_t>(held_out.size() - 1, 1));
+}
+
 Facts facts_of(const RunSettings& settings, const RunFiles& files, const StartingPoint* start, const Context& context) {
     const int ranks = settings.dry_run.ranks > 0 ? int(settings.dry_run.ranks) : context.world->size();
     Facts facts{.vocabulary = files.vocabulary().size, .ranks = ranks,
@@ -66,12 +111,16 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
                            Tuning& tuning, Context& context) {
     Communicator& ranks = *context.world;
     ChosenValues values{.facts = together(ranks, [&] { return facts_of(settings, files, start, context); })};
-    std::string bytes;
+    nlohmann::json of_text;  // what rank 0 finds
     on_first_rank(ranks, [&] {
-        if (files.train) bytes = text_of_number(bytes_per_token(files));
+        if (!files.train || resumes || settings.eval_only) return;
+        const double bytes = bytes_per_token(files);
+        of_text = {bytes, bigram_loss(sample_of(*files.train, kTokensOfSample),
+                                      sample_of(files.val ? *files.val : *files.train, kTokensOfSample / 3),
+                                      values.facts.vocabulary) / bytes};
     });
-    bytes = ranks.host_gather(bytes)[0];
-    if (!bytes.empty()) values.facts.bytes_per_token = std::strtod(bytes.c_str(), nullptr);
+    if (of_text = gather_json(ranks, of_text)[0]; !of_text.is_null())
+        values.facts.bytes_per_token = of_text[0], values.facts.bigram_loss = of_text[1];
     const std::optional<ChosenValue> optimizer =
         resumes || settings.eval_only ? std::nullopt : choose_optimizer(values.facts, settings);
     if (optimizer) option_table(settings)["optimizer"].set("--optimizer", {optimizer->value});

@@ -99,9 +99,9 @@ std::pair<double, double> solve(const double (&first)[3], const double (&second)
 
 Work work_of(const ModelConfig& config, std::int64_t seq_len, bool muon) {
     const ParameterTable table(config);
-    const double c = config.channels, layers = config.layers, t = double(seq_len);
+    const double c = config.channels, layers = config.layers;
     return {.flops = flops_per_token(table, int(seq_len)),
-            .elements = layers * (20 * c + 1.5 * config.heads * t) + 3.0 * config.padded_vocabulary(),
+            .elements = 20 * layers * c + config.padded_vocabulary(),
             .parameters = double(table.parameters()),
             // 5 iterations; of each 4 m^2 n + 2 m^3 for a matrix of m x n, m = c, of n = 3c, c, 4c and 4c
             .orthogonal = muon ? 280 * layers * c * c * c : 0};
@@ -167,7 +167,7 @@ Speed measure_speed(const RunSettings& settings, int vocabulary, Tuning& tuning,
 Speed speed_of_model(const RunSettings& settings, const ModelConfig& config) {
     const std::int64_t seq_len = settings.batch.seq_len > 0 ? settings.batch.seq_len : config.max_seq_len;
     const double flops = work_of(config, seq_len, false).flops;
-    return {.flop = 1 / (settings.dry_run.tokens_per_second * flops), .dtype = settings.precision.dtype,
+    return {.flop = 1 / (double(settings.dry_run.tokens_per_second) * flops), .dtype = settings.precision.dtype,
             .source = "as --speed says"};
 }
 

@@ -58,6 +58,10 @@ TEST_CASE("a run of some minutes chooses model, batch, rate and the rest", "[cho
     chosen(facts_of_text(), {"--max-minutes", "60"}, &hour);
     CHECK(ParameterTable(hour.model).parameters() > ParameterTable(three.model).parameters());
     CHECK(*hour.loss < *three.loss);
+    // Tokens alone do not say what is too slow: the model has at most a tenth as many parameters.
+    Chosen tokens;
+    chosen(facts_of_text(), {"--max-tokens", "4M"}, &tokens);
+    CHECK(ParameterTable(tokens.model).parameters() < 4e5);
     // More than four passes may be too many.
     values = chosen(facts_of_text(), {"--max-minutes", "60"});
     CHECK(values["stop-after"] == "5");
@@ -132,15 +136,15 @@ TEST_CASE("a text or a budget that is too small for any model is refused", "[cho
     CHECK_THAT(refusal(unknown, {"--max-minutes", "9"}), Contains("--peak-tflops"));
 }
 
-TEST_CASE("the expected loss falls with parameters and bytes, and passes count less and less", "[choice]") {
+TEST_CASE("the expected loss falls with parameters and tokens, and passes count less and less", "[choice]") {
     const ModelConfig small = model_by_name("custom:l=2,h=2,c=64,t=256", 2048).config,
                       large = model_by_name("custom:l=4,h=4,c=128,t=256", 2048).config;
-    const double text = 4e6, all = INFINITY;
-    CHECK(expected_loss(large, 4e6, text) < expected_loss(small, 4e6, text));
-    CHECK(expected_loss(small, 4e6, text) == expected_loss(small, 4e6, all));
-    CHECK(expected_loss(small, 1.6e7, text) > expected_loss(small, 1.6e7, all));
-    CHECK(expected_loss(small, 1.6e7, text) < expected_loss(small, 1.2e7, text));
-    const double at_most = expected_loss(small, 16.4 * text, all);
-    CHECK(expected_loss(small, 1e9, text) >= at_most);
-    CHECK(expected_loss(small, 1e9, text) < at_most + 0.01);
+    const Facts text = facts_of_text(1.2e6), all = facts_of_text(INFINITY);
+    CHECK(expected_loss(text, large, 1e6) < expected_loss(text, small, 1e6));
+    CHECK(expected_loss(text, small, 1e6) == expected_loss(all, small, 1e6));
+    CHECK(expected_loss(text, small, 5e6) > expected_loss(all, small, 5e6));
+    CHECK(expected_loss(text, small, 5e6) < expected_loss(text, small, 4e6));
+    const double at_most = expected_loss(all, small, 16.4 * 1.2e6);
+    CHECK(expected_loss(text, small, 1e9) >= at_most);
+    CHECK(expected_loss(text, small, 1e9) < at_most + 0.01);
 }
