@@ -19,12 +19,12 @@ namespace {
 // Nats per byte = H (kFloor + kScale sqrt(kOfModel n^-kModelPower + kOfData d^-kDataPower)): H of a bigram model of the
 // text (Facts::bigram_loss), n million parameters without positions, d 10 MB. A text of U bytes that is read several
 // times counts as at most U (1 + kRepeats) (Muennighoff et al. 2023, arXiv 2305.16264).
-constexpr double kFloor = 0.217, kScale = 0.77, kOfModel = 0.13, kModelPower = 0.43, kOfData = 0.29, kDataPower = 0.47,
-                 kRepeats = 15.4;
+constexpr double kFloor = 0.14, kScale = 0.804, kOfModel = 0.153, kModelPower = 0.405, kOfData = 0.356,
+                 kDataPower = 0.422, kRepeats = 15.4;
 // Tokens of a step, and Muon's rate, at this point; the powers of tokens of the run, tokens of a step and parameters of
 // blocks.
 constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 1.5e-2;
-constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kRateOfSmall = 0.12, kRateOfLarge = 0.3;
+constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kLargestStep = 2, kRateOfSmall = 0.12, kRateOfLarge = 0.3;
 constexpr double kTokensOfParameter = 10;  // at least, where time is no limit: as the best models of a time have
 constexpr double kAdamWRate = 0.2;    // relative to Muon's
 constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tuned (configs/finetune.json)
@@ -32,6 +32,8 @@ constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tun
 // The rest of the time is start-up, samples and the last checkpoint; validations have a share of their own.
 constexpr double kShareOfTraining = 0.96, kShareOfValidations = 0.02;
 constexpr int kValidations = 20;
+// Passes until a text is learned by heart, times (parameters / bytes of the text)^0.5.
+constexpr double kMostPasses = 3.65;
 constexpr double kPasses = 4;       // without a budget; more count less than new text
 constexpr double kTokensPerParameter = 20;  // without a text or a budget: Hoffmann et al. 2022, arXiv 2203.15556
 constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of one rank
@@ -154,6 +156,13 @@ private:
         return batch;
     }
 
+    // More passes in a given time only learn the text by heart. Infinite if their number is given.
+    double most_passes(const ModelConfig& model) const {
+        if (!is_free("epochs") || !std::isfinite(facts_.tokens) || facts_.is_trained) return INFINITY;
+        const double bytes = facts_.tokens * facts_.bytes_per_token;
+        return std::max(std::floor(kMostPasses * std::sqrt(bytes / parameters_of(model))), kPasses);
+    }
+
     // Tokens of a run with steps of this size; nullopt: of any length.
     std::optional<double> tokens_of(const ModelConfig& model, std::int64_t seq_len, double step) const {
         const LengthSettings& length = settings_.length;
@@ -163,7 +172,8 @@ private:
         if (length.minutes > 0) {
             if (!facts_.speed.is_known()) return {};
             const double seconds = length.minutes * 60 * kShareOfTraining * (1 - kShareOfValidations);
-            return seconds / facts_.speed.seconds_per_token(model, seq_len, std::int64_t(step), muon());
+            return std::min(seconds / facts_.speed.seconds_per_token(model, seq_len, std::int64_t(step), muon()),
+                            most_passes(model) * facts_.tokens);
         }
         if (std::isfinite(facts_.tokens)) return kPasses * facts_.tokens;
         return {};
@@ -188,7 +198,8 @@ private:
                 one.step_tokens = std::clamp(unit * power_of_two(step_for(one.tokens) / double(unit)), unit, most);
             }
         }
-        one.rate = kRateAt * std::pow(double(one.step_tokens) / step_for(one.tokens), kRateOfStep) *
+        one.rate = kRateAt *
+                   std::pow(std::min(double(one.step_tokens) / step_for(one.tokens), kLargestStep), kRateOfStep) *
                    std::pow(parameters / kModelAt, parameters < kModelAt ? -kRateOfSmall : -kRateOfLarge) *
                    (muon() ? 1 : kAdamWRate) * (facts_.is_trained ? kTrainedRate : 1);
         one.loss = expected_loss(facts_, model, one.tokens);
@@ -216,17 +227,20 @@ private:
     void report(const Candidate& best) {
         const RunSettings& s = settings_;
         const double passes = best.tokens / facts_.tokens;
-        const bool timed = s.length.is_timed(), has_length = s.length.has_steps() || s.length.minutes > 0;
+        const bool has_length = s.length.has_steps() || s.length.minutes > 0,
+                   is_short = s.length.is_timed() && passes >= most_passes(best.model), timed = s.length.is_timed() && !is_short;
         const std::int64_t steps = std::max<std::int64_t>(std::llround(best.tokens / double(best.step_tokens)), 1);
         if (!best.name.empty()) {
             std::string reason = "the lowest expected loss";
-            if (chosen_.larger) reason += format("; one size up would end %.2g higher", *chosen_.larger);
-            if (chosen_.smaller) reason += format("%s one size down %.2g", chosen_.larger ? "," : ";",
-                                                  *chosen_.smaller);
+            if (chosen_.larger || chosen_.smaller) reason += ", per byte:\n    ";
+            if (chosen_.larger) reason += format("one size up would end %.2g higher", *chosen_.larger);
+            if (chosen_.larger && chosen_.smaller) reason += ", ";
+            if (chosen_.smaller) reason += format("one size down %.2g higher", *chosen_.smaller);
             set("init", best.name, reason);
         }
-        set("epochs", has_length || std::isinf(facts_.tokens) ? "auto" : format("%g", kPasses),
-            has_length ? "" : "they count nearly as new text");
+        if (is_short) set("epochs", format("%g", most_passes(best.model)), "more passes would learn this text by heart");
+        else if (has_length || std::isinf(facts_.tokens)) set("epochs", "auto");
+        else set("epochs", format("%g", kPasses), "they count nearly as new text");
         set("seq-len", std::to_string(best.seq_len));
         set("total-batch-tokens", s.batch.schedule.empty() ? std::to_string(best.step_tokens) : "0",
             "for " + short_text(best.tokens) + " tokens");
@@ -243,9 +257,7 @@ private:
         else
             set("beta2", best.step_tokens <= 65536 ? "0.99" : "0.95");
         if (muon()) set("muon-momentum", best.step_tokens <= 65536 ? "0.9" : "0.95");
-        set("dtype", name_of(facts_.speed.is_known() ? facts_.speed.dtype
-                             : facts_.gpu            ? kernels::DType::bf16
-                                                     : kernels::DType::fp32, kDTypes),
+        set("dtype", name_of(facts_.gpu ? kernels::DType::bf16 : facts_.speed.dtype, kDTypes),
             facts_.gpu ? "" : format("bf16 takes %.2g of the time here", 1 / facts_.speed.bf16_gain));
         set("recompute", "none");
         choose_validations(best, steps, passes);

@@ -111,9 +111,12 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
                            Tuning& tuning, Context& context) {
     Communicator& ranks = *context.world;
     ChosenValues values{.facts = together(ranks, [&] { return facts_of(settings, files, start, context); })};
+    const OptionList table = option_table(settings);
+    const auto is_free = [&](const char* flag) { return table[flag].is_left_to_run(); };
     nlohmann::json of_text;  // what rank 0 finds
     on_first_rank(ranks, [&] {
-        if (!files.train || resumes || settings.eval_only) return;
+        const bool matters = is_free("init") || is_free("total-batch-tokens") || is_free("lr");
+        if (!files.train || resumes || settings.eval_only || !matters) return;
         const double bytes = bytes_per_token(files);
         of_text = {bytes, bigram_loss(sample_of(*files.train, kTokensOfSample),
                                       sample_of(files.val ? *files.val : *files.train, kTokensOfSample / 3),
@@ -125,8 +128,6 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
         resumes || settings.eval_only ? std::nullopt : choose_optimizer(values.facts, settings);
     if (optimizer) option_table(settings)["optimizer"].set("--optimizer", {optimizer->value});
     const DryRunSettings& dry_run = settings.dry_run;
-    const OptionList table = option_table(settings);
-    const auto is_free = [&](const char* flag) { return table[flag].is_left_to_run(); };
     const bool in_time = settings.length.is_timed() && (is_free("init") || is_free("total-batch-tokens") ||
                                                         is_free("val-every") || is_free("val-tokens"));
     if (dry_run.tokens_per_second > 0 && start) values.facts.speed = speed_of_model(settings, start->config);
@@ -151,19 +152,22 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
 }
 
 StartupItem chosen_item(const ChosenValues& values) {
-    if (!values.chosen || values.chosen->values.empty()) return {};
+    const auto is_said = [](const ChosenValue& one) { return one.value != "auto"; };  // that is decided elsewhere
+    if (!values.chosen || std::ranges::none_of(values.chosen->values, is_said)) return {};
     const Facts& facts = values.facts;
     const Chosen& chosen = *values.chosen;
     std::string lines = "chosen";
     if (chosen.seconds)
         lines += " for " + clock_text(*chosen.seconds) + " at " + short_text(chosen.tokens / *chosen.seconds) +
                  " tokens/s";
-    lines += " (a given value stays; options.json has all): " + short_text(chosen.tokens) + " tokens";
+    lines += ": " + short_text(chosen.tokens) + " tokens";
     if (std::isfinite(facts.tokens)) lines += format(", %.3g passes", chosen.tokens / facts.tokens);
-    lines += '\n';
+    lines += " (what is given stays)\n";
     std::vector<std::string> others;
     nlohmann::ordered_json reasons = nlohmann::ordered_json::object();
-    for (const auto& [flag, value, reason] : chosen.values) {
+    for (const ChosenValue& one : chosen.values) {
+        const auto& [flag, value, reason] = one;
+        if (!is_said(one)) continue;
         reasons[flag] = reason;
         const std::string text = "--" + flag + ' ' + value;
         if (reason.empty()) others.push_back(text);
@@ -174,9 +178,9 @@ StartupItem chosen_item(const ChosenValues& values) {
     if (chosen.loss) {
         const double per_token = facts.bytes_per_token;
         const double loss = *chosen.loss * per_token;
-        lines += format("  expected: a validation loss near %.3g nats per token, %.2f to %.2f", loss,
-                        (1 - kAccuracy) * loss, (1 + kAccuracy) * loss) +
-                 format(" (%.3g per byte)\n", *chosen.loss);
+        lines += format("  expected: a validation loss near %.3g (%.2f to %.2f), ", loss, (1 - kAccuracy) * loss,
+                        (1 + kAccuracy) * loss) +
+                 format("%.3g nats per byte\n", *chosen.loss);
         fields["expected_nats_per_byte"] = *chosen.loss;
     }
     return {lines, fields};

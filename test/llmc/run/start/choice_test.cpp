@@ -62,8 +62,10 @@ TEST_CASE("a run of some minutes chooses model, batch, rate and the rest", "[cho
     Chosen tokens;
     chosen(facts_of_text(), {"--max-tokens", "4M"}, &tokens);
     CHECK(ParameterTable(tokens.model).parameters() < 4e5);
-    // More than four passes may be too many.
-    values = chosen(facts_of_text(), {"--max-minutes", "60"});
+    // More than four passes may be too many, and far more are not made.
+    values = chosen(facts_of_text(), {"--max-minutes", "600"});
+    CHECK(std::stoi(values["epochs"]) >= 4);
+    CHECK(std::stoi(values["warmup-steps"]) > 0);
     CHECK(values["stop-after"] == "5");
     CHECK(values["keep-best"] == "on");
     CHECK(values["keep-checkpoints"] == "1");
