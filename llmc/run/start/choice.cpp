@@ -160,7 +160,7 @@ private:
     double most_passes(const ModelConfig& model) const {
         if (!is_free("epochs") || !std::isfinite(facts_.tokens) || facts_.is_trained) return INFINITY;
         const double bytes = facts_.tokens * facts_.bytes_per_token;
-        return std::max(std::floor(kMostPasses * std::sqrt(bytes / parameters_of(model))), kPasses);
+        return std::max(std::floor(kMostPasses * std::sqrt(bytes / parameters_of(model))), 1.0);
     }
 
     // Tokens of a run with steps of this size; nullopt: of any length.
@@ -228,7 +228,8 @@ private:
         const RunSettings& s = settings_;
         const double passes = best.tokens / facts_.tokens;
         const bool has_length = s.length.has_steps() || s.length.minutes > 0,
-                   is_short = s.length.is_timed() && passes >= most_passes(best.model), timed = s.length.is_timed() && !is_short;
+                   is_short = s.length.is_timed() && passes >= most_passes(best.model),
+                   timed = s.length.is_timed() && !is_short;
         const std::int64_t steps = std::max<std::int64_t>(std::llround(best.tokens / double(best.step_tokens)), 1);
         if (!best.name.empty()) {
             std::string reason = "the lowest expected loss";
@@ -238,7 +239,7 @@ private:
             if (chosen_.smaller) reason += format("one size down %.2g higher", *chosen_.smaller);
             set("init", best.name, reason);
         }
-        if (is_short) set("epochs", format("%g", most_passes(best.model)), "more passes would learn this text by heart");
+        if (is_short) set("epochs", format("%g", passes), "more passes would learn this text by heart");
         else if (has_length || std::isinf(facts_.tokens)) set("epochs", "auto");
         else set("epochs", format("%g", kPasses), "they count nearly as new text");
         set("seq-len", std::to_string(best.seq_len));
@@ -274,7 +275,8 @@ private:
         set("val-tokens", std::to_string(std::clamp<std::int64_t>(power_of_two(tokens), 16384, 10485760)),
             "about 2 % of the time");
         const bool saves = !s.checkpoints.output_dir.empty() || s.dry_run.plans,
-                   repeats = validates && passes > kPasses && !s.data.overfit_batch;
+                   repeats = validates && passes > std::min(kPasses, 0.7 * most_passes(best.model)) &&
+                             !s.data.overfit_batch;
         set("stop-after", repeats ? "5" : "0", repeats ? format("%.3g passes may be too many", passes) : "");
         const bool keeps = is_free("keep-checkpoints") || s.checkpoints.keep > 0,
                    best_is_kept = is_free("keep-best") ? repeats && saves && keeps : s.checkpoints.keep_best;

@@ -63,8 +63,9 @@ TEST_CASE("a run of some minutes chooses model, batch, rate and the rest", "[cho
     chosen(facts_of_text(), {"--max-tokens", "4M"}, &tokens);
     CHECK(ParameterTable(tokens.model).parameters() < 4e5);
     // More than four passes may be too many, and far more are not made.
-    values = chosen(facts_of_text(), {"--max-minutes", "600"});
-    CHECK(std::stoi(values["epochs"]) >= 4);
+    values = chosen(facts_of_text(3e5), {"--max-minutes", "60"});
+    CHECK(std::stoi(values["epochs"]) > 1);
+    CHECK(std::stoi(values["epochs"]) < 12);
     CHECK(std::stoi(values["warmup-steps"]) > 0);
     CHECK(values["stop-after"] == "5");
     CHECK(values["keep-best"] == "on");
