@@ -18,7 +18,7 @@ cp -r scripts "$tree"
 cp dev/{plot,run_plot.py,run_log.py,tool_main.py} "$tree/dev"
 ln -s "$PWD"/{kernels,llmc} "$tree"
 for folder in deps python; do [ ! -e build/$folder ] || ln -s "$PWD/build/$folder" "$tree/build"; done
-seq 40 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"  # the last tenth, held out, starts with line 38
+seq 3000 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"
 mkdir "$scratch/some"  # PATH without what own text does not need
 IFS=: read -ra folders <<<"$PATH"
 for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$scratch/some/" 2>/dev/null || true; done
@@ -48,7 +48,7 @@ for command in "${commands[@]}"; do
     mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
 done
 [ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
-[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '40 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
+[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '3000 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
 [ -e "$tree/data/my/my_val_000000.bin" ] || wrong "data of my.txt: $(ls "$tree/data")"
 # ---- lines of JSON; a run that does not start
 seq 40 | sed 's/.*/{"text": "& fish"}/' >"$tree/lines.JSON"

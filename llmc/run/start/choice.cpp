@@ -37,7 +37,8 @@ constexpr double kMostPasses = 3.65;
 constexpr double kPasses = 4;       // without a budget; more count less than new text
 constexpr double kTokensPerParameter = 20;  // without a text or a budget: Hoffmann et al. 2022, arXiv 2203.15556
 constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of one rank
-constexpr int kLeastSteps = 20;
+constexpr int kLeastSteps = 20;     // in a time
+constexpr double kStepsAnyway = 200;  // even if they learn a tiny text by heart
 
 struct Shape {
     const char* name;  // empty: custom
@@ -87,12 +88,13 @@ public:
             for (const Shape& shape : kShapes)
                 if (const auto one = candidate_of(shape)) all.push_back(*one);
             const LengthSettings& length = settings_.length;
-            if (!all.empty() && length.is_timed() && all.front().tokens < kLeastSteps * double(all.front().step_tokens))
-                fail("--max-minutes", text_of_number(length.minutes),
-                     "time for " + std::to_string(kLeastSteps) + " steps of the smallest model; here they take " +
-                         time_text(*all.front().seconds / all.front().tokens * double(all.front().step_tokens) *
-                                   kLeastSteps),
-                     "train longer");
+            if (!all.empty() && length.is_timed()) {
+                const Candidate& least = all.front();
+                const double steps = *least.seconds / least.tokens * double(least.step_tokens) * kLeastSteps;
+                require(length.minutes * 60 >= steps, "--max-minutes", length.minutes,
+                        "time for " + std::to_string(kLeastSteps) + " steps of the smallest model; here they take " +
+                            time_text(steps), "train longer");
+            }
             require(!all.empty(), "the memory for a model", mebibytes(std::size_t(facts_.memory)),
                     "enough for the smallest model", "set --init and --micro-batch");
             if (!settings_.length.is_timed())  // nothing else limits the size
@@ -173,7 +175,7 @@ private:
             if (!facts_.speed.is_known()) return {};
             const double seconds = length.minutes * 60 * kShareOfTraining * (1 - kShareOfValidations);
             return std::min(seconds / facts_.speed.seconds_per_token(model, seq_len, std::int64_t(step), muon()),
-                            most_passes(model) * facts_.tokens);
+                            std::max(most_passes(model) * facts_.tokens, kStepsAnyway * step));
         }
         if (std::isfinite(facts_.tokens)) return kPasses * facts_.tokens;
         return {};
@@ -228,7 +230,7 @@ private:
         const RunSettings& s = settings_;
         const double passes = best.tokens / facts_.tokens;
         const bool has_length = s.length.has_steps() || s.length.minutes > 0,
-                   is_short = s.length.is_timed() && passes >= most_passes(best.model),
+                   is_short = s.length.is_timed() && is_free("epochs") && passes >= most_passes(best.model),
                    timed = s.length.is_timed() && !is_short;
         const std::int64_t steps = std::max<std::int64_t>(std::llround(best.tokens / double(best.step_tokens)), 1);
         if (!best.name.empty()) {
@@ -239,7 +241,7 @@ private:
             if (chosen_.smaller) reason += format("one size down %.2g higher", *chosen_.smaller);
             set("init", best.name, reason);
         }
-        if (is_short) set("epochs", format("%g", passes), "more passes would learn this text by heart");
+        if (is_short) set("epochs", format("%g", std::ceil(passes)), "more passes would learn this text by heart");
         else if (has_length || std::isinf(facts_.tokens)) set("epochs", "auto");
         else set("epochs", format("%g", kPasses), "they count nearly as new text");
         set("seq-len", std::to_string(best.seq_len));
