@@ -19,7 +19,7 @@ namespace llmc {
 namespace {
 
 constexpr std::int64_t kTokensOfSample = 300000;
-constexpr double kAccuracy = 0.08;  // of the expected loss: dev/results/2026-11-28-auto.md
+constexpr double kAccuracy = 0.09;  // of the expected loss: dev/results/2026-11-28-auto.md
 
 // Of one pass; of corpora with weights, until the one that repeats most has been read once.
 double tokens_per_pass(const ShardSet& shards) {
