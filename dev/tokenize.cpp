@@ -47,8 +47,8 @@ cxxopts::Options command_line() {
         text("auto"), "K");
     options.add_options("Token")(
         "tokenizer",
-        "auto: that of DIR, if there is one; else bpe:N, N = 4096 (B / 4.2 MB)^0.5 for B bytes of training text, as a "
-        "power of two from 512 to 32768; below 100 kB bytes; bytes: ids 0 to 255, and 256 for the end of text; gpt2: "
+        "auto: that of DIR, if there is one; else bpe:N, N = 4096 (B / 4.5 MB)^0.2 for B bytes of training text, as a "
+        "power of two; below 100 kB bytes; bytes: ids 0 to 255, and 256 for the end of text; gpt2: "
         "GPT-2's byte-level BPE, 50257 ids; bpe:N: one of N ids (256 bytes, merges, the end of text; 258 to 65536), "
         "trained on the training documents and saved beside the shards, as tokenizer.json; texts, also of pipes, stay "
         "in memory until then: the first gigabyte, or less if its different words alone have 32 MiB; PATH: that of a "

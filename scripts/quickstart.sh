@@ -7,7 +7,6 @@
 # runs/quickstart*/ with log.jsonl, plot.png (if matplotlib is installed) and the model.
 #
 #   QUICKSTART_MINUTES=3     duration of the run, including validations; samples and the checkpoint take little more
-#   QUICKSTART_DTYPE=fp32    or bf16
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -20,12 +19,9 @@ for text in "$@"; do
 done
 cd "$(dirname "$(realpath "$0")")/.."
 minutes=${QUICKSTART_MINUTES:-3}
-dtype=${QUICKSTART_DTYPE:-fp32}
 [[ $minutes =~ ^[0-9]{0,4}\.?[0-9]+$ ]] &&
     awk -v minutes="$minutes" 'BEGIN { exit !(minutes > 0 && minutes < 10000) }' ||
     refuse "QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5"
-[[ $dtype =~ ^(fp32|bf16)$ ]] ||
-    refuse "QUICKSTART_DTYPE is \"$dtype\"; expected fp32 or bf16"
 
 needs=(build)
 if [ ${#texts[@]} -eq 0 ]; then
@@ -52,7 +48,7 @@ if [ ${#texts[@]} -eq 0 ]; then
         make_folder "the folder of the data" $data
         rm -f $data/bible_train_*.bin  # of a quickstart that was killed
         bible -f gen1:1-rev22:21 >$data/bible.txt
-        dev/tokenize -o $data --name bible --tokenizer bytes --document-key '^([^:]+):' $data/bible.txt
+        dev/tokenize -o $data --name bible --document-key '^([^:]+):' $data/bible.txt
     fi
     shards=$data/bible
     words='Ps23:1 The LORD is'
@@ -75,13 +71,13 @@ else
         for text in "${texts[@],,}"; do  # a line of JSON is a document
             [[ ! $text =~ \.(json|jsonl|ndjson)(\.gz|\.zst)?$ ]] || rule=()
         done
-        dev/tokenize -o "$data" --name "$name" --tokenizer bytes ${rule[@]+"${rule[@]}"} "${texts[@]}"
+        dev/tokenize -o "$data" --name "$name" ${rule[@]+"${rule[@]}"} "${texts[@]}"
         echo "$sum" >"$data/text.sha256"
     fi
     shards=$data/$name
-    # Samples continue the first words that are held out: after a header of 1024 bytes, 2 bytes per token, and 1 as the
-    # second byte of an end of text. Commands of this pipe may fail without harm.
-    words=$(tail -c +1025 "${shards}_val_000000.bin" | head -c 100000 | tr -d '\000' | tr '\001' '\n' | awk '
+    # Samples continue the first words of the last line. Commands of this pipe may fail without harm.
+    [[ ! ${texts[-1],,} =~ \.(json|jsonl|ndjson|gz|zst)$ ]] || texts[-1]=/dev/null
+    words=$(tail -c 100000 -- "${texts[-1]}" | tac | awk '
         NF && length > 20 { for (i = 1; i <= 4 && i <= NF; i++) printf "%s", (i > 1 ? " " : "") $i; exit }' |
         head -c 60 | iconv -c -f UTF-8 -t UTF-8) || true
 fi
@@ -97,14 +93,9 @@ done
 trap 'rmdir "$out" 2>/dev/null || true' EXIT  # if the run does not start
 [ $out = runs/quickstart ] || echo "earlier runs are kept; this run writes to $out"
 
-tokens=$(wc -c "${shards}_train"_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
-batch=8 length=256
-while [ $((batch * length)) -ge "$tokens" ] && [ $length -gt 16 ]; do length=$((length / 2)); done
-train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e "custom:l=4,h=4,c=128,t=$length"
-    -b "$batch" -t "$length" --dtype "$dtype" --shuffle --optimizer muon --lr 1e-2 --muon-momentum 0.9
-    --lr-schedule linear --final-lr-fraction 0
-    -v 100 --val-tokens 16384  # takes as long as 3 steps, on any machine
-    -s 1000000000 --samples 2 -g 300 --max-minutes "$minutes" -o "$out")
+# The run chooses the rest: auto is the default of model, batch, rate and schedule.
+train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" --max-minutes "$minutes" -o "$out"
+    -s 1000000000 --samples 2 -g 100)
 [ -z "$words" ] || train+=(--prompt "$words")
 
 "${train[@]}" |
@@ -122,9 +113,9 @@ if PYTHONPATH=build/python python3 -c "import matplotlib" 2>/dev/null; then
 else
     plot="needs python3 and matplotlib, which scripts/install_deps.sh installs"
 fi
-loss=$(sed -n '/"event":"val"/s/.*"loss":\([^,]*\),.*/\1/p' "$out/log.jsonl" | tail -n 1)
+bits=$(sed -n '/"event":"val"/s/.*"bits_per_byte":\([^,]*\),.*/\1/p' "$out/log.jsonl" | tail -n 1)
 echo
-echo "validation loss: $(printf '%.4f' "$loss") nats per byte"
+echo "validation loss: $(awk -v bits="$bits" 'BEGIN { printf "%.4f nats per byte (%.4f bits)", log(2) * bits, bits }')"
 echo "log:             $out/log.jsonl"
 echo "plot:            $plot"
 echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"

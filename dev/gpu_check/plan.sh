@@ -38,7 +38,7 @@ export OMP_WAIT_POLICY=passive  # programs share the cores
 shard=$work/text.bin text=build/gpu_check_text
 # The step batch autotunes and stores the results here, so that later runs do not.
 choices=$work/results/choices.json
-train=("$bin/train_gpt2" -i $shard -v 0 --tune-file $choices -t $length --dtype bf16)
+train=("$bin/train_gpt2" -i $shard -v 0 --tune-file $choices -t $length --dtype bf16 --shuffle=off -l 6e-4 -u 0)
 # The operations and other cases that run only this project's kernels.
 ours="[operations]~[matmul],[kernels]~[operations]~[matmul]~[muon]~[large]~[attention_choice]~[tuning]~[ptx]~[races]"
 
@@ -102,7 +102,7 @@ all_steps() {
 
     step accumulation "$no_batch" "${training[@]}" -d $((accumulated * tokens)) -x 10
     step bench "" $bin/bench "${bench[@]}"
-    step muon "$no_batch" "${training[@]}" -x 20 --optimizer muon --lr 1e-2
+    step muon "$no_batch" "${training[@]/6e-4/1e-2}" -x 20 --optimizer muon
     # As dev/README.md builds it; without recomputation, samples and HellaSwag. It validates on one batch before the
     # first and after the last step.
     local llmc=${LLMC:-build/peers/llmc/train_gpt2cu} no_llmc no_ranks

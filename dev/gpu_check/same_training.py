@@ -75,7 +75,8 @@ class Check:
         """The output folder, start event, (loss, norm) of every step, and the error that ended the run, if any."""
         out = self.args.work / re.sub(r'\W+', '_', name)
         shutil.rmtree(out, ignore_errors=True)
-        command = [self.args.program, *flags, '-v', '0', '--noise-scale', 'off', '-o', out, *more]
+        fixed = ['-k', 'cosine', '-q', '0.1', '-c', '0.1', '--beta2', '0.95', '--shuffle=off', '-d', '0', '-v', '0']
+        command = [self.args.program, *flags, *fixed, '--noise-scale', 'off', '-o', out, *more]
         with open(f'{out}.log', 'w+') as log:
             status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
             log.seek(0)

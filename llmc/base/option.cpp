@@ -34,7 +34,7 @@ std::string Option::name() const {
     return comma == flag.npos ? flag : flag.substr(comma + 1);
 }
 
-bool Option::is_auto() const {
+bool Option::has_auto_value() const {
     if (const auto* const range = std::get_if<Real>(&limits))
         return range->has_auto && std::isnan(*std::get<double*>(field));
     const auto* const range = std::get_if<Whole>(&limits);
@@ -81,7 +81,14 @@ void Option::set(const std::string& what, const std::vector<std::string>& values
         return;
     }
     const std::string& value = values.front();
+    const bool is_auto_value = decided && value == "auto";
+    if (is_auto_value) decided->erase(name());
     const auto within = [&](const auto& range) { return parse_number(what, value, range.least, range.most); };
+    const auto has_auto = [](const auto& range) {
+        if constexpr (requires { range.has_auto; }) return range.has_auto;
+        else return false;
+    };
+    if (is_auto_value && !std::visit(has_auto, limits)) return;
     if (auto* const* whole = std::get_if<std::int64_t*>(&field)) {
         const Whole& range = std::get<Whole>(limits);
         **whole = range.has_auto ? number_or_auto<std::int64_t>(what, value, 0, 1, range.most) : within(range);
@@ -97,6 +104,7 @@ void Option::set(const std::string& what, const std::vector<std::string>& values
     } else {
         *std::get<std::string*>(field) = checked(value);
     }
+    if (decided && !is_auto_value) decided->insert(name());
 }
 
 void Option::take(const nlohmann::json& options, const std::string& file) const {
@@ -111,7 +119,7 @@ const Option& OptionList::operator[](std::string_view name) const {
 bool OptionList::is_met(const Needs& needs) const {
     if (needs.name.empty()) return true;
     const std::string value = (*this)[needs.name].values().front();
-    return needs.value == "above 0" ? value != "0" : value == needs.value;
+    return value == "auto" || needs.value == "above 0" ? value != "0" : value == needs.value;
 }
 
 void OptionList::add(Option option) {

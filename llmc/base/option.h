@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -55,6 +56,10 @@ struct Needs {
     std::string name{}, value{};
 };
 
+// Its default is auto: the run chooses what nothing gives (run/start/choice.h). Until then the field has another value.
+struct ByRun {};
+using Decided = std::set<std::string>;  // the flags among them, by long name, that have a value
+
 // One flag. The values of a number are limited by Bounds.
 struct Option {
     std::string group, flag, help;
@@ -64,8 +69,10 @@ struct Option {
     OnRanks ranks{};
     Quantity quantity{};
     Needs needs{};
+    Decided* decided = nullptr;  // of a flag that the run chooses
 
     std::string name() const;                 // the long name, without dashes
+    bool is_left_to_run() const { return decided && !decided->contains(name()); }
     std::vector<std::string> values() const;  // as they are parsed, at least one; a switch as "on" or "off"
     nlohmann::json json() const;
     // Sets the field. Throws Error that starts with `what` if a value is outside the limits, or there are several for a
@@ -73,7 +80,8 @@ struct Option {
     void set(const std::string& what, const std::vector<std::string>& values) const;
     // The value with its name in an object of options, if that has one; `file` is where that is.
     void take(const nlohmann::json& options, const std::string& file) const;
-    bool is_auto() const;
+    bool is_auto() const { return is_left_to_run() || has_auto_value(); }
+    bool has_auto_value() const;  // the field itself
 
     bool is_text() const { return std::holds_alternative<std::string*>(field); }
     bool is_switch() const { return std::holds_alternative<bool*>(field); }
@@ -84,6 +92,7 @@ struct Option {
 struct OptionList {
     std::vector<Option> options{};  // in the order of --help: groups, then as they were added
     std::vector<std::function<void()>> checks{};  // of several flags of one component; each throws Error
+    Decided* decided = nullptr;  // of flags that the run chooses; null: their fields have their values
 
     // Of the next flags: their group of --help, of those that order_of_groups() names; what they need.
     void group(const std::string& in) { group_ = in; }
@@ -102,6 +111,7 @@ struct OptionList {
             else if constexpr (std::is_same_v<Column, OnResume>) option.resume = column;
             else if constexpr (std::is_same_v<Column, OnRanks>) option.ranks = column;
             else if constexpr (std::is_same_v<Column, Quantity>) option.quantity = column;
+            else if constexpr (std::is_same_v<Column, ByRun>) option.decided = decided;
             else option.limits = column;
         };
         (set(columns), ...);
@@ -110,7 +120,7 @@ struct OptionList {
 
     // The flag with this long name without dashes, which must exist.
     const Option& operator[](std::string_view name) const;
-    bool is_met(const Needs& needs) const;
+    bool is_met(const Needs& needs) const;  // also by a flag that is auto: the run chooses what is needed
 
 private:
     void add(Option option);

@@ -170,7 +170,7 @@ void add_options(OptionList& list, DataSettings& s) {
     list.entry("shuffle", s.shuffle,
         "read the sequences in random order, a new one for every epoch (see --seed); off: in the order of the "
         "shards, which fits documents that are in random order already, such as FineWeb's",
-        OnResume::same);
+        OnResume::same, ByRun{});
     list.entry("mask-document-start", s.mask_document_start,
         "ignore the loss on the first token of every document, which has no context, in training and validation",
         OnResume::same);

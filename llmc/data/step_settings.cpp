@@ -15,14 +15,15 @@ void add_options(OptionList& list, BatchSettings& s) {
     list.group("Batch and length");
     list.entry("b,micro-batch", s.micro_batch,
         "micro-batch size: sequences in one forward and backward pass of a rank; auto: the largest that divides a "
-        "step's sequences per rank (see -d) and fits the memory plan",
-        Whole{0, 1 << 20, true});
-    list.entry("t,seq-len", s.seq_len, "sequence length, in tokens; auto: the model's positions, at most 1024",
-        Whole{0, 1 << 20, true}, OnResume::same);
+        "step's sequences per rank (see -d), fits the memory plan and is not larger than speed needs",
+        Whole{0, 1 << 20, true}, ByRun{});
+    list.entry("t,seq-len", s.seq_len,
+        "sequence length, in tokens; auto: by the size of the model, at most its positions",
+        Whole{0, 1 << 20, true}, OnResume::same, ByRun{});
     list.entry("d,total-batch-tokens", s.tokens,
         "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
         "accumulated over the micro-batches; 0: one micro-batch per rank",
-        Whole{0, kMany}, step);
+        Whole{0, kMany}, step, ByRun{});
     list.entry("batch-schedule", s.schedule,
         "tokens in one step, instead of -d, as FROM:TOKENS,...; 0:65536,200M:131072: 131072 in steps that begin "
         "after 200M tokens or more; empty: -d for all steps",
@@ -49,7 +50,7 @@ void add_options(OptionList& list, LengthSettings& s) {
     list.entry("epochs", s.epochs,
         "number of passes over the training data, without --max-steps and --max-tokens; auto: 1, or with "
         "--max-minutes as many as fit",
-        Whole{0, 1000000, true}, length);
+        Whole{0, 1000000, true}, length, ByRun{});
     list.entry("max-minutes", s.minutes,
         "without --max-steps, --max-tokens and --epochs: length of the whole run, with the time before a resume, "
         "validations, samples and checkpoints; the learning rate then follows the time. With one of them: time from "

@@ -213,7 +213,7 @@ OptimizerReport muon_report(const OptimizerRun& run) {
 void muon_flags(OptionList& list, std::any& own) {
     auto& muon = std::any_cast<MuonSettings&>(own);
     list.group("Optimizer");
-    list.entry("muon-momentum", muon.momentum, "Muon's momentum of the matrices", Real{0, 0.9999999});
+    list.entry("muon-momentum", muon.momentum, "Muon's momentum of the matrices", Real{0, 0.9999999}, ByRun{});
     list.entry("muon-lr-scale", muon.learning_rate_factor,
                "factor on --lr for Muon's matrices, in their weight decay, too", Real{0, 1e3});
     list.entry("muon-cautious-decay", muon.cautious_decay,

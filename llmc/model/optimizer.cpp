@@ -23,9 +23,9 @@ void add_options(OptionList& list, OptimizerSettings& s) {
         "decay second moments by beta2^(tokens of the step / tokens of the first step): the same decay per token");
     list.group("Optimizer");
     list.entry("c,weight-decay", s.weight_decay, "weight decay, of matrices and embeddings only",
-        Real{0, 1e3});
+        Real{0, 1e3}, ByRun{});
     list.entry("beta1", s.beta1, "AdamW decay rate of the first moment", Real{0, 0.9999999});
-    list.entry("beta2", s.beta2, "AdamW decay rate of the second moment", Real{0, 0.9999999});
+    list.entry("beta2", s.beta2, "AdamW decay rate of the second moment", Real{0, 0.9999999}, ByRun{});
     list.entry("eps", s.eps, "AdamW epsilon", Real{1e-30, 1});
     list.entry("grad-clip", s.max_grad_norm, "clip the gradient to this global L2 norm; 0: off", Real{0, 1e30});
     list.entry("skip-loss-z", s.max_loss_z,
@@ -37,7 +37,7 @@ void add_options(OptionList& list, OptimizerSettings& s) {
     std::string optimizers = "optimizer";
     for (const auto& [name, kind] : kOptimizers)
         if (*kind->help) optimizers.append("; ").append(name).append(" ").append(kind->help);
-    list.entry("optimizer", s.kind, optimizers, kOptimizers);
+    list.entry("optimizer", s.kind, optimizers, kOptimizers, ByRun{});
     for (std::size_t i = 0; i < std::size(kOptimizers); ++i) {
         const auto& [name, kind] = kOptimizers[i];
         std::any& own = s.flags_of_kinds[i];

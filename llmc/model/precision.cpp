@@ -9,11 +9,13 @@ namespace llmc {
 void add_options(OptionList& list, PrecisionSettings& s) {
     list.group("Precision and memory");
     list.entry("dtype", s.dtype,
-        "data type of parameters and activations; master weights, Adam moments and gradients are fp32", kDTypes);
+        "data type of parameters and activations; master weights, Adam moments and gradients are fp32", kDTypes,
+        ByRun{});
     list.entry("stochastic-rounding", s.stochastic_rounding,
         "with bf16: round master weights to parameters stochastically (unbiased) instead of to nearest");
     list.entry("r,recompute", s.recompute,
-        "activation checkpointing; which activations the backward pass recomputes to save memory", kRecomputeLevels);
+        "activation checkpointing; which activations the backward pass recomputes to save memory",
+        kRecomputeLevels, ByRun{});
     list.group("Machine");
     list.entry("f,tf32", s.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");
     list.entry("ignore-memory-plan", s.ignore_memory_plan,

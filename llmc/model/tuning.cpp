@@ -10,6 +10,8 @@ namespace llmc {
 
 using nlohmann::json;
 
+constexpr const char* kSpeeds = "speed";  // in the place of a library
+
 void add_options(OptionList& list, AlgorithmSettings& s) {
     list.group("Machine");
     list.entry("attention", s.attention, "attention kernels on a GPU; auto: the fastest that is available (see --tune)",
@@ -74,6 +76,17 @@ void Tuning::report_notes() {
     notes_.push_back("not autotuned: " + notes[noted_] +
                      (more > 0 ? "; the same for " + std::to_string(more) + " more" : std::string()));
     noted_ = notes.size();
+}
+
+std::optional<double> Tuning::speed(const std::string& what) const {
+    const auto library = context_.tuned->known.find(kSpeeds);
+    if (library == context_.tuned->known.end()) return {};
+    const auto found = library->second.find(what);
+    return found == library->second.end() ? std::nullopt : std::optional(found->second.seconds);
+}
+
+void Tuning::keep_speed(const std::string& what, double seconds) {
+    new_results_[context_.device.name][kSpeeds][what] = {.taken = "", .why = "", .seconds = seconds};
 }
 
 void Tuning::save() {

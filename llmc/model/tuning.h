@@ -58,6 +58,9 @@ public:
         context_.attention.replan();
         report_notes();
     }
+    // Seconds that were measured for `what`, of the file; empty: none. The same on every rank.
+    std::optional<double> speed(const std::string& what) const;
+    void keep_speed(const std::string& what, double seconds);
     // Rank 0 adds new results to the file.
     void save();
 

@@ -76,8 +76,9 @@ void add_options(OptionList& list, ModelSettings& s) {
     list.entry("e,init", s.init,
         "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
         "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
-        "llm.c's .bin file; or the folder of a run, for its newest checkpoint",
-        OnResume::same);
+        "llm.c's .bin file; or the folder of a run, for its newest checkpoint; auto: the size with the lowest expected "
+        "loss",
+        OnResume::same, ByRun{});
     list.group("Tokenizer");
     list.entry("merges", s.merges,
         "file with GPT-2's BPE merges, for text in prompts and samples and for the tokenizer in checkpoints: "

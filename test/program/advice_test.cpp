@@ -1,4 +1,4 @@
-// advice_test.cpp - the flags that an error, a note or a suggestion says to use are accepted when they are used
+// advice_test.cpp - the flags that an error or a note says to use are accepted when they are used
 #include "test/support/pattern.h"
 #include "test/support/run_support.h"
 
@@ -19,20 +19,6 @@ Texts words_of(std::string text, const std::vector<std::string>& groups) {
     std::istringstream all(text);
     for (std::string word; all >> word;) words.push_back(word.substr(0, word.find_last_not_of(',') + 1));
     return words;
-}
-
-// Every "  --flag A -> B: why" of the text, as flags, and those that its other lines name.
-Texts suggested(const std::string& text) {
-    const Pattern change("^  (--[a-z0-9-]+) [^ ]+ -> ([^ ]+): "), validation("with (--val-every .*--stop-after 5)"),
-        outer("^  (--outer-steps 1 --outer-bits 1[^:]*):");
-    Texts flags;
-    for (const std::string& line : lines_of(text)) {
-        for (const auto& match : change.matches(line)) flags = flags + words_of("$1 $2", match);
-        for (const Pattern* other : {&validation, &outer})
-            for (const auto& match : other->matches(line)) flags = flags + words_of("$1", match);
-        if (line == "    it replaces --epochs") flags.push_back("--epochs=auto");
-    }
-    return flags;
 }
 
 }  // namespace
@@ -59,7 +45,7 @@ TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]
              {{"--batch-schedule", "0:64,100:6400"}, "steps of at most ([0-9]+)", {"--batch-schedule 0:64,100:$1"}},
              {{"-t", "9000"}, "use (-t [0-9]+), or"},
              {{"-u", "11"}, "at most --max-steps = ([0-9]+)", {"-u $1"}},
-             {{"-x", "0", "-u", "94"}, "at most the ([0-9]+) steps of", {"-u $1"}},
+             {{"-x", "0", "--epochs", "1", "-u", "94"}, "at most the ([0-9]+) steps of", {"-u $1"}},
              {outer + Texts{"-z", "1"}, use},
              {outer + two + Texts{"-z", "1"}, use, {"$1", "--outer-workers 1"}},
              {outer + Texts{"--ranks", "4", "--outer-workers", "3"}, "use (-.*) for workers"},
@@ -87,10 +73,7 @@ TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]
              {{"-e", "custom:l=24,h=1,c=32,t=1024", "-b", "1", "-t", "1024", "-d", "2048", "--ranks", "2", "--memory",
                "40M"},
               "not even one sequence fits: try (--recompute block, --dtype bf16, -z 1), a"},
-             {{"-e", "d12"}, "try (--init [^ \n]+)"},
-             {{"-x", "5000"}, "validate, with (--val-every [^\n]*)"},
-             {{"-x", "5000", "-v", "0", "--max-minutes", "9"},
-              "unless --max-minutes .*validate, with (--val-every [^\n]*)"}}) {
+             {{"-x", "5000"}, "held out .-j., with (--stop-after 5)"}}) {
         const auto dry_run = [&](const Texts& more) {
             return folder.run(folder.flags(Texts{"-x", "10", "--dry-run", "--tune=off"} + row.flags + more)).output;
         };
@@ -106,36 +89,4 @@ TEST_CASE("the flags that an error or a note names are accepted", "[run][advice]
             CHECK_FALSE(says.in(followed));
         }
     }
-}
-
-TEST_CASE("the suggestions of --dry-run are accepted together", "[run][advice]") {
-    const TrainingFolder folder;
-    folder.train({"-x", "600", "-v", "0", "-n", "0", "-k", "constant", "-o", folder.path("long")});
-    std::ofstream(folder.path("long/log.jsonl"), std::ios::app) << R"({"event":"test","noise_scale_tokens":1e8})" "\n";
-    const Texts schedule{"--batch-schedule", "0:64,1k:128"}, resumed{"-o", folder.path("long"), "-y", "auto"};
-    for (const Texts& flags : std::vector<Texts>{{"-x", "10"},
-                                                 {"--epochs", "3"},
-                                                 {"--epochs", "60", "-v", "0"},
-                                                 {"--ranks", "2", "-x", "10", "--dtype", "bf16"},
-                                                 Texts{"-x", "30"} + schedule,
-                                                 Texts{"--max-tokens", "3k", "--warmup-tokens", "64"} + schedule,
-                                                 Texts{"--epochs", "2", "-u", "2"} + schedule,
-                                                 {"--ranks", "2", "-b", "128", "-x", "50", "--outer-steps", "10",
-                                                  "--outer-start-step", "40", "--outer-lr", "0.5"},
-                                                 {"-x", "10", "--optimizer", "muon"},
-                                                 {"-e", "d12", "-x", "10"},
-                                                 Texts{"-x", "800"} + resumed,
-                                                 {"--max-minutes", "1"}}) {
-        const Texts all = folder.flags(flags + Texts{"--dry-run", "--tune=off"});
-        const std::string said = folder.run(all).exits(0);
-        const Texts suggestions = suggested(said);
-        CAPTURE(flags, suggestions, said);
-        CHECK_FALSE(suggestions.empty());
-        CHECK(folder.run(all + suggestions).exit_code == 0);
-    }
-    // The sizes that begin after the suggested length.
-    const Texts late{"-x", "99999", "--dry-run", "--batch-schedule", "0:64,900k:128"};
-    const std::string said = folder.train(late);
-    CHECK_THAT(said, Contains("  --batch-schedule: without the sizes from 240,000 tokens on\n"));
-    folder.train(late + suggested(said) + Texts{"--batch-schedule", "0:64"});
 }

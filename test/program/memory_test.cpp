@@ -36,7 +36,7 @@ struct Measured {
 Measured check_peaks(const TrainingFolder& folder, int ranks, const Texts& more, bool outer_steps = false) {
     const Texts flags = folder.flags({"-e", "custom:l=4,h=4,c=512,t=16", "-b", "1", "-x", "1000000", "--max-minutes",
                                       "1", "-n", "2", "-v", "0", "--verbose", "-o", folder.path("out")});
-    Process run((ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("train_gpt2")} + flags + more,
+    Process run((ranks > 1 ? launcher(ranks) : Texts()) + Texts{program("train_gpt2")} + last_of_each(flags + more),
                 folder.path("output.txt"));
     run.prints("step_00000004", std::chrono::minutes(1));
     for (int tries = 0; outer_steps && tries < 30; ++tries) {  // a checkpoint at the end of a round is none

@@ -62,10 +62,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
                Contains("a worker sends 0.17 MB per round, instead of 0.17 per step\n") &&
                    Contains("a link of 0.1 Gbit/s needs 0.0136 s for the bytes of an outer step, 0.0544 s for those of "
                             "4 data-parallel steps;\n    0.109 s for those of the run, 0.272 s without outer steps"
-                            "\n") &&
-                   Contains("  --beta2 0.95 -> 0.999: ") && !Contains("MB a step, and"));
-    CHECK_THAT(again(2, {"-d", "4096", "--outer-lr", "1", "--dry-run"}),
-               Contains("  --outer-steps 1 --outer-bits 1 --outer-lr auto: 0.00589 MB a step, and"));
+                            "\n"));
     CHECK_THAT(again(2, {"--outer-bits", "32", "-x", "99999", "--dry-run"}), Contains(" 5:40 for those of the run, "));
     CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, local steps from step 4 on"));
     CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});

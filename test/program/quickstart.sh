@@ -18,7 +18,7 @@ cp -r scripts "$tree"
 cp dev/{plot,run_plot.py,run_log.py,tool_main.py} "$tree/dev"
 ln -s "$PWD"/{kernels,llmc} "$tree"
 for folder in deps python; do [ ! -e build/$folder ] || ln -s "$PWD/build/$folder" "$tree/build"; done
-seq 40 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"  # the last tenth, held out, starts with line 38
+seq 3000 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"
 mkdir "$scratch/some"  # PATH without what own text does not need
 IFS=: read -ra folders <<<"$PATH"
 for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$scratch/some/" 2>/dev/null || true; done
@@ -48,11 +48,11 @@ for command in "${commands[@]}"; do
     mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
 done
 [ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
-[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '38 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
+[[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '3000 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
 [ -e "$tree/data/my/my_val_000000.bin" ] || wrong "data of my.txt: $(ls "$tree/data")"
 # ---- lines of JSON; a run that does not start
 seq 40 | sed 's/.*/{"text": "& fish"}/' >"$tree/lines.JSON"
-run "QUICKSTART_DTYPE=bf16 scripts/quickstart.sh lines.JSON" || wrong "lines of JSON: $(tail -n 5 "$scratch/out")"
+run "scripts/quickstart.sh lines.JSON" || wrong "lines of JSON: $(tail -n 5 "$scratch/out")"
 grep -q "^training: *36 documents" "$scratch/out" || wrong "lines of JSON: $(grep ^training: "$scratch/out")"
 printf '#!/bin/sh\nexit 2\n' >"$scratch/refuses" && chmod +x "$scratch/refuses"
 run "ln -sf $scratch/refuses train_gpt2; scripts/quickstart.sh my.txt" && wrong "a refused run passes"
@@ -65,7 +65,6 @@ jq -es '
     map(select(.event == "end").seconds) as $ran
     | ms("val") as $val | ms("step") as $step
     | ($ran | length) == 2 and ($ran | min) > 1.5 and ($ran | max) < 15
-      and (180000 / $step / 200 + 2) * $val < 18000
       and (map(select(.event == "step")) | .[-1].lr == 0 and .[-1].progress == 1)
 ' "$tree/runs/quickstart/log.jsonl" "$tree/runs/quickstart-2/log.jsonl" >/dev/null ||
     wrong "duration and validations: $(tail -n 3 "$tree"/runs/quickstart*/log.jsonl)"

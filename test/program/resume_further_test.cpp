@@ -45,7 +45,8 @@ TEST_CASE("epochs count passes over the training data of the run, also after oth
     const auto again = [&](const Texts& more) {
         return folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more).exits(0);
     };
-    run_twelve_steps(folder, "out", {"-x", "0", "-d", "480", "-v", "0"}).exits(0);  // 375 rows, 30 in a step
+    // 375 rows, 30 in a step
+    run_twelve_steps(folder, "out", {"-x", "0", "--epochs", "1", "-d", "480", "-v", "0"}).exits(0);
     CHECK(folder.losses("out").size() == 12);
     // 43 rows, of which 3 passes have 129: 4 steps.
     const Texts others{"--allow-new-data", "-i", folder.path("val_*.bin"), "--epochs", "3"};

@@ -159,22 +159,9 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     const std::string output = folder.train({"-x", "10", "-d", "256", "--dry-run", "-o", folder.path("out")});
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
                              "training data: 1 shard, 6,001 tokens, vocabulary 257", "--max-steps=10", "\ndefaults: ",
-                             " --beta1=0.9", "  --micro-batch 4 -> 28: the largest that ",
-                             "  --lr 0.01 -> 0.002: of README's example, for smaller steps by",
-                             "  --total-batch-tokens 256 -> 448: less than that of README's example, for at least",
-                             "  --max-steps 10 -> 536: at most 40 passes over the text, 1/116 of 20 tokens per",
-                             "    with --val-every 13 --keep-best --keep-checkpoints 1 --stop-after 5 the run ends",
-                             "  --warmup-steps 0 -> 27: ",
-                             "  this run makes 0.427 passes over 6,000 tokens\n"})
+                             " --beta1=0.9", " tokens/s, measured here\n", ", 0.427 passes over the text\n"})
         CHECK_THAT(output, Contains(part));
     CHECK(!fs::exists(folder.path("out")));
-    CHECK_THAT(folder.train({"-x", "10", "-v", "0", "--dry-run"}),  // whose 500 steps need 3 sequences at most
-               Contains("  --total-batch-tokens 64 -> 48: ") && Contains("\n  --max-steps 10 -> 500: 4 passes over") &&
-                   Contains("  --micro-batch 4 -> 3: ") && Contains("  --beta2 0.95 -> 0.99: ") &&
-                   Contains("hold out text (-j), and train until"));
-    CHECK_THAT(folder.train({"-e", "d12", "-x", "10", "--dry-run"}),
-               Contains("  --init d12 -> custom:l=2,h=2,c=64,t=16: the model") && !Contains("--max-steps 10 ->") &&
-                   Contains("note: the model, d12, is far too large for 6,000 tokens; try --init custom:"));
     for (const bool more : {false, true}) {
         const Texts threads{"--threads", std::to_string(device::usable_threads() + more)};
         CHECK(Pattern("note: [0-9]+ threads on [0-9]+ cores?: ").in(
@@ -182,25 +169,23 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     }
     ShardBytes(std::vector<std::uint16_t>(1601, 1), 257, 256).write(folder.path("few.bin"));
     CHECK_THAT(folder.train({"-i", folder.path("train_*.bin:3"), folder.path("few.bin:1"), "-x", "10", "--dry-run"}),
-               Contains("  --max-steps 10 -> 504: at most 40 passes over the corpus that repeats most, 1/"));
+               Contains(" passes over the text\n"));  // until few.bin has been read once: 6,404 tokens
     // Of machines that are not here, with Muon and a cool-down.
     CHECK_THAT(folder.train({"-x", "10", "-d", "1024", "--dry-run", "--ranks", "8", "--memory", "80G", "--optimizer",
                              "muon", "-k", "wsd"}),
-               Contains("memory by rank\n  from rank 0: ") && Contains("81920.0 MiB available") &&
-                   Contains("--zero-stage 0 -> 1: ") && Contains(": Muon: 3 times that of README's example") &&
+               Contains("memory by rank\n  from rank 0: ") && Contains("81559.6 MiB available") &&
                    Contains("micro-batches per step: 2\n") &&
                    Contains("\ncommunication: not started: a plan for 8 ranks\n"));
     CHECK_THAT(folder.run({"-e", "d6", "--dry-run", "--ranks", "8", "--memory", "80G"}).exits(0),
                Contains("note: no --train-data: the plan is for a vocabulary of 50257\n") &&
-                   Contains("  --max-steps 0 -> ") && Contains("  from rank 0: "));
+                   Contains("  from rank 0: ") && Contains("--dtype=bf16"));
     CHECK_THAT(folder.train({"-b", "99", "--dry-run", "--ranks", "8"}),
                Contains("note: the plan leaves out --train-data, which is too small for it: one step needs 792 ") &&
                    Contains(device::is_gpu() ? "memory by rank"
-                                             : "the ranks share this machine's memory; --memory plans") &&
-                   Contains(": 20 tokens per parameter, compute-optimal\n"));
+                                             : "the ranks share this machine's memory; --memory plans"));
     const std::string tight =
         folder.refuse({"-e", "gpt3:c12288", "--dry-run", "--memory", "1.5G", "--recompute", "block"});
-    CHECK_THAT(tight, Contains("try --dtype bf16, a shorter") && Contains("1536.0 MiB"));
+    CHECK_THAT(tight, Contains("try --dtype bf16, a shorter") && Contains("1529.2 MiB"));
     const Texts to_full_disk = Texts{"bash", "-c", "\"$@\" >/dev/full", "bash", program("train_gpt2")} +
                                folder.flags({"-x", "10", "--dry-run"});
     CHECK_THAT(folder.command(to_full_disk).exits(1),
@@ -212,20 +197,13 @@ TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     CHECK_THAT(folder.train({"-i", "none_*.bin", "-j", "none.bin", "--dry-run", "-x", "10", "-u", "2"}),
                Contains("note: no shard matches \"none_*.bin\": the plan is for a vocabulary of 50257\n") &&
                    Contains("note: no shard matches \"none.bin\"") && Contains("\ntraining: 10 steps of 64 tokens, ") &&
-                   Contains("memory plan") && Contains("  --max-steps 10 -> ") && !Contains(" passes over "));
+                   Contains("memory plan") && !Contains(" passes over "));
     CHECK_THAT(folder.train({"-i", "none_*.bin", "-v", "0", "--dry-run", "-u", "2"}),
-               Contains("\ntraining: steps of 64 tokens, ") && Contains("  --max-steps 0 -> "));
+               Contains("\ntraining: steps of 64 tokens, "));
     CHECK_THAT(folder.refuse({"-i", "none_*.bin"}), Contains("match \"none_*.bin\" is 0; expected at least 1"));
-    // The published runs tell nothing about finetuning.
     folder.train({"-x", "1", "-v", "0", "-o", folder.path("model")});
     CHECK_THAT(folder.train({"-e", folder.path("model"), "-i", "none.bin", "-j", "none.bin", "--dry-run"}),
                Contains("the plan is for a vocabulary of 257\n"));
-    CHECK_THAT(folder.train({"-x", "10", "--dry-run", "-e", folder.path("model")}),
-               Contains(" as it is):\n  --micro-batch 4: the largest that divides a step and fits the memory\n" +
-                        std::string(device::is_gpu() ? "  --dtype fp32 -> bf16: on GPUs half of the memory of "
-                                                       "activations, and much faster products\n"
-                                                     : "") +
-                        "  this run makes 0.107 passes over 6,000 tokens\n"));
 }
 
 TEST_CASE("--overfit-batch memorizes one batch", "[run]") {

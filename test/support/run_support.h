@@ -156,6 +156,12 @@ inline std::vector<double> numbers(const std::vector<nlohmann::json>& events, co
     return values;
 }
 
+// Values of the flags that the run chooses otherwise (run/start/choice.h).
+inline const Texts kFixed{"-d", "0", "-k", "cosine", "-u", "0", "-q", "0.1", "-c", "0.1", "--beta2", "0.95",
+                          "--optimizer", "adamw", "--dtype", "fp32", "-r", "none", "-v", "250", "--val-tokens",
+                          "10485760", "--keep-best=off", "--stop-after", "0", "--keep-checkpoints", "0",
+                          "--shuffle=off"};
+
 // A folder with shards of a language that a small model learns quickly, and the flags to train on them.
 class TrainingFolder {
 public:
@@ -173,9 +179,11 @@ public:
     Texts flags(const Texts& more = {}) const {
         // Tests start up to four ranks, which share GPUs if the machine has fewer.
         const bool shares = device::count() > 0 && device::count() < 4;
-        return last_of_each(Texts{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32",
+        Texts all = last_of_each((resumes(more) ? Texts() : kFixed) +
+                            Texts{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32",
                                   "-b", "4", "-t", "16", "--lr", "1e-2", "--threads", "1"} +
                             (shares ? Texts{"--comm", "mpi"} : Texts()) + more);
+        return resumes(more) || has_length(all) ? all : all + Texts{"--epochs", "1"};
     }
     Process start(const Texts& arguments, const std::string& name = "train_gpt2") const {
         return Process(of(name, arguments), path("output.txt"));
@@ -223,6 +231,22 @@ public:
     std::vector<double> losses(const std::string& out) const { return numbers(log(out, "step"), "loss"); }
 
 private:
+    static bool has_length(const Texts& flags) {
+        for (const char* const flag : {"-x", "--max-steps", "--max-tokens", "--epochs", "--max-minutes"})
+            if (const auto found = std::ranges::find(flags, flag); found != flags.end() && *std::next(found) != "0")
+                return true;
+        return false;
+    }
+    // Whether the run takes what these flags do not say from the run before.
+    static bool resumes(const Texts& flags) {
+        const auto value_of = [&](const Texts& names) {
+            const auto found = std::find_first_of(flags.rbegin(), flags.rend(), names.begin(), names.end());
+            return found == flags.rend() || found == flags.rbegin() ? std::string() : *std::prev(found);
+        };
+        const std::string from = value_of({"-y", "--resume"});
+        return !from.empty() && from != "never" &&
+               (from != "auto" || fs::exists(fs::path(value_of({"-o", "--output-dir"})) / llmc::kOptionsName));
+    }
     static Texts of(const std::string& name, const Texts& arguments) {
         return Texts{program(name)} + (name == "train_gpt2" ? last_of_each(arguments) : arguments);
     }

@@ -65,13 +65,14 @@ void add_options(OptionList& list, CheckpointSettings& s) {
         "minutes between checkpoints, in addition to --checkpoint-every; 0: off", Real{0, 1e7});
     list.entry("keep-checkpoints", s.keep,
         "keep the newest N checkpoints; older ones are deleted when a newer one is complete; 0: keep all",
-        Whole{0, kMany});
+        Whole{0, kMany}, ByRun{});
     list.entry("major-every", s.major_every,
         "never delete checkpoints whose step is a multiple of N, or that waited for the end of its round; 0: off",
         Whole{0, kMany});
     list.entry("keep-best", s.keep_best,
         "save a checkpoint after every validation with a new lowest loss, link the folder best to it, and delete the "
-        "one before unless --keep-checkpoints or --major-every keeps it; needs -o, -j and --keep-checkpoints N");
+        "one before unless --keep-checkpoints or --major-every keeps it; needs -o, -j and --keep-checkpoints N",
+        ByRun{});
     list.entry("y,resume", s.resume,
         "resume training from a checkpoint; auto: the newest complete one in --output-dir, or start a new run if "
         "there is none; or the folder of a checkpoint; or never",

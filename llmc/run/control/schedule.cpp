@@ -24,18 +24,18 @@ void add_options(OptionList& list, ScheduleSettings& s) {
         "scale the learning rate by (tokens of the step / tokens of the first step)^X; 0: do not scale it",
         Real{0, 1});
     list.group("Optimizer");
-    list.entry("l,lr", s.curve.peak, "peak learning rate", Real{0, 1e3});
+    list.entry("l,lr", s.curve.peak, "peak learning rate", Real{0, 1e3}, ByRun{});
     list.entry("u,warmup-steps", s.warmup_steps, "steps of linear learning-rate warm-up; 0 in a run whose length is "
-        "--max-minutes: 5 % of the time", Whole{0, kMany}, warmup);
+        "--max-minutes: 5 % of the time", Whole{0, kMany}, warmup, ByRun{});
     list.entry("warmup-tokens", s.warmup_tokens,
         "instead of --warmup-steps: tokens of the warm-up, rounded up to whole steps (see -d); 0: not set",
         Whole{0, kMany}, warmup);
     list.entry("q,final-lr-fraction", s.curve.final_fraction,
         "final learning rate as a fraction of the peak; in a run of steps that of the step after the last one, as in "
-        "llm.c", Real{0, 1});
+        "llm.c", Real{0, 1}, ByRun{});
     list.entry("k,lr-schedule", s.curve.kind,
         "learning-rate schedule after the warm-up; wsd: constant, then a cool-down at the end of the run",
-        kLrSchedules);
+        kLrSchedules, ByRun{});
     list.need({"lr-schedule", name_of(LrSchedule::wsd, kLrSchedules)});
     list.entry("cooldown-fraction", s.curve.cooldown,
         "share of the run's steps, or of its time, in the cool-down of wsd; at most one step is none", Real{0, 1});

@@ -90,14 +90,15 @@ std::optional<double> nats_to_bits_per_byte(std::span<const ValidationSet> sets,
 void add_options(OptionList& list, ValidationSettings& s) {
     list.group("Evaluation and sampling");
     list.entry("v,val-every", s.every,
-        "steps between validations; also before the first and after the last step; 0: off", Whole{0, kMany});
+        "steps between validations; also before the first and after the last step; 0: off", Whole{0, kMany}, ByRun{});
     list.entry("val-tokens", s.tokens, "tokens per validation, the same ones each time; all if there are fewer",
-        Whole{1, kMany});
+        Whole{1, kMany}, ByRun{});
     list.entry("val-spread", s.spread,
         "take them from all parts of the validation data, in sequences at equal distances; off: from its start, as "
         "llm.c");
     list.entry("stop-after", s.stop_after,
-        "end the run after this many consecutive validations without a new lowest loss; 0: off", Whole{0, kMany});
+        "end the run after this many consecutive validations without a new lowest loss; 0: off", Whole{0, kMany},
+        ByRun{});
 }
 
 }  // namespace llmc

@@ -19,11 +19,17 @@ namespace {
 // (Needs). Throws Error if it sets a quantity in two units.
 template <class Set>
 void replace_others(RunSettings& settings, const Set& set) {
-    RunSettings defaults;
+    RunSettings defaults = all_decided({});
     const OptionList table = option_table(settings), table_of_defaults = option_table(defaults);
     const std::vector<Option> &options = table.options, &of_defaults = table_of_defaults.options;
-    const auto is_default = [&](std::size_t i) { return options[i].values() == of_defaults[i].values(); };
-    const auto reset = [&](std::size_t i) { options[i].set("the default", of_defaults[i].values()); };
+    const auto is_unset = [&](std::size_t i) {
+        const std::string value = options[i].values().front();
+        return value.empty() || value == "0" || value == "auto";
+    };
+    const auto reset = [&](std::size_t i) {
+        options[i].set("the default", of_defaults[i].values());
+        if (options[i].decided) options[i].decided->erase(options[i].name());
+    };
     const auto sets = [&](std::size_t i) { return set.contains(options[i].name()); };
     std::map<std::string, std::map<std::string, std::size_t>> units;  // by quantity and flag
     for (std::size_t i = 0; i < options.size(); ++i) {
@@ -33,10 +39,10 @@ void replace_others(RunSettings& settings, const Set& set) {
     }
     for (const auto& [quantity, flags] : units)
         for (const auto& [flag, i] : flags) {
-            if (is_default(i) || !sets(i)) continue;
+            if (is_unset(i) || !sets(i)) continue;
             const std::string value = options[i].is_text() ? "" : ' ' + options[i].values().front();
             for (const auto& [other, at] : flags) {
-                if (at == i || is_default(at)) continue;
+                if (at == i || is_unset(at)) continue;
                 require(!sets(at), other, options[at].values().front(), "none with " + flag + value,
                         "remove one of them");
                 reset(at);
@@ -69,12 +75,12 @@ void check_resume(const CommandLine& line) {
 // The start of --help.
 constexpr const char* kExamples =
     "Pretrains GPT-2 from shards of tokens.\n\n"
-    "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' -e custom:l=4,h=4,c=128,t=128 \\\n"
-    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 --val-tokens 32768 --log-every 50 --shuffle \\\n"
-    "      -o runs/small                                              trains a small model and saves it\n"
-    "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
+    "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' --max-minutes 10 \\\n"
+    "      -o runs/small                                              trains for 10 minutes, and saves the model\n"
+    "  train_gpt2 ... --dry-run                                       prints what it would choose, time and memory\n"
     "  train_gpt2 -o runs/small -y auto                               resumes that run, with its options\n"
     "  mpirun -np 8 --bind-to none train_gpt2 --config configs/gpt2-124M.json    GPT-2 124M on 8 GPUs\n\n"
+    "auto: the run chooses the value for its text, its length and this machine, and prints it with the reason.\n"
     "Whole numbers may be written as 64k (64000), 0.5M, 7e9 or 1B.\n"
     "Flags without a value are switches, off unless their default is on; --NAME=off turns one off.\n";
 
@@ -89,9 +95,10 @@ Parser parser() {
     set_help_width(line.options, terminal_columns());
     for (const Option& option : option_table(defaults).options) {
         if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
+        const std::string otherwise = option.values().front();
         if (option.is_switch()) {
             line.options.add_options(option.group)(
-                option.flag, option.help + std::string(option.values().front() == "on" ? " (default: on)" : ""));
+                option.flag, option.help + (otherwise == "off" ? "" : " (default: " + otherwise + ')'));
             continue;
         }
         const auto* const choice = std::get_if<Choice>(&option.field);
@@ -100,7 +107,6 @@ Parser parser() {
                                                    "GLOB...");
             continue;
         }
-        const std::string otherwise = option.values().front();
         auto value = cxxopts::value<std::string>();
         if (!otherwise.empty()) value = value->default_value(otherwise);
         line.options.add_options(option.group)(
@@ -152,12 +158,15 @@ CommandLine continued(const CommandLine& now, const nlohmann::json& before, cons
     for (std::size_t i = 0; i < table.options.size(); ++i) {
         const Option& option = table.options[i];
         const std::string key = option.name();
-        if (now.given.contains(key) || option.resume == OnResume::of_one_start)
-            option.set("--" + key, table_of_given.options[i].values());
+        const Option& now_given = table_of_given.options[i];
+        const bool is_given = now.given.contains(key) && (!now_given.is_left_to_run() || now_given.has_auto_value());
+        if (is_given || option.resume == OnResume::of_one_start)
+            option.set("--" + key, now_given.values());
         else
             option.take(before, file);
     }
     replace_others(line.settings, now.given);
+    line.settings = all_decided(line.settings);  // by the start of the run
     return line;
 }
 

@@ -19,18 +19,33 @@ namespace llmc {
 
 void add_options(OptionList& list, DryRunSettings& s) {
     list.group("Other");
-    list.entry("dry-run", s.plans, "print all options, the data, the memory plan and suggestions, then exit",
+    list.entry("dry-run", s.plans,
+        "print all options, the data, the memory plan, speed, time, disk and links, then exit",
         OnResume::of_one_start);
     list.entry("ranks", s.ranks,
         "with --dry-run: plan for this number of ranks, also without data; 0: for those that were started",
         Whole{0, 1 << 20}, OnResume::of_one_start);
     list.entry("memory", s.memory,
-        "with --dry-run: plan for ranks with this memory each, such as 80G (GiB); empty: that of this machine",
+        "with --dry-run: plan for ranks with this memory each, such as 80G, an 80 GB card's, or 81559M (MiB); empty: "
+        "that of this machine",
         OnResume::of_one_start);
+    list.entry("speed", s.tokens_per_second,
+        "with --dry-run: tokens/s of this model on all ranks together, instead of a measurement here; 0: not set",
+        Whole{0, kMany}, OnResume::of_one_start);
+    list.entry("peak-tflops", s.peak_tflops,
+        "with --dry-run, instead of --speed: dense bf16 TFLOP/s of a rank's GPU, of which 49 % are assumed, as "
+        "measured on an H200; 0: not set",
+        Real{0, 1e6}, OnResume::of_one_start);
+    list.entry("price", s.price, "with --dry-run: price of an hour of all ranks, for the cost of the run; 0: not set",
+        Real{0, 1e9}, OnResume::of_one_start);
     list.check([&s] {
-        require(s.plans || (s.ranks == 0 && s.memory.empty()), s.ranks > 0 ? "--ranks" : "--memory",
-                "set without --dry-run", "--dry-run, which plans for other machines",
-                "add it, or start ranks with mpirun");
+        for (const auto& [flag, is_set] : {std::pair("--ranks", s.ranks > 0), {"--memory", !s.memory.empty()},
+                                           {"--speed", s.tokens_per_second > 0}, {"--peak-tflops", s.peak_tflops > 0},
+                                           {"--price", s.price > 0}})
+            require(s.plans || !is_set, flag, "set without --dry-run", "--dry-run, which plans for other machines",
+                    "add it, or start ranks with mpirun");
+        require(s.tokens_per_second == 0 || s.peak_tflops == 0, "--peak-tflops", s.peak_tflops, "0 with --speed",
+                "remove one of them");
         memory_bytes(s);
     });
 }
@@ -45,11 +60,13 @@ std::size_t memory_bytes(const DryRunSettings& dry_run) {
     const double number = has_unit ? std::strtod(dry_run.memory.substr(0, unit).c_str(), nullptr) : 0;
     require(number >= 0.01 && number <= 1e6, "--memory", in_quotes(dry_run.memory),
             "a number from 0.01 to 1000000 with a unit, such as 80G, 512M or 1.5T");
-    return std::size_t(std::ldexp(number, 20 + 10 * int(power)));
+    // A card that is sold with 80 GB reports 81,559 MiB (H100; H200: 141 GB, 143,771): 0.9956 of as many GiB.
+    return std::size_t(std::ldexp(power == 1 ? 0.9956 * number : number, 20 + 10 * int(power)));
 }
 
 OptionList option_table(RunSettings& s) {
     OptionList list;
+    list.decided = &s.decided;
     list.order_of_groups({"Data and model", "Batch and length", "Optimizer", "1-bit Adam", "Evaluation and sampling",
                           "Checkpoint", "Tokenizer", "Data parallelism", "Noise scale", "Precision and memory",
                           "Machine", "Other"});
@@ -78,6 +95,12 @@ OptionList option_table(RunSettings& s) {
     return list;
 }
 
+RunSettings all_decided(RunSettings settings) {
+    for (const Option& option : option_table(settings).options)
+        if (option.decided) option.decided->insert(option.name());
+    return settings;
+}
+
 std::any optimizer_settings(const RunSettings& s, std::int64_t warmup_steps, std::span<const int> nodes) {
     return s.optimizer.kind->settings(own_flags(s.optimizer),
                                       {.zero_stage = s.exchange.zero_stage, .warmup_steps = warmup_steps,
@@ -91,7 +114,7 @@ void check_needs(const OptionList& is, const OptionList& of) {
     for (std::size_t i = 0; i < is.options.size(); ++i) {
         const Option& option = is.options[i];
         const auto& [name, value] = option.needs;
-        if (option.values() == of.options[i].values() || is.is_met(option.needs)) continue;
+        if (option.is_left_to_run() || option.values() == of.options[i].values() || is.is_met(option.needs)) continue;
         const std::string flag = "--" + option.name(), needed = "--" + name + ' ';
         fail(flag, "set with " + needed + is[name].values().front(), needed + value,
              "set that, or " + flag + '=' + of.options[i].values().front());
@@ -101,8 +124,11 @@ void check_needs(const OptionList& is, const OptionList& of) {
 }  // namespace
 
 void check_together(const RunSettings& given, const std::set<std::string>& names) {
-    RunSettings s = given, defaults;
+    RunSettings s = given, defaults = all_decided({});
     const OptionList options = option_table(s);
+    // What the run chooses fits what is given.
+    if (options["total-batch-tokens"].is_left_to_run() && s.batch.micro_batch == 0) s.batch.micro_batch = 1;
+    if (options["keep-checkpoints"].is_left_to_run()) s.checkpoints.keep = 1;
     optimizer_settings(s, std::max(s.schedule.warmup_steps, s.schedule.warmup_tokens), {});
     check_needs(options, option_table(defaults));
     for (const auto& check : options.checks) check();

@@ -30,6 +30,9 @@ struct DryRunSettings {
     bool plans = false;
     std::int64_t ranks = 0;  // 0: those that were started
     std::string memory{};    // of each, see memory_bytes(); empty: that of this machine
+    std::int64_t tokens_per_second = 0;  // of all of them with this model; 0: not set
+    double peak_tflops = 0;  // of each; 0: not set
+    double price = 0;        // of an hour of all of them; 0: not set
 
     bool elsewhere() const { return plans && (ranks > 0 || !memory.empty()); }  // needs no data
 };
@@ -57,7 +60,10 @@ struct RunSettings {
     DryRunSettings dry_run{};
     bool eval_only = false;
     std::int64_t seed = 1337;  // of initial weights, shuffling, samples and stochastic rounding
+    Decided decided{};         // of the flags that a run chooses, those that have a value
 };
+// `settings`, in which the flags that a run could choose have the values of their fields.
+RunSettings all_decided(RunSettings settings);
 
 // The flags for these settings, which must outlive it.
 OptionList option_table(RunSettings& settings);

@@ -22,14 +22,18 @@ StepPlan steps_of(const RunPlan& plan, std::int64_t micro_batch, const Resumptio
                 : StepPlan(shape, sizes, {}, 0, size);
 }
 
-// --micro-batch auto: the largest that divides a step's sequences per rank and fits the memory plan of every rank; 1 if
-// none does. `plan`: for a micro-batch of 1. Collective.
+// Larger micro-batches are hardly faster.
+std::int64_t tokens_at_once() { return device::is_gpu() ? 65536 : 4096; }
+
+// --micro-batch auto: the largest that divides a step's sequences per rank, fits the memory plan of every rank and has
+// at most tokens_at_once(); 1 if none does. `plan`: for a micro-batch of 1. Collective.
 std::int64_t largest_micro_batch(const RunPlan& plan, const Resumption* from, const Context& context) {
     Communicator& ranks = *context.world;
     const StepPlan steps = together(ranks, [&] { return steps_of(plan, 1, from); });
     const std::int64_t sequences = steps.micro_batches(steps.common()), most_rows = std::numeric_limits<int>::max();
     ModelSetup setup = plan.setup;
-    setup.shape.batch = int(std::min(sequences, most_rows / setup.shape.seq_len));
+    const std::int64_t most = std::max<std::int64_t>(tokens_at_once() / setup.shape.seq_len, 1);
+    setup.shape.batch = int(std::min({sequences, most, most_rows / setup.shape.seq_len}));
     const std::int64_t fits = memory_of(plan, setup, context).largest_micro_batch;
     std::int64_t batch = -ranks.host_reduce(-fits, HostReduction::max);
     while (batch > 1 && sequences % batch != 0) --batch;

@@ -2,6 +2,7 @@
 #include "llmc/run/start/run_data.h"
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/base/error.h"
 #include "llmc/base/file_status.h"
@@ -9,6 +10,7 @@
 #include "llmc/base/input_file.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
+#include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/model_path.h"
 
 namespace llmc {
@@ -115,6 +117,25 @@ RunBatches make_batches(const RunFiles& files, const RunSettings& o, const StepP
             validation_sets(*files.val, weights, o.validation.tokens, steps.batch(), o.data.mask_document_start,
                             o.validation.spread);
     return batches;
+}
+
+std::unique_ptr<Tokenizer> bpe_of_data(const RunFiles& files, const std::filesystem::path& model) {
+    const Vocabulary vocabulary = files.vocabulary();
+    std::set<std::filesystem::path> folders;
+    if (!model.empty()) {
+        const auto folder = std::filesystem::is_directory(model) ? model : model.parent_path();
+        folders.insert(folder);
+        const auto theirs = load_tokenizer(folder, {vocabulary.size, vocabulary.end_of_text});
+        require(!theirs->has_table() || theirs->vocabulary() == vocabulary, "the tokenizer of " + folder.string(),
+                describe(theirs->vocabulary()), "that of the shards, " + describe(vocabulary),
+                "make shards with dev/tokenize --tokenizer " + folder.string());
+    }
+    for (const ShardSet* const shards : {files.train.get(), files.val.get()})
+        for (std::int64_t i = 0; shards && i < shards->size(); ++i)
+            folders.insert(std::filesystem::path((*shards)[i].path()).parent_path());
+    for (const std::filesystem::path& folder : folders)
+        if (auto found = load_tokenizer(folder, vocabulary); found->has_table()) return found;
+    return tokenizer_for(vocabulary);
 }
 
 bool is_model_name(const std::string& init) {

@@ -59,6 +59,10 @@ std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards, c
 // The HellaSwag examples; null: none.
 std::vector<Fact> hellaswag_facts(const HellaSwagFile* file);
 
+// The BPE of the data, from the folder of the model (empty: there is none), which must not have other merges, or from
+// those of the shards. Without a table if none has it.
+std::unique_ptr<Tokenizer> bpe_of_data(const RunFiles& files, const std::filesystem::path& model);
+
 // ---- the model that --init names or contains, and the initial weights
 
 struct StartingPoint {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "kernels/base/error.h"
 #include "kernels/base/integers.h"
@@ -17,27 +16,6 @@
 
 namespace llmc {
 namespace {
-
-// The BPE of the data, from the folder of the model (empty: there is none), which must not have other merges, or from
-// those of the shards. Without a table if none has it.
-std::unique_ptr<Tokenizer> bpe_of_data(const RunFiles& files, const std::filesystem::path& model) {
-    const Vocabulary vocabulary = files.vocabulary();
-    std::set<std::filesystem::path> folders;
-    if (!model.empty()) {
-        const auto folder = std::filesystem::is_directory(model) ? model : model.parent_path();
-        folders.insert(folder);
-        const auto theirs = load_tokenizer(folder, {vocabulary.size, vocabulary.end_of_text});
-        require(!theirs->has_table() || theirs->vocabulary() == vocabulary, "the tokenizer of " + folder.string(),
-                describe(theirs->vocabulary()), "that of the shards, " + describe(vocabulary),
-                "make shards with dev/tokenize --tokenizer " + folder.string());
-    }
-    for (const ShardSet* const shards : {files.train.get(), files.val.get()})
-        for (std::int64_t i = 0; shards && i < shards->size(); ++i)
-            folders.insert(std::filesystem::path((*shards)[i].path()).parent_path());
-    for (const std::filesystem::path& folder : folders)
-        if (auto found = load_tokenizer(folder, vocabulary); found->has_table()) return found;
-    return tokenizer_for(vocabulary);
-}
 
 // Only rank 0 reads prompts, samples and saves; other hosts need no merges. A model whose own tokenizer cannot be used
 // is trained without one.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -26,7 +25,7 @@
 #include "llmc/model/batch_upload.h"
 #include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
-#include "llmc/run/start/advice.h"
+#include "llmc/run/start/chosen_values.h"
 #include "llmc/run/start/startup_notes.h"
 #include "llmc/run/start/train_further.h"
 #include "llmc/run/start/version.h"
@@ -48,8 +47,7 @@ std::string memory_by_rank(const RunPlan& plan, const Context& context) {
     if (options.dry_run.memory.empty() && device::memory_is_host_memory())
         text += "  the ranks share this machine's memory; --memory plans for ranks with their own\n";
     return text + (device::is_gpu() ? "" : "  as this build, for CPUs, would take it: on a GPU without copies for a "
-                                           "checkpoint, and with about 1 GiB\n  for NVIDIA's libraries\n") +
-           "  tokens a second are not estimated: measure them on one such machine\n";
+                                           "checkpoint, and with about 1 GiB\n  for NVIDIA's libraries\n");
 }
 
 // Throws SharedError if a rank that writes parts of checkpoints does not see rank 0's --output-dir, because no
@@ -90,13 +88,6 @@ void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, bool fi
     if (!first_rank) return;
     print_notes(tuning.notes());
     std::cout << items.back().lines << std::flush;
-}
-
-// The largest micro-batch that fits the memory plan of this rank; 0: none.
-std::int64_t most_at_once(const RunPlan& plan, const Context& context) {
-    ModelSetup setup = plan.setup;
-    setup.shape.batch = std::numeric_limits<int>::max() / setup.shape.seq_len;
-    return memory_of(plan, setup, context).largest_micro_batch;
 }
 
 // Loads the same weights on every rank: those of `start`, whose file is then closed, or new ones. Throws SharedError if
@@ -196,11 +187,19 @@ Startup prepare_run(const RunSettings& given, ResumeSearch search, Context& cont
         context.device.memory_free /= std::size_t(planned_ranks);
     Tuning tuning(given.algorithms, /*times=*/!given.dry_run.plans, context);
     Resumption* const resumption = search.resumption ? &*search.resumption : nullptr;
-    const NewestModel model = resumption ? NewestModel{resumption->folder, {}} : model_of_init(given.model.init, ranks);
     const std::vector<int> nodes = nodes_of(ranks);
     RunFiles files = together(ranks, [&] { return open_files(given); });
-    StartingPoint start = together(ranks, [&] { return starting_point(model, given, files); });
-    RunPlan made = together(ranks, [&] { return plan_model(given, files, start, resumption, nodes, context); });
+    RunSettings settings = given;
+    const auto starting_point_of = [&] {
+        const NewestModel model =
+            resumption ? NewestModel{resumption->folder, {}} : model_of_init(settings.model.init, ranks);
+        return together(ranks, [&] { return starting_point(model, settings, files); });
+    };
+    std::optional<StartingPoint> model;
+    if (resumption || !option_table(settings)["init"].is_left_to_run()) model.emplace(starting_point_of());
+    const ChosenValues values = choose_values(settings, files, model ? &*model : nullptr, resumption, tuning, context);
+    StartingPoint start = model ? std::move(*model) : starting_point_of();
+    RunPlan made = together(ranks, [&] { return plan_model(settings, files, start, resumption, nodes, context); });
     resolve_auto(made, resumption, context);
     RunBatches batches = together(ranks, [&] { return make_batches(files, made.settings, made.steps); });
     DataLoader* const loader = batches.loader.get();
@@ -235,9 +234,10 @@ Startup prepare_run(const RunSettings& given, ResumeSearch search, Context& cont
     const std::vector<std::string> notes = startup_notes(plan, data, start, context);
     if (first_rank) print_notes(notes);
     std::vector<StartupItem> items = startup_items(plan, data, memory, context);
+    items.push_back(chosen_item(values));
     const std::string text = terminal_text(items, options);
     if (first_rank && options.dry_run.plans)
-        print_stdout(text + memory_by_rank(plan, context) + advice_text(plan, data, most_at_once(plan, context)));
+        print_stdout(text + memory_by_rank(plan, context) + figures_text(plan, data, values.facts.speed));
     else if (first_rank) std::cout << text << std::flush;
     try {
         const bool one_size = options.batch.schedule.empty(), trains = !options.eval_only,

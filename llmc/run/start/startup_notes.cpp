@@ -14,7 +14,6 @@
 #include "llmc/base/value_text.h"
 #include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
-#include "llmc/run/start/advice.h"
 #include "llmc/run/start/train_further.h"
 
 namespace llmc {
@@ -47,6 +46,20 @@ std::string note_on_disk(const RunPlan& plan) {
                 ? ": the model cannot be saved; choose another --output-dir"
                 : "; " + std::to_string(kept) + " of them are there at once: " +
                       (o.checkpoints.keep > 0 ? "decrease" : "set") + " --keep-checkpoints, or use another disk");
+}
+
+// "" unless the run reads its text more often than helps, and no validation ends it.
+std::string note_on_passes(const RunPlan& plan, const RunData& data) {
+    constexpr double kMany = 20;  // the validation loss of a small model rose from there on
+    if (!plan.setup.training || !plan.steps.total || !data.batches.loader || data.files.train->is_weighted() ||
+        plan.settings.data.overfit_batch || plan.settings.validation.stop_after > 0)
+        return "";
+    const double passes = double(plan.steps.positions_left(0)) / double(data.batches.loader->targets());
+    if (passes <= kMany) return "";
+    return format("the run makes %.3g passes over its ", passes) +
+           with_commas(data.batches.loader->targets(), "token") +
+           ", which it may learn by heart: use more text, or fewer steps; or validate on text that is held out (-j), "
+           "with --stop-after 5";
 }
 
 // "" if no validation shard is a training shard, too.
@@ -102,7 +115,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         std::to_string(plan.setup.config.vocabulary));
     if (const std::string& why = data.batches.too_small; !why.empty())
         notes.push_back("the plan leaves out --train-data, which is too small for it: " + why);
-    for (const std::string& note : {note_on_default_model(plan, data), note_on_passes(plan, data), note_on_disk(plan)})
+    for (const std::string& note : {note_on_passes(plan, data), note_on_disk(plan)})
         if (!note.empty()) notes.push_back(note);
     const int threads = context.device.threads * plan.ranks_here, quota = device::cpu_quota().threads(),
               cores = plan.ranks_here == 1 ? device::usable_threads()  // several are bound to parts of all cores

@@ -28,7 +28,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                        .tasks = {{"validation", {.seconds = tiny}}, {"hellaswag", {.pending = true}},
                                  {"samples", {.seconds = 2}}, {"checkpoint", {.seconds = large}}},
                        .state_files = {{"optimizer", 8}, {"onebit", 4}},
-                       .run = {.ranks = 8, .options = JsonValue(to_json(RunSettings{.batch = {.seq_len = 32}})),
+                       .run = {.ranks = 8, .options = JsonValue(to_json(all_decided({.batch = {.seq_len = 32}}))),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}},
                                .data_after = 7}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};

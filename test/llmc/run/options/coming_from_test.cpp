@@ -1,6 +1,4 @@
 // coming_from_test.cpp - the flags and defaults in scripts/COMING_FROM.md are ours
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -83,16 +81,8 @@ TEST_CASE("the tables that compare llm.c and nanoGPT have our flags and their de
     }
 }
 
-TEST_CASE("README's command for several ranks fits its model, and README says what mpirun needs as root",
-          "[options]") {
-    std::ifstream in("README.md");
-    const std::string readme{std::istreambuf_iterator<char>(in), {}};
+TEST_CASE("README says what mpirun needs as root", "[options]") {
+    const std::string readme = test::read_bytes("README.md");
     const auto section = readme.find("\n## Several ranks"), end = readme.find("\n## ", section + 1);
-    const std::string ranks = readme.substr(section, end - section);
-    CHECK(ranks.find("--allow-run-as-root") != ranks.npos);
-    const test::Pattern command("mpirun -np 2 .*,t=([0-9]+) .*--micro-batch ([0-9]+) --total-batch-tokens ([0-9]+) ");
-    const auto commands = command.matches(ranks);
-    REQUIRE(commands.size() == 1);
-    const auto number = [&](std::size_t group) { return std::stoi(commands[0][group]); };
-    CHECK(number(3) % (2 * number(1) * number(2)) == 0);
+    CHECK(readme.substr(section, end - section).find("--allow-run-as-root") != readme.npos);
 }

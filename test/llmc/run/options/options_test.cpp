@@ -52,14 +52,17 @@ TEST_CASE("a value may be joined to a flag of one letter, and switches of one le
 }
 
 TEST_CASE("an option that is not set has the default that --help shows", "[options]") {
-    CHECK(to_json(parsed({"-i", "x"}))["beta2"] == 0.95);
+    CHECK(to_json(parsed({"-i", "x"}))["beta2"] == "auto");
+    CHECK(to_json(parsed({"-i", "x", "--beta2", "0.9"}))["beta2"] == 0.9);
+    CHECK(to_json(parsed({"-i", "x", "--optimizer", "auto"})) == to_json(parsed({"-i", "x"})));
+    CHECK(to_json(all_decided(parsed({"-i", "x"})))["beta2"] == 0.95);
     const std::string help = help_text();
     const auto defaults = to_json(RunSettings{});
     for (const auto& [name, value] : defaults.items()) {
         CAPTURE(name);
         CHECK(help.find("--" + name) != std::string::npos);
     }
-    CHECK(help.find("(default: 0.95)") != std::string::npos);
+    CHECK(help.find("(default: 0.9)") != std::string::npos);
     CHECK(help.find("train_gpt2 ... --dry-run") < help.find("Usage:"));
     CHECK_THAT(help, test::Contains(" Optimizer options:\n") && test::Contains("  -l, --lr X "));
     for (const char* word : {"auto, cudnn, flash or plain: ", "(default: auto)", "cosine, linear, constant or wsd: "})
@@ -70,7 +73,7 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
     const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
         {{"-b", "0"}, "--micro-batch is \"0\"; expected auto, or a whole number from 1 to 1048576"},
         {{"-d", "99999999999999999999999"}, "--total-batch-tokens is \"99999999999999999999999\"; expected a whole"},
-        {{"-b", "auto"}, "--micro-batch is auto without --total-batch-tokens; expected the tokens of a step"},
+        {{"-b", "auto", "-d", "0"}, "--micro-batch is auto without --total-batch-tokens; expected the tokens of a"},
         {{"-t", "0"}, "--seq-len is \"0\"; expected auto, or a whole number from 1"},
         {{"-b", "1048576", "-t", "1048576"},
          "--micro-batch times --seq-len is 1099511627776; expected at most 2147483647 tokens"},
@@ -109,11 +112,12 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
          "--onebit-scale is \"layer\"; expected bucket, tensor or block"},
         {{"--optimizer", "onebit-adam", "-z", "1"},
          "--zero-stage is 1 with --optimizer onebit-adam; expected 0; 1-bit Adam needs the whole momentum"},
-        {{"--onebit-exclude", "wte"},
+        {{"--onebit-exclude", "wte", "--optimizer", "adamw"},
          "--onebit-exclude is set with --optimizer adamw; expected --optimizer onebit-adam"},
         {{"--eval-only"}, "--val-data is missing; expected validation shards, or examples with --hellaswag"},
         {{"--stop-after", "2"}, "--stop-after is set without validations; expected --val-data, and --val-every above"},
-        {{"-j", "x", "--keep-best"}, "--keep-best is set with --keep-checkpoints 0, which keeps all; expected"},
+        {{"-j", "x", "--keep-best", "--keep-checkpoints", "0"},
+         "--keep-best is set with --keep-checkpoints 0, which keeps all; expected"},
         {{"-j", "x", "--keep-best", "--keep-checkpoints", "1"}, "--keep-best is set without --output-dir; expected"},
         {{"-o", "\xff"}, "--output-dir is \"\xff\"; expected UTF-8"},
         {{"-v", "5"}, "--val-data is missing; expected validation shards, because --val-every is set"},
@@ -164,11 +168,12 @@ TEST_CASE("a flag without its value does not use the next flag as the value", "[
 TEST_CASE("options that differ from their defaults are printed as flags that a shell can parse", "[options]") {
     const RunSettings o = parsed({"-i", "it's/*.bin", "--lr", "3e-3", "--shuffle", "-b", "4", "--prompt", "a b"});
     CHECK(flags_of(o, true) ==
-          std::vector<std::string>{"--train-data='it'\\''s/*.bin'", "--shuffle", "--lr=0.003", "--prompt='a b'"});
+          std::vector<std::string>{"--train-data='it'\\''s/*.bin'", "--micro-batch=4", "--shuffle", "--lr=0.003",
+                                   "--prompt='a b'"});
     CHECK(flags_of(parsed({"-i", "x", "--prompt", "it's\na\\b"}), true).back() == "--prompt=$'it\\'s\\x0aa\\\\b'");
     const auto others = flags_of(o, false);
-    CHECK(others.size() + 4 == to_json(o).size());
-    for (const char* flag : {"--val-data=''", "--micro-batch=4", "--pad-last=off", "--lr-schedule=cosine"})
+    CHECK(others.size() + 5 == to_json(o).size());
+    for (const char* flag : {"--val-data=''", "--seq-len=auto", "--pad-last=off", "--lr-schedule=auto"})
         CHECK_THAT(others, test::VectorContains(std::string(flag)));
     CHECK(to_json(parsed(flags_of(parsed({"-i", "x", "-b", "8"}), true)))["micro-batch"] == 8);
 }
@@ -303,7 +308,7 @@ TEST_CASE("flags that need another one's value have their defaults if a later so
         {R"("lr-schedule": "wsd", "cooldown-fraction": 0.3)", "--lr-schedule=cosine", "--cooldown-fraction=0.4",
          "cooldown-fraction", 0.2},
         {R"("optimizer": "muon", "muon-momentum": 0.5)", "--optimizer=adamw", "--muon-momentum=0.4", "muon-momentum",
-         0.95},
+         "auto"},
         {R"("outer-steps": 4, "outer-bits": 4)", "--outer-steps=0", "--outer-bits=4", "outer-bits", 32}}));
     test::write_bytes(file, std::string("{\"train-data\": \"x\", ") + text + "}");
     CHECK(to_json(parsed({"--config", file}))[name] != standard);
@@ -380,7 +385,8 @@ TEST_CASE("a length or warm-up in tokens replaces an earlier one in steps", "[op
 }
 
 TEST_CASE("a resumed run has the options of its checkpoint, except those given", "[options]") {
-    const auto before = parsed({"-i", "x", "-l", "1e-3", "-x", "10", "--shuffle", "-o", "old", "--log-every", "5"});
+    const auto before =
+        all_decided(parsed({"-i", "x", "-l", "1e-3", "-x", "10", "--shuffle", "-o", "old", "--log-every", "5"}));
     nlohmann::json saved = to_json(before);
     saved["gone"] = 3;
     saved.erase("seed");  // of an older version

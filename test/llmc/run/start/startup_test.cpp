@@ -8,7 +8,7 @@ using namespace test;
 
 TEST_CASE("every flag is compared, except those that may differ between hosts",
           "[start_agreement][statistics]") {
-    RunSettings options, other;
+    RunSettings options = all_decided({}), other = options;
     const auto heard = [&] {
         return only(complaints(2, [&](Communicator& ranks) {
             require_same(ranks, command_line_facts({.settings = ranks.rank() == 0 ? options : other}), "HINT");

@@ -1,0 +1,232 @@
+// chosen_values.cpp - the facts that a choice depends on, and what is said of it
+#include "llmc/run/start/chosen_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/error.h"
+#include "llmc/base/number_text.h"
+#include "llmc/base/terminal.h"
+#include "llmc/base/value_text.h"
+#include "llmc/comm/agreement.h"
+#include "llmc/model/outer_steps.h"
+#include "llmc/run/checkpoint/checkpoint_writer.h"
+#include "llmc/text/tokenizer.h"
+
+namespace llmc {
+namespace {
+
+constexpr std::int64_t kTokensOfSample = 300000;
+constexpr double kAccuracy = 0.08;  // of the expected loss: dev/results/2026-11-28-auto.md
+
+// Of one pass; of corpora with weights, until the one that repeats most has been read once.
+double tokens_per_pass(const ShardSet& shards) {
+    if (!shards.is_weighted()) return double(shards.tokens());
+    double weights = 0, least = INFINITY;
+    for (const Corpus& corpus : shards.corpora()) weights += double(corpus.weight);
+    std::int64_t shard = 0;
+    for (const Corpus& corpus : shards.corpora()) {
+        double tokens = 0;
+        for (const std::int64_t end = shard + corpus.shards; shard < end; ++shard)
+            tokens += double(shards[shard].tokens());
+        least = std::min(least, tokens * weights / double(corpus.weight));
+    }
+    return least;
+}
+
+// Bytes of text per token, of the first million; without a table an estimate from sizes that were measured.
+double bytes_per_token(const RunFiles& files) {
+    const ShardSet& shards = *files.train;
+    const Vocabulary vocabulary = shards.vocabulary();
+    const auto tokenizer = vocabulary.merges != 0 ? bpe_of_data(files, {}) : tokenizer_for(vocabulary);
+    const std::vector<std::uint16_t> bytes = tokenizer->token_bytes();
+    if (bytes.empty()) return std::clamp(0.42 * std::log2(double(vocabulary.size)) - 1.3, 1.0, 4.5);
+    double sum = 0;
+    const auto ids = shards[0].read(0, std::min<std::int64_t>(shards[0].tokens(), 1000000));
+    for (const std::uint16_t id : ids) sum += bytes[id];
+    return std::max(sum / double(ids.size()), 0.1);
+}
+
+// `tokens` in blocks of 256 at equal distances.
+std::vector<std::uint16_t> sample_of(const ShardSet& shards, std::int64_t tokens) {
+    constexpr std::int64_t kBlock = 256;
+    std::vector<std::uint16_t> sample;
+    for (std::int64_t i = 0; i < shards.size(); ++i) {
+        const std::int64_t blocks = shards[i].tokens() / kBlock, wanted = tokens / kBlock / shards.size(),
+                           taken = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(blocks, 1));
+        for (std::int64_t block = 0; block < taken; ++block) {
+            const std::int64_t first = block * blocks / taken * kBlock;
+            const auto ids = shards[i].read(first, std::min(kBlock, shards[i].tokens() - first));
+            sample.insert(sample.end(), ids.begin(), ids.end());
+        }
+    }
+    return sample;
+}
+
+// The loss on `held_out`, in nats per token, of a bigram model with absolute discounting (Ney et al. 1994).
+double bigram_loss(const std::vector<std::uint16_t>& sample, const std::vector<std::uint16_t>& held_out,
+                   int vocabulary) {
+    constexpr double kDiscount = 0.75, kAdded = 0.5;
+    std::vector<double> count(std::size_t(vocabulary), kAdded), after(count.size()), kinds(count.size());
+    std::vector<std::uint32_t> pairs;  // sorted
+    const auto pair_of = [](const auto& ids, std::size_t i) { return std::uint32_t(ids[i - 1]) << 16 | ids[i]; };
+    for (const std::uint16_t id : sample) ++count[id];
+    for (std::size_t i = 1; i < sample.size(); ++i) pairs.push_back(pair_of(sample, i));
+    std::ranges::sort(pairs);
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        ++after[pairs[i] >> 16];
+        if (i == 0 || pairs[i] != pairs[i - 1]) ++kinds[pairs[i] >> 16];
+    }
+    const double all = double(sample.size()) + kAdded * vocabulary;
+    double sum = 0;
+    for (std::size_t i = 1; i < held_out.size(); ++i) {
+        const std::uint16_t before = held_out[i - 1];
+        const auto [first, last] = std::ranges::equal_range(pairs, pair_of(held_out, i));
+        const double single = count[held_out[i]] / all, times = double(last - first);
+        sum -= std::log(after[before] == 0 ? single
+                                           : (std::max(times - kDiscount, 0.0) + kDiscount * kinds[before] * single) /
+                                                 after[before]);
+    }
+    return sum / double(std::max<std::size_t>(held_out.size() - 1, 1));
+}
+
+Facts facts_of(const RunSettings& settings, const RunFiles& files, const StartingPoint* start, const Context& context) {
+    const int ranks = settings.dry_run.ranks > 0 ? int(settings.dry_run.ranks) : context.world->size();
+    Facts facts{.vocabulary = files.vocabulary().size, .ranks = ranks,
+                .gpu = device::is_gpu() || settings.dry_run.elsewhere(),
+                .memory = double(context.device.memory_available()) / (device::memory_is_host_memory() ? ranks : 1)};
+    if (files.train) {
+        facts.tokens = tokens_per_pass(*files.train);
+    }
+    if (files.val) facts.val_tokens = double(files.val->tokens());
+    if (start) facts.model = start->config, facts.is_trained = start->checkpoint.has_value();
+    return facts;
+}
+
+}  // namespace
+
+ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const StartingPoint* start, bool resumes,
+                           Tuning& tuning, Context& context) {
+    Communicator& ranks = *context.world;
+    ChosenValues values{.facts = together(ranks, [&] { return facts_of(settings, files, start, context); })};
+    const OptionList table = option_table(settings);
+    const auto is_free = [&](const char* flag) { return table[flag].is_left_to_run(); };
+    nlohmann::json of_text;  // what rank 0 finds
+    on_first_rank(ranks, [&] {
+        const bool matters = is_free("init") || is_free("total-batch-tokens") || is_free("lr");
+        if (!files.train || resumes || settings.eval_only || !matters) return;
+        const double bytes = bytes_per_token(files);
+        of_text = {bytes, bigram_loss(sample_of(*files.train, kTokensOfSample),
+                                      sample_of(files.val ? *files.val : *files.train, kTokensOfSample / 3),
+                                      values.facts.vocabulary) / bytes};
+    });
+    if (of_text = gather_json(ranks, of_text)[0]; !of_text.is_null())
+        values.facts.bytes_per_token = of_text[0], values.facts.bigram_loss = of_text[1];
+    const std::optional<ChosenValue> optimizer =
+        resumes || settings.eval_only ? std::nullopt : choose_optimizer(values.facts, settings);
+    if (optimizer) option_table(settings)["optimizer"].set("--optimizer", {optimizer->value});
+    const DryRunSettings& dry_run = settings.dry_run;
+    const bool in_time = settings.length.is_timed() && (is_free("init") || is_free("total-batch-tokens") ||
+                                                        is_free("val-every") || is_free("val-tokens"));
+    if (dry_run.tokens_per_second > 0 && start) values.facts.speed = speed_of_model(settings, start->config);
+    else if (dry_run.peak_tflops > 0) values.facts.speed = speed_of_peak(dry_run.peak_tflops, values.facts.ranks);
+    else if (dry_run.elsewhere() || settings.eval_only) values.facts.speed = {};
+    else if (dry_run.plans || (!resumes && (in_time || (is_free("dtype") && !device::is_gpu()))))
+        values.facts.speed = measure_speed(settings, values.facts.vocabulary, tuning, context);
+    together(ranks, [&] {
+        require(dry_run.tokens_per_second == 0 || start, "--speed", dry_run.tokens_per_second,
+                "the model that has this speed", "set --init, or use --peak-tflops");
+        require(!settings.eval_only || !is_free("init"), "--init", "auto with --eval-only", "the model to evaluate",
+                "set --init to the folder of a run or a checkpoint");
+        if (!resumes && !settings.eval_only) {
+            values.chosen = choose(values.facts, settings);
+            for (const ChosenValue& one : values.chosen->values) table[one.flag].set("--" + one.flag, {one.value});
+            if (optimizer) values.chosen->values.insert(values.chosen->values.begin(), *optimizer);
+        }
+        settings = all_decided(settings);
+        check_together(settings, {});
+    });
+    return values;
+}
+
+StartupItem chosen_item(const ChosenValues& values) {
+    const auto is_said = [](const ChosenValue& one) { return one.value != "auto"; };  // that is decided elsewhere
+    if (!values.chosen || std::ranges::none_of(values.chosen->values, is_said)) return {};
+    const Facts& facts = values.facts;
+    const Chosen& chosen = *values.chosen;
+    std::string lines = "chosen";
+    if (chosen.seconds)
+        lines += " for " + clock_text(*chosen.seconds) + " at " + short_text(chosen.tokens / *chosen.seconds) +
+                 " tokens/s";
+    lines += ": " + short_text(chosen.tokens) + " tokens";
+    if (std::isfinite(facts.tokens)) lines += format(", %.3g passes", chosen.tokens / facts.tokens);
+    lines += " (what is given stays)\n";
+    std::vector<std::string> others;
+    nlohmann::ordered_json reasons = nlohmann::ordered_json::object();
+    for (const ChosenValue& one : chosen.values) {
+        const auto& [flag, value, reason] = one;
+        if (!is_said(one)) continue;
+        reasons[flag] = reason;
+        const std::string text = "--" + flag + ' ' + value;
+        if (reason.empty()) others.push_back(text);
+        else lines += "  " + text + ": " + reason + '\n';
+    }
+    lines += wrapped(" ", others);
+    nlohmann::ordered_json fields = {{"chosen", reasons}};
+    if (chosen.loss) {
+        const double per_token = facts.bytes_per_token;
+        const double loss = *chosen.loss * per_token;
+        lines += format("  expected: a validation loss near %.3g (%.2f to %.2f), ", loss, (1 - kAccuracy) * loss,
+                        (1 + kAccuracy) * loss) +
+                 format("%.3g nats per byte\n", *chosen.loss);
+        fields["expected_nats_per_byte"] = *chosen.loss;
+    }
+    return {lines, fields};
+}
+
+std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& speed) {
+    if (!plan.setup.training) return "";
+    const RunSettings& s = plan.settings;
+    const StepSize step = plan.steps.at(plan.first_step + 1);
+    const bool muon = s.optimizer.kind == &kMuon;
+    std::string text = "plan\n";
+    std::optional<double> step_seconds;
+    if (speed.is_known()) {
+        const double each = speed.seconds_per_token(plan.setup.config, s.batch.seq_len, step.positions, muon);
+        step_seconds = each * double(step.positions);
+        text += "  speed: " + short_text(1 / each) + " tokens/s, " + speed.source + '\n';
+    } else {
+        text += "  speed: not known; --speed or --peak-tflops says it\n";
+    }
+    std::optional<double> tokens, seconds;
+    if (plan.steps.total) tokens = double(plan.steps.positions_in(*plan.steps.total));
+    else if (step_seconds) tokens = s.length.minutes * 60 / *step_seconds * double(step.positions);
+    if (s.length.is_timed()) seconds = s.length.minutes * 60;
+    else if (tokens && step_seconds) seconds = *tokens / double(step.positions) * *step_seconds;
+    text += "  length: " + (tokens ? short_text(*tokens) + " tokens" : "not known") +
+            (seconds ? ", " + clock_text(*seconds) + format(" (%.3g hours)", *seconds / 3600) : "");
+    if (tokens && data.files.train)
+        text += format(", %.3g passes over the text", *tokens / tokens_per_pass(*data.files.train));
+    text += '\n';
+    if (s.dry_run.price > 0 && seconds)
+        text += format("  cost: %.4g at %g an hour\n", *seconds / 3600 * s.dry_run.price, s.dry_run.price);
+    double checkpoint = 0;
+    for (Sharding sharding = plan.setup.sharding; sharding.rank < sharding.ranks; ++sharding.rank)
+        checkpoint += double(CheckpointWriter::copy_bytes(plan.table, sharding, plan.optimizer));
+    text += "  disk: a checkpoint takes " + mebibytes(std::size_t(checkpoint)) +
+            (tokens ? ", the text that the run reads " + mebibytes(std::size_t(2 * *tokens)) +
+                          (data.files.train ? " or less" : "") : "") + '\n';
+    if (plan.setup.sharding.ranks > 1 && !plan.optimizer.kind->local_gradients && !plan.world) {
+        const double bytes = 2.0 * (plan.reduces_in_bf16() ? 2 : 4) * double(plan.table.parameters());
+        text += format("  links: a rank sends and receives %.3g MB a step", bytes / 1e6);
+        for (const double gigabits : {10.0, 100.0})
+            text += format("%s %g Gbit/s take ", gigabits == 10 ? ":" : ",", gigabits) +
+                    time_text(8e-9 * bytes / gigabits);
+        text += (step_seconds ? " of a step's " + time_text(*step_seconds) : "") + '\n';
+    }
+    return text;
+}
+
+}  // namespace llmc
