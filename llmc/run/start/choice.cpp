@@ -32,8 +32,8 @@ constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tun
 // The rest of the time is start-up, samples and the last checkpoint; validations have a share of their own.
 constexpr double kShareOfTraining = 0.96, kShareOfValidations = 0.02;
 constexpr int kValidations = 20;
-// Passes until a text is learned by heart, times (parameters / bytes of the text)^0.5.
-constexpr double kMostPasses = 3.65;
+// Passes that help, with their weight decay, times (parameters / bytes of the text)^0.5.
+constexpr double kMostPasses = 12;
 constexpr double kPasses = 4;       // without a budget; more count less than new text
 constexpr double kTokensPerParameter = 20;  // without a text or a budget: Hoffmann et al. 2022, arXiv 2203.15556
 constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of one rank
@@ -241,7 +241,7 @@ private:
             if (chosen_.smaller) reason += format("one size down %.2g higher", *chosen_.smaller);
             set("init", best.name, reason);
         }
-        if (is_short) set("epochs", format("%g", std::ceil(passes)), "more passes would learn this text by heart");
+        if (is_short) set("epochs", format("%g", std::ceil(passes)), "more passes over this text would not help");
         else if (has_length || std::isinf(facts_.tokens)) set("epochs", "auto");
         else set("epochs", format("%g", kPasses), "they count nearly as new text");
         set("seq-len", std::to_string(best.seq_len));
@@ -254,7 +254,8 @@ private:
         set("final-lr-fraction", "0");
         set("warmup-steps", timed || s.schedule.warmup_tokens > 0 ? "0" : std::to_string(steps / 20),
             timed ? "5 % of the time" : "5 % of the run");
-        set("weight-decay", "0.1");
+        set("weight-decay", passes <= 2 ? "0.1" : passes <= 5 ? "0.3" : passes <= 12 ? "0.5" : "1",
+            passes <= 2 ? "" : format("against learning the text by heart in %.3g passes", passes));
         if (s.optimizer.outer.every > 0)
             set("beta2", "0.999", "a worker sees a rare token less often, and its second moment should last");
         else
