@@ -133,7 +133,7 @@ TEST_CASE("a text or a budget that is too small for any model is refused", "[cho
         return error_of([&] { chosen(facts, flags); }, base::Blame::input);
     };
     CHECK_THAT(refusal(facts_of_text(100), {}), StartsWith("the training data is 100 tokens; expected at least 128"));
-    CHECK_THAT(refusal(facts_of_text(), {"--max-minutes", "0.001"}), StartsWith("--max-minutes is 0.001; expected "));
+    CHECK_THAT(refusal(facts_of_text(), {"--max-minutes", "1e-5"}), StartsWith("--max-minutes is 1e-05; expected "));
     Facts unknown = facts_of_text();
     unknown.tokens = INFINITY;
     CHECK_THAT(refusal(unknown, {}), StartsWith("--init is auto without data and a length; expected"));
