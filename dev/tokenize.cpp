@@ -47,7 +47,7 @@ cxxopts::Options command_line() {
         text("auto"), "K");
     options.add_options("Token")(
         "tokenizer",
-        "auto: that of DIR, if there is one; else bpe:N, N = 4096 (B / 4.5 MB)^0.2 for B bytes of training text, as a "
+        "auto: that of DIR, if there is one; else bpe:N, N = 4096 (B / 5 MB)^0.15 for B bytes of training text, as a "
         "power of two; below 100 kB bytes; bytes: ids 0 to 255, and 256 for the end of text; gpt2: "
         "GPT-2's byte-level BPE, 50257 ids; bpe:N: one of N ids (256 bytes, merges, the end of text; 258 to 65536), "
         "trained on the training documents and saved beside the shards, as tokenizer.json; texts, also of pipes, stay "

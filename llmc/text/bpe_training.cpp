@@ -135,8 +135,8 @@ BpeMerges train_merges(const PieceCounts& pieces, int most, const std::function<
 
 int ids_for_text(std::int64_t bytes) {
     if (bytes < 100'000) return 257;
-    // With equal computation 2048 was best for 0.3 MB, 4096 for 1 to 24 MB: dev/results/2026-11-28-auto.md
-    const double doublings = std::round(std::log2(4096) + std::log2(double(bytes) / 4.5e6) / 5);
+    // With equal computation 2048 was best for 0.3 MB, 4096 for 1 to 30 MB: dev/results/2026-11-28-auto.md
+    const double doublings = std::round(std::log2(4096) + 0.15 * std::log2(double(bytes) / 5e6));
     return 1 << std::clamp(int(doublings), 9, 15);
 }
 

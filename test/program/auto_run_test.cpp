@@ -54,7 +54,8 @@ TEST_CASE("a dry run says speed, length, cost and disk, also of another machine"
     const Texts other{"-e", "d12", "--ranks", "8", "--memory", "80G", "-d", "524288", "-x", "1000"};
     CHECK_THAT(folder.run(Texts{"--dry-run", "--speed", "4M"} + other).exits(0),
                Contains("  speed: 4.00M tokens/s, as --speed says\n") && Contains("  length: 524M tokens, 2:11 ") &&
-               Contains("  links: a rank sends and receives ") && Contains("81559") && Contains("--dtype=bf16"));
+               Contains("  links: a rank sends and receives ") && Contains("81559") && Contains("--dtype=bf16") &&
+               Contains("  text for one pass: dev/data/prepare fineweb --shards 7\n"));
     CHECK_THAT(folder.run(Texts{"--dry-run", "--peak-tflops", "989"} + other).exits(0),
                Contains("49 % of the peak, as measured on an H200\n"));
     CHECK_THAT(folder.run(Texts{"--dry-run", "--ranks", "8", "--memory", "80G", "--max-minutes", "60"}).exits(2),

@@ -17,10 +17,11 @@ namespace {
 // ---- measured: dev/results/2026-11-28-auto.md
 
 // Nats per byte = H (kFloor + kScale sqrt(kOfModel n^-kModelPower + kOfData d^-kDataPower)): H of a bigram model of the
-// text (Facts::bigram_loss), n million parameters without positions, d 10 MB. A text of U bytes that is read several
-// times counts as at most U (1 + kRepeats) (Muennighoff et al. 2023, arXiv 2305.16264).
-constexpr double kFloor = 0.14, kScale = 0.804, kOfModel = 0.153, kModelPower = 0.405, kOfData = 0.356,
-                 kDataPower = 0.422, kRepeats = 15.4;
+// text (Facts::bigram_loss), n million parameters without positions, d 10 MB. A text of U tokens that is read several
+// times counts as at most U (1 + R), R = kRepeats / (1 + parameters / U) (of Muennighoff et al. 2023, arXiv 2305.16264,
+// is the value for small models).
+constexpr double kFloor = 0.29, kScale = 0.82, kOfModel = 0.0675, kModelPower = 0.554, kOfData = 0.158,
+                 kDataPower = 0.637, kRepeats = 15.4;
 // Tokens of a step, and Muon's rate, at this point; the powers of tokens of the run, tokens of a step and parameters of
 // blocks.
 constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 1.5e-2;
@@ -32,11 +33,12 @@ constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tun
 // The rest of the time is start-up, samples and the last checkpoint; validations have a share of their own.
 constexpr double kShareOfTraining = 0.96, kShareOfValidations = 0.02;
 constexpr int kValidations = 20;
-// Passes that help, with their weight decay, times (parameters / bytes of the text)^0.5.
-constexpr double kMostPasses = 12;
 constexpr double kPasses = 4;       // without a budget; more count less than new text
 constexpr double kTokensPerParameter = 20;  // without a text or a budget: Hoffmann et al. 2022, arXiv 2203.15556
 constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of one rank
+// The length of rows: of small models in short runs, twice as much for more tokens, for bytes; 1024 for larger ones.
+constexpr std::int64_t kSeqLen = 128;
+constexpr double kTokensOfLonger = 10e6, kLargeModel = 20e6;
 constexpr int kLeastSteps = 20;     // in a time
 constexpr double kStepsAnyway = 200;  // even if they learn a tiny text by heart
 
@@ -56,6 +58,10 @@ double parameters_of_blocks(const ModelConfig& model) {
 }
 double parameters_of(const ModelConfig& model) {
     return parameters_of_blocks(model) + double(model.vocabulary) * model.channels;
+}
+
+double repeats_of(const Facts& facts, const ModelConfig& model) {
+    return kRepeats / (1 + parameters_of(model) / facts.tokens);
 }
 
 std::string two_digits(double number) { return text_of_number(std::strtod(format("%.2g", number).c_str(), nullptr)); }
@@ -142,7 +148,10 @@ private:
         const double most = std::min({double(facts_.model ? model.max_seq_len : 1024),
                                       facts_.tokens / double(kLeastRows * facts_.ranks),
                                       facts_.val_tokens > 0 ? facts_.val_tokens - 1 : INFINITY});
-        std::int64_t length = parameters_of_blocks(model) < 20e6 && !facts_.is_trained ? 256 : 1024;
+        const double tokens = tokens_of(model, kSeqLen, kStepAt).value_or(INFINITY);
+        std::int64_t length = tokens < kTokensOfLonger ? kSeqLen : 2 * kSeqLen;
+        if (facts_.bytes_per_token < 2) length *= 2;
+        if (parameters_of_blocks(model) >= kLargeModel || facts_.is_trained) length = 1024;
         while (double(length) > most && length > kLeastSeqLen) length /= 2;
         if (facts_.model) length = std::min<std::int64_t>(length, model.max_seq_len);
         if (chooses_step()) return length;
@@ -158,11 +167,10 @@ private:
         return batch;
     }
 
-    // More passes in a given time only learn the text by heart. Infinite if their number is given.
+    // More passes in a given time add little. Infinite if their number is given.
     double most_passes(const ModelConfig& model) const {
         if (!is_free("epochs") || !std::isfinite(facts_.tokens) || facts_.is_trained) return INFINITY;
-        const double bytes = facts_.tokens * facts_.bytes_per_token;
-        return std::max(std::floor(kMostPasses * std::sqrt(bytes / parameters_of(model))), 1.0);
+        return std::ceil(2 * repeats_of(facts_, model));
     }
 
     // Tokens of a run with steps of this size; nullopt: of any length.
@@ -254,8 +262,9 @@ private:
         set("final-lr-fraction", "0");
         set("warmup-steps", timed || s.schedule.warmup_tokens > 0 ? "0" : std::to_string(steps / 20),
             timed ? "5 % of the time" : "5 % of the run");
-        set("weight-decay", passes <= 2 ? "0.1" : passes <= 5 ? "0.3" : passes <= 12 ? "0.5" : "1",
-            passes <= 2 ? "" : format("against learning the text by heart in %.3g passes", passes));
+        const double decay = std::clamp(0.1 * passes * parameters_of(best.model) / facts_.tokens, 0.1, 0.5);
+        set("weight-decay", two_digits(decay),
+            decay > 0.1 ? format("against learning the text by heart in %.3g passes", passes) : "");
         if (s.optimizer.outer.every > 0)
             set("beta2", "0.999", "a worker sees a rare token less often, and its second moment should last");
         else
@@ -297,8 +306,8 @@ private:
 }  // namespace
 
 double expected_loss(const Facts& facts, const ModelConfig& model, double tokens) {
-    const double passes = tokens / facts.tokens, repeats = kRepeats * (1 - std::exp(-(passes - 1) / kRepeats)),
-                 as_new = passes <= 1 ? tokens : facts.tokens * (1 + repeats);
+    const double passes = tokens / facts.tokens, most = repeats_of(facts, model),
+                 as_new = passes <= 1 ? tokens : facts.tokens * (1 + most * (1 - std::exp(-(passes - 1) / most)));
     return facts.bigram_loss *
            (kFloor + kScale * std::sqrt(kOfModel * std::pow(parameters_of(model) / 1e6, -kModelPower) +
                                         kOfData * std::pow(as_new * facts.bytes_per_token / 1e7, -kDataPower)));

@@ -13,13 +13,15 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
+#include "llmc/text/bpe_merges.h"
 #include "llmc/text/tokenizer.h"
 
 namespace llmc {
 namespace {
 
 constexpr std::int64_t kTokensOfSample = 300000;
-constexpr double kAccuracy = 0.08;  // of the expected loss: dev/results/2026-11-28-auto.md
+constexpr double kPassesAsNew = 4, kTokensOfFineweb = 1e10, kTokensOfShard = 1e8;  // as dev/data/prepare writes them
+constexpr double kAccuracy = 0.09;  // of the expected loss: dev/results/2026-11-28-auto.md
 
 // Of one pass; of corpora with weights, until the one that repeats most has been read once.
 double tokens_per_pass(const ShardSet& shards) {
@@ -218,6 +220,10 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
     text += "  disk: a checkpoint takes " + mebibytes(std::size_t(checkpoint)) +
             (tokens ? ", the text that the run reads " + mebibytes(std::size_t(2 * *tokens)) +
                           (data.files.train ? " or less" : "") : "") + '\n';
+    const double here = data.files.train ? tokens_per_pass(*data.files.train) : 0;
+    if (tokens && *tokens > kPassesAsNew * here && data.files.vocabulary() == kGpt2Vocabulary)
+        text += format("  text for one pass: dev/data/prepare fineweb --shards %.0f\n",
+                       std::ceil(std::min(*tokens, kTokensOfFineweb) / kTokensOfShard) + 1);
     if (plan.setup.sharding.ranks > 1 && !plan.optimizer.kind->local_gradients && !plan.world) {
         const double bytes = 2.0 * (plan.reduces_in_bf16() ? 2 : 4) * double(plan.table.parameters());
         text += format("  links: a rank sends and receives %.3g MB a step", bytes / 1e6);
