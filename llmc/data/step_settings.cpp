@@ -48,8 +48,8 @@ void add_options(OptionList& list, LengthSettings& s) {
         "instead of --max-steps: tokens of the run, rounded up to whole steps (see -d); 0: not set", Whole{0, kMany},
         length);
     list.entry("epochs", s.epochs,
-        "number of passes over the training data, without --max-steps and --max-tokens; auto: 1, or with "
-        "--max-minutes as many as fit",
+        "number of passes over the training data, without --max-steps and --max-tokens; auto: 4, or with "
+        "--max-minutes as many as fit and help",
         Whole{0, 1000000, true}, length, ByRun{});
     list.entry("max-minutes", s.minutes,
         "without --max-steps, --max-tokens and --epochs: length of the whole run, with the time before a resume, "

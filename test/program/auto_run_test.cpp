@@ -35,6 +35,13 @@ TEST_CASE("a run of text and a length chooses the rest, on any number of ranks, 
     run("b", {"--max-tokens", "30k"});  // with the speed that the first run has stored
     CHECK(folder.losses("b") == folder.losses("a"));
 
+    // A file with a nonsense speed is not believed.
+    edit(folder.path("choices.json"), [](std::string& text) {
+        for (auto at = text.find("\"seconds\": "); at != text.npos; at = text.find("\"seconds\": ", at + 1))
+            text.replace(at + 11, text.find_first_of(",}\n", at) - at - 11, "1e300");
+    });
+    CHECK(!run("c", {"--max-tokens", "30k"}).empty());
+
     const std::string resumed = run("a", {"-y", "auto", "--max-tokens", "60k"});
     CHECK_THAT(resumed, !Contains("chosen"));
     auto expected = chosen;

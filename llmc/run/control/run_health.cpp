@@ -79,8 +79,7 @@ RunHealth::Warning RunHealth::step(std::int64_t number, const kernels::StepScala
         return Report::Warning{"the model is untrained",
                        "the model of --init has a loss of " + loss_text(loss) + " in step 1, as random guesses do (" +
                            loss_text(guesses) + "): it is untrained, or its tokenizer is another one than that of the "
-                           "data; for an untrained model use the --lr of a new one, which --dry-run suggests for its "
-                           "size"};
+                           "data; for an untrained model use the --lr of a new one, which auto takes for a size"};
     if (state_.high_steps < kHighSteps || std::exchange(warned_high_, true)) return {};
     return Report::Warning{"loss is high",
                    "the loss has been above " + loss_text(limit) + " for " + std::to_string(kHighSteps) +

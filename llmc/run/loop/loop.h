@@ -21,7 +21,7 @@ struct Loop {
     BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps(),
                       .may_overfit = plan.settings.data.overfit_batch, .in_order = !plan.settings.data.shuffle,
-                      .starts_trained = !startup.start.path.empty() && plan.first_step == 0,
+                      .starts_trained = !startup.start.path.empty() && !startup.resumption(),
                       .output_dir = plan.settings.checkpoints.output_dir, .total_steps = plan.steps.total}};
     std::optional<Report> report{};  // from open_report() on, before which nothing is written
 

@@ -33,6 +33,7 @@ constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tun
 // The rest of the time is start-up, samples and the last checkpoint; validations have a share of their own.
 constexpr double kShareOfTraining = 0.96, kShareOfValidations = 0.02;
 constexpr int kValidations = 20;
+constexpr double kMostOfValidations = 0.1, kLeastOfValidation = 16384;
 constexpr double kPasses = 4;       // without a budget; more count less than new text
 constexpr double kTokensPerParameter = 20;  // without a text or a budget: Hoffmann et al. 2022, arXiv 2203.15556
 constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of one rank
@@ -115,7 +116,8 @@ public:
         chosen_.model = best.model;
         chosen_.tokens = best.tokens;
         chosen_.seconds = best.seconds;
-        if (std::isfinite(facts_.tokens) && !facts_.is_trained) chosen_.loss = best.loss;
+        if (std::isfinite(facts_.tokens) && !facts_.model && is_free("lr"))
+            chosen_.loss = std::min(best.loss, std::log(double(facts_.vocabulary)) / facts_.bytes_per_token);
         report(best);
         return std::move(chosen_);
     }
@@ -249,7 +251,7 @@ private:
             if (chosen_.smaller) reason += format("one size down %.2g higher", *chosen_.smaller);
             set("init", best.name, reason);
         }
-        if (is_short) set("epochs", format("%g", std::ceil(passes)), "more passes over this text would not help");
+        if (is_short) set("epochs", format("%g", std::ceil(passes)), "less than the time: more passes would not help");
         else if (has_length || std::isinf(facts_.tokens)) set("epochs", "auto");
         else set("epochs", format("%g", kPasses), "they count nearly as new text");
         set("seq-len", std::to_string(best.seq_len));
@@ -261,7 +263,7 @@ private:
         set("lr-schedule", "linear");
         set("final-lr-fraction", "0");
         set("warmup-steps", timed || s.schedule.warmup_tokens > 0 ? "0" : std::to_string(steps / 20),
-            timed ? "5 % of the time" : "5 % of the run");
+            timed ? "with --max-minutes that is 5 % of the time" : "5 % of the run");
         const double decay = std::clamp(0.1 * passes * parameters_of(best.model) / facts_.tokens, 0.1, 0.5);
         set("weight-decay", two_digits(decay),
             decay > 0.1 ? format("against learning the text by heart in %.3g passes", passes) : "");
@@ -279,13 +281,15 @@ private:
     void choose_validations(const Candidate& best, std::int64_t steps, double passes) {
         const RunSettings& s = settings_;
         const bool validates = facts_.val_tokens > 0 && (is_free("val-every") || s.validation.every > 0);
-        // A forward pass takes a third of the time of a step.
-        const double tokens = kShareOfValidations * 3 * best.tokens / kValidations;
-        set("val-every", facts_.val_tokens > 0 ? std::to_string(std::max<std::int64_t>(steps / kValidations, 1))
+        // A forward pass takes a third of the time of a step. A short run has fewer validations, of fewer tokens.
+        const double all = 3 * best.tokens, most = kMostOfValidations * all,
+                     usual = std::max(kShareOfValidations * all / kValidations, kLeastOfValidation),
+                     tokens = std::max(std::min(usual, most / 2), double(best.seq_len));
+        const auto count = std::int64_t(std::clamp(most / tokens - 1, 1.0, double(kValidations)));
+        set("val-every", facts_.val_tokens > 0 ? std::to_string(std::max<std::int64_t>(steps / count, 1))
                                                : std::to_string(ValidationSettings().every),
-            validates ? format("%d validations", kValidations) : "");
-        set("val-tokens", std::to_string(std::clamp<std::int64_t>(power_of_two(tokens), 16384, 10485760)),
-            "about 2 % of the time");
+            validates ? counted(count, "validation") : "");
+        set("val-tokens", std::to_string(std::min<std::int64_t>(power_of_two(tokens), 10485760)));
         const bool saves = !s.checkpoints.output_dir.empty() || s.dry_run.plans,
                    repeats = validates && passes > std::min(kPasses, 0.7 * most_passes(best.model)) &&
                              !s.data.overfit_batch;

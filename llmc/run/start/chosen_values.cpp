@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
@@ -182,7 +183,7 @@ StartupItem chosen_item(const ChosenValues& values) {
         const double loss = *chosen.loss * per_token;
         lines += format("  expected: a validation loss near %.3g (%.2f to %.2f), ", loss, (1 - kAccuracy) * loss,
                         (1 + kAccuracy) * loss) +
-                 format("%.3g nats per byte\n", *chosen.loss);
+                 format("%.3g bits per byte\n", *chosen.loss / std::numbers::ln2);
         fields["expected_nats_per_byte"] = *chosen.loss;
     }
     return {lines, fields};
@@ -232,7 +233,7 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
                     time_text(8e-9 * bytes / gigabits);
         text += (step_seconds ? " of a step's " + time_text(*step_seconds) : "") + '\n';
     }
-    return text;
+    return text + (step_seconds && plan.setup.sharding.ranks > 1 ? "  time and cost are without communication\n" : "");
 }
 
 }  // namespace llmc

@@ -131,8 +131,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
     if (options.length.minutes > 0 && options.length.epochs > 0 && !options.length.has_steps())
         notes.push_back("the learning rate follows --epochs " + std::to_string(options.length.epochs) +
                         ": if --max-minutes " +
-                        text_of_number(options.length.minutes) + " ends the run earlier, it does not decay to its end; "
-                        "--epochs auto makes the time the length of the run");
+                        text_of_number(options.length.minutes) + " ends the run earlier, it does not decay to its end");
     const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
         !is_of(start.path, name_of(&optimizer, kOptimizers)))

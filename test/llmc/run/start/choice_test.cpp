@@ -115,6 +115,14 @@ TEST_CASE("given values stay, and the others follow them", "[choice]") {
     CHECK(chosen(facts_of_text(), {"--onebit-bits", "32", "-x", "9"})["optimizer"] == "onebit-adam");
     CHECK(chosen(facts_of_text(), {"-l", "1e-3"}).count("lr") == 0);
     CHECK(chosen(facts_of_text(), {})["epochs"] == "4");
+    // A slow model in a short time has few validations, of few tokens, and the fit says nothing about it.
+    Facts slow = facts_of_text();
+    slow.model = model_by_name("d12", 2048).config;
+    Chosen short_run;
+    auto values = chosen(slow, {"-e", "d12", "--max-minutes", "0.5"}, &short_run);
+    CHECK(std::stod(values["val-tokens"]) <= 0.2 * short_run.tokens + 1024);
+    CHECK_FALSE(short_run.loss);
+    CHECK(chosen(facts_of_text(1e8), {"--max-minutes", "60"})["val-tokens"] != "16384");
     const auto rate = [](const std::vector<std::string>& flags) {
         return std::stod(chosen(facts_of_text(), flags)["lr"]);
     };
