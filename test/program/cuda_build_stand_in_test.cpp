@@ -28,9 +28,9 @@ Result run_with(const TrainingFolder& folder, const Texts& environment, int rank
 
 // 192 positions a step: 12 sequences for 1, 2, 3 or 4 ranks.
 Texts flags_of(const TrainingFolder& folder, const std::string& out, const Texts& more) {
-    Texts all{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-b", "1", "-t", "16", "-d", "192",
-              "-x", "2", "-v", "2", "--val-tokens", "64", "--lr", "1e-2", "--eps", "1e-3", "--threads", "1", "-o",
-              folder.path(out)};
+    Texts all = kFixed + Texts{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-b", "1", "-t", "16",
+                               "-d", "192", "-x", "2", "-v", "2", "--val-tokens", "64", "--lr", "1e-2", "--eps",
+                               "1e-3", "--threads", "1", "-o", folder.path(out)};
     if (std::ranges::find(more, "-e") == more.end()) all = all + Texts{"-e", "custom:l=1,h=2,c=32,t=16"};
     return last_of_each(all + more);
 }

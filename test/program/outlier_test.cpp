@@ -95,7 +95,7 @@ TEST_CASE("a run that makes no more updates ends, says so and saves its model", 
     const TrainingFolder folder;
     write_shard(folder, "changes.bin", 300, {{140, 160}});
     const auto run = [&](const Texts& more) {
-        return folder.run(Texts{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4", "-t",
+        return folder.run(kFixed + Texts{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4", "-t",
                                 "16", "--lr", "3e-3", "-k", "constant", "--threads", "1", "--tune=off", "-o",
                                 folder.path("out"), "--skip-loss-z"} + more);
     };

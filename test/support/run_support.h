@@ -179,11 +179,10 @@ public:
     Texts flags(const Texts& more = {}) const {
         // Tests start up to four ranks, which share GPUs if the machine has fewer.
         const bool shares = device::count() > 0 && device::count() < 4;
-        Texts all = last_of_each((resumes(more) ? Texts() : kFixed) +
+        return last_of_each((resumes(more) ? Texts() : kFixed) +
                             Texts{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32",
                                   "-b", "4", "-t", "16", "--lr", "1e-2", "--threads", "1"} +
                             (shares ? Texts{"--comm", "mpi"} : Texts()) + more);
-        return resumes(more) || has_length(all) ? all : all + Texts{"--epochs", "1"};
     }
     Process start(const Texts& arguments, const std::string& name = "train_gpt2") const {
         return Process(of(name, arguments), path("output.txt"));
@@ -248,7 +247,11 @@ private:
                (from != "auto" || fs::exists(fs::path(value_of({"-o", "--output-dir"})) / llmc::kOptionsName));
     }
     static Texts of(const std::string& name, const Texts& arguments) {
-        return Texts{program(name)} + (name == "train_gpt2" ? last_of_each(arguments) : arguments);
+        if (name != "train_gpt2") return Texts{program(name)} + arguments;
+        const Texts flags = last_of_each(arguments);
+        const bool is_fixed = std::ranges::count(flags, "--shuffle=off") > 0;
+        return Texts{program(name)} + flags +
+               (is_fixed && !resumes(flags) && !has_length(flags) ? Texts{"--epochs", "1"} : Texts());
     }
 
     ScratchFolder folder_;

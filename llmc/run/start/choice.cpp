@@ -169,9 +169,9 @@ private:
         return batch;
     }
 
-    // More passes in a given time add little. Infinite if their number is given.
+    // More passes in a given time add little. Infinite for a given number of them, or model: that run takes its time.
     double most_passes(const ModelConfig& model) const {
-        if (!is_free("epochs") || !std::isfinite(facts_.tokens) || facts_.is_trained) return INFINITY;
+        if (!is_free("epochs") || !std::isfinite(facts_.tokens) || facts_.model) return INFINITY;
         return std::ceil(2 * repeats_of(facts_, model));
     }
 
