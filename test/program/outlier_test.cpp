@@ -95,9 +95,9 @@ TEST_CASE("a run that makes no more updates ends, says so and saves its model", 
     const TrainingFolder folder;
     write_shard(folder, "changes.bin", 300, {{140, 160}});
     const auto run = [&](const Texts& more) {
-        return folder.run(kFixed + Texts{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4", "-t",
-                                "16", "--lr", "3e-3", "-k", "constant", "--threads", "1", "--tune=off", "-o",
-                                folder.path("out"), "--skip-loss-z"} + more);
+        return folder.run(kFixed + Texts{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4",
+                                         "-t", "16", "--lr", "3e-3", "-k", "constant", "--threads", "1", "--tune=off",
+                                         "-o", folder.path("out"), "--skip-loss-z"} + more);
     };
     const std::string stuck = run({"6"}).exits(1);
     CHECK_THAT(stuck, Contains("error: 128 steps in a row were skipped as outliers or not finite: "));

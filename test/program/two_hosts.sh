@@ -19,7 +19,8 @@ make_hosts
 for ((i = 0; i < 600; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; done >"$work/text"
 "${program%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >"$work/tokenized" 2>&1 ||
     { cat "$work/tokenized"; exit 1; }
-same=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -t 32 -v 0 --threads 1 --lr 1e-2 --dtype fp32 -u 0 -c 0.1)
+same=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -t 32 -v 0 --threads 1
+    --lr 1e-2 --dtype fp32 -u 0 -c 0.1)
 flags=("${same[@]}" -b 2 -d 256)
 export PROGRAM=$program
 losses() { grep -o '"event":"step","step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$work/$1/log.jsonl"; }
