@@ -120,8 +120,9 @@ class Parquet(Prepares):
         """(exit code, stderr) of parquet_lines.py, and of dev/tokenize that reads its lines."""
         lines = subprocess.run([sys.executable, ROOT / 'dev/data/parquet_lines.py', '--column', field, *words],
                                capture_output=True, check=False, timeout=60)
-        done = subprocess.run([shards.TOKENIZE, '-o', self.out, '--hold-out', '0', '--tokenizer', 'bytes', '--format',
-                               'jsonl', '--field', field, '-'], input=lines.stdout, capture_output=True, check=False, timeout=60)
+        command = [shards.TOKENIZE, '-o', self.out, '--hold-out', '0', '--tokenizer', 'bytes', '--format', 'jsonl']
+        done = subprocess.run([*command, '--field', field, '-'], input=lines.stdout, capture_output=True, check=False,
+                              timeout=60)
         return lines.returncode, lines.stderr.decode(), done.returncode, done.stderr.decode()
 
     @unittest.skipUnless(HAS_PYARROW, 'no pyarrow')
