@@ -36,8 +36,8 @@ private:
 // `progress` before every merge.
 BpeMerges train_merges(const PieceCounts& pieces, int most, const std::function<void()>& progress = [] {});
 
-// A good number of ids, with the end of text, of a BPE for so many bytes of text: 4096 for 1 to 50 MB, twice as many
-// for 100 times the text, as a power of two. 257: bytes.
+// A good number of ids, with the end of text, of a BPE for `bytes` of text: a power of two, 4096 for 1 to 50 MB, twice
+// as many for 100 times the text. 257: bytes.
 int ids_for_text(std::int64_t bytes);
 
 }  // namespace llmc

@@ -43,12 +43,13 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
 // Beside the shards; bytes and GPT-2's have none, as their vocabulary identifies them.
 fs::path tokenizer_file(const TextCorpusSettings& settings) { return fs::path(settings.output_dir) / "tokenizer.json"; }
 
-void refuse_other_tokenizer(const TextCorpusSettings& settings) {
+// `tokenizer`: null: it is not trained yet.
+void refuse_other_tokenizer(const TextCorpusSettings& settings, const Tokenizer* tokenizer) {
     const fs::path file = tokenizer_file(settings);
-    const Vocabulary known = settings.ids_of_bpe ? Vocabulary{} : settings.tokenizer->vocabulary();
     std::error_code none;
-    if ((settings.ids_of_bpe || known.merges != 0) && fs::exists(file, none))
-        require(!settings.ids_of_bpe && read_tokenizer(file)->vocabulary() == known, "the tokenizer " + file.string(),
+    if ((!tokenizer || tokenizer->vocabulary().merges != 0) && fs::exists(file, none))
+        require(tokenizer && read_tokenizer(file)->vocabulary() == tokenizer->vocabulary(),
+                "the tokenizer " + file.string(),
                 "already present", "a folder without another tokenizer",
                 "use it (--tokenizer " + settings.output_dir + "), remove it, or change --output-dir");
 }
@@ -161,6 +162,7 @@ private:
         std::error_code none;
         std::vector<fs::path> written;
         try {
+            refuse_other_tokenizer(settings_, tokenizer_.get());  // another program may have trained it meanwhile
             if (tokenizer_->vocabulary().merges != 0) summary_.tokenizer_file = tokenizer_file(settings_).string();
             if (!summary_.tokenizer_file.empty() && !fs::exists(summary_.tokenizer_file, none))
                 for (const auto& [name, contents] : tokenizer_files(*tokenizer_, 0))
@@ -392,7 +394,7 @@ TextCorpusSummary write_text_corpus(const TextCorpusSettings& settings) {
     const OutputFolder folder(settings.output_dir);
     try {
         refuse_older_shards(settings.output_dir, settings.name);
-        refuse_other_tokenizer(settings);
+        refuse_other_tokenizer(settings, settings.ids_of_bpe ? nullptr : settings.tokenizer.get());
         std::int64_t left_over = 0;
         for (const char* const split : kSplits)
             left_over += ShardSeriesWriter::remove_left_over(prefix_of(settings, split));

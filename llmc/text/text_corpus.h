@@ -39,9 +39,9 @@ struct TextCorpusSettings {
     std::int64_t tail_below = 0;
     std::int64_t shard_tokens = 100'000'000;
     std::shared_ptr<const Tokenizer> tokenizer = tokenizer_for(kByteVocabulary);
-    // If set, a BPE of so many ids (end of text included) is trained on the texts for training, and used instead: on
-    // the first `most_to_train` bytes, or less if the different words alone have 32 MiB. Called with the bytes of these
-    // texts. Fewer ids if the text has not so many merges; with 257 ids, or no merge, bytes.
+    // If set, a BPE with this number of ids (end of text included) is trained on the texts for training, and used
+    // instead: on the first `most_to_train` bytes, or less if the different words alone have 32 MiB. Called with the
+    // bytes of these texts. Fewer ids if the text has fewer merges; with 257 ids, or no merge, bytes.
     std::function<int(std::int64_t bytes)> ids_of_bpe{};
     std::size_t most_to_train = 1'000'000'000;
     // automatic: jsonl if the name, without .gz or .zst and in either case, ends with .json, .jsonl or .ndjson

@@ -329,6 +329,19 @@ TEST_CASE("a failure to publish the validation shards leaves no training shards 
                                          .progress = [&](const auto&) { write_bytes(other, "another's"); }}),
                       Contains("text_val_000000.bin is already present"));
     CHECK(names_in(folder / "out") == std::set<std::string>{"text_val_000000.bin"});
+    // Nor does a tokenizer that another program has trained meanwhile become that of these shards.
+    const auto train = [&](const std::string& out, const std::string& from, const TextCorpusSettings& more) {
+        return write_text_corpus({.files = {from}, .output_dir = folder / out, .hold_out = 0,
+                                  .ids_of_bpe = [](std::int64_t) { return 300; }, .progress = more.progress});
+    };
+    const std::string longer = write_bytes(folder / "b", "bcbcbcbc\n");
+    CHECK_THROWS_WITH(train("both", text, {.progress = [&](const auto&) {
+        if (!std::filesystem::exists(folder / "both/tokenizer.json")) {
+            train("theirs", longer, {});
+            std::filesystem::copy(folder / "theirs/tokenizer.json", folder / "both/tokenizer.json");
+        }
+    }}), Contains("both/tokenizer.json is already present"));
+    CHECK(names_in(folder / "both") == std::set<std::string>{"tokenizer.json"});
 }
 
 TEST_CASE("a binary file has no lines", "[tokenizer]") {
