@@ -227,7 +227,7 @@ constinit const OptimizerKind kMuon{
     .help = "orthogonalizes the updates of the blocks' weight matrices, which takes time per step, little if a step "
             "has many tokens, and is AdamW for the rest",
     .whole_matrices = true,
-    .rate = 3,  // RUNS.md, "Muon"
+    .rate = 5,  // dev/LOG.md, dev/results/2026-11-28-auto.md
     .on_other_model = "a model that AdamW has trained may become worse with --optimizer muon",
     .own = [] { return std::any(MuonSettings{}); },
     .flags = muon_flags,

@@ -2,14 +2,12 @@
 #include "llmc/run/start/choice.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/model/optimizer.h"
-#include "llmc/run/log/throughput.h"
 
 namespace llmc {
 namespace {
@@ -22,12 +20,11 @@ namespace {
 // is the value for small models).
 constexpr double kFloor = 0.29, kScale = 0.82, kOfModel = 0.0675, kModelPower = 0.554, kOfData = 0.158,
                  kDataPower = 0.637, kRepeats = 15.4;
-// Tokens of a step, and Muon's rate, at this point; the powers of tokens of the run, tokens of a step and parameters of
-// blocks.
-constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 1.5e-2;
+// Tokens of a step, and AdamW's rate, at this point; the powers of tokens of the run, tokens of a step and parameters
+// of blocks.
+constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 3e-3;
 constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kLargestStep = 2, kRateOfSmall = 0.12, kRateOfLarge = 0.3;
 constexpr double kTokensOfParameter = 10;  // at least, where time is no limit: as the best models of a time have
-constexpr double kAdamWRate = 0.2;    // relative to Muon's
 constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tuned (configs/finetune.json)
 
 // The rest of the time is start-up, samples and the last checkpoint; validations have a share of their own.
@@ -213,7 +210,7 @@ private:
         one.rate = kRateAt *
                    std::pow(std::min(double(one.step_tokens) / step_for(one.tokens), kLargestStep), kRateOfStep) *
                    std::pow(parameters / kModelAt, parameters < kModelAt ? -kRateOfSmall : -kRateOfLarge) *
-                   (muon() ? 1 : kAdamWRate) * (facts_.is_trained ? kTrainedRate : 1);
+                   settings_.optimizer.kind->rate * (facts_.is_trained ? kTrainedRate : 1);
         one.loss = expected_loss(facts_, model, one.tokens);
         if (facts_.speed.is_known())
             one.seconds = one.tokens * facts_.speed.seconds_per_token(model, one.seq_len, one.step_tokens, muon());

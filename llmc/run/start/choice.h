@@ -49,7 +49,7 @@ std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSetting
 // that is too small for any model.
 Chosen choose(const Facts& facts, const RunSettings& settings);
 
-// Expected validation loss, in nats per byte, after training on so many tokens.
+// Expected validation loss, in nats per byte, after training on `tokens`.
 double expected_loss(const Facts& facts, const ModelConfig& model, double tokens);
 
 }  // namespace llmc

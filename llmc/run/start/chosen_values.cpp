@@ -10,9 +10,7 @@
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
-#include "llmc/base/value_text.h"
 #include "llmc/comm/agreement.h"
-#include "llmc/model/outer_steps.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/text/bpe_merges.h"
 #include "llmc/text/tokenizer.h"
@@ -39,17 +37,15 @@ double tokens_per_pass(const ShardSet& shards) {
     return least;
 }
 
-// Bytes of text per token, of the first million; without a table an estimate from sizes that were measured.
-double bytes_per_token(const RunFiles& files) {
-    const ShardSet& shards = *files.train;
-    const Vocabulary vocabulary = shards.vocabulary();
+// Bytes of text per token of `sample`; without a table an estimate from sizes that were measured.
+double bytes_per_token(const RunFiles& files, const std::vector<std::uint16_t>& sample) {
+    const Vocabulary vocabulary = files.train->vocabulary();
     const auto tokenizer = vocabulary.merges != 0 ? bpe_of_data(files, {}) : tokenizer_for(vocabulary);
     const std::vector<std::uint16_t> bytes = tokenizer->token_bytes();
     if (bytes.empty()) return std::clamp(0.42 * std::log2(double(vocabulary.size)) - 1.3, 1.0, 4.5);
     double sum = 0;
-    const auto ids = shards[0].read(0, std::min<std::int64_t>(shards[0].tokens(), 1000000));
-    for (const std::uint16_t id : ids) sum += bytes[id];
-    return std::max(sum / double(ids.size()), 0.1);
+    for (const std::uint16_t id : sample) sum += bytes[id];
+    return std::max(sum / double(sample.size()), 0.1);
 }
 
 // `tokens` in blocks of 256 at equal distances.
@@ -100,9 +96,7 @@ Facts facts_of(const RunSettings& settings, const RunFiles& files, const Startin
     Facts facts{.vocabulary = files.vocabulary().size, .ranks = ranks,
                 .gpu = device::is_gpu() || settings.dry_run.elsewhere(),
                 .memory = double(context.device.memory_available()) / (device::memory_is_host_memory() ? ranks : 1)};
-    if (files.train) {
-        facts.tokens = tokens_per_pass(*files.train);
-    }
+    if (files.train) facts.tokens = tokens_per_pass(*files.train);
     if (files.val) facts.val_tokens = double(files.val->tokens());
     if (start) facts.model = start->config, facts.is_trained = start->checkpoint.has_value();
     return facts;
@@ -120,10 +114,10 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
     on_first_rank(ranks, [&] {
         const bool matters = is_free("init") || is_free("total-batch-tokens") || is_free("lr");
         if (!files.train || resumes || settings.eval_only || !matters) return;
-        const double bytes = bytes_per_token(files);
-        of_text = {bytes, bigram_loss(sample_of(*files.train, kTokensOfSample),
-                                      sample_of(files.val ? *files.val : *files.train, kTokensOfSample / 3),
-                                      values.facts.vocabulary) / bytes};
+        const auto sample = sample_of(*files.train, kTokensOfSample),
+                   held_out = sample_of(files.val ? *files.val : *files.train, kTokensOfSample / 3);
+        const double bytes = bytes_per_token(files, sample);
+        of_text = {bytes, bigram_loss(sample, held_out, values.facts.vocabulary) / bytes};
     });
     if (of_text = gather_json(ranks, of_text)[0]; !of_text.is_null())
         values.facts.bytes_per_token = of_text[0], values.facts.bigram_loss = of_text[1];
@@ -137,7 +131,7 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
     else if (dry_run.peak_tflops > 0) values.facts.speed = speed_of_peak(dry_run.peak_tflops, values.facts.ranks);
     else if (dry_run.elsewhere() || settings.eval_only) values.facts.speed = {};
     else if (dry_run.plans || (!resumes && (in_time || (is_free("dtype") && !device::is_gpu()))))
-        values.facts.speed = measure_speed(settings, values.facts.vocabulary, tuning, context);
+        values.facts.speed = measure_speed(settings, values.facts.vocabulary, /*confirms=*/in_time, tuning, context);
     together(ranks, [&] {
         require(dry_run.tokens_per_second == 0 || start, "--speed", dry_run.tokens_per_second,
                 "the model that has this speed", "set --init, or use --peak-tflops");
@@ -179,8 +173,7 @@ StartupItem chosen_item(const ChosenValues& values) {
     lines += wrapped(" ", others);
     nlohmann::ordered_json fields = {{"chosen", reasons}};
     if (chosen.loss) {
-        const double per_token = facts.bytes_per_token;
-        const double loss = *chosen.loss * per_token;
+        const double loss = *chosen.loss * facts.bytes_per_token;
         lines += format("  expected: a validation loss near %.3g (%.2f to %.2f), ", loss, (1 - kAccuracy) * loss,
                         (1 + kAccuracy) * loss) +
                  format("%.3g bits per byte\n", *chosen.loss / std::numbers::ln2);
@@ -210,8 +203,8 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
     else if (tokens && step_seconds) seconds = *tokens / double(step.positions) * *step_seconds;
     text += "  length: " + (tokens ? short_text(*tokens) + " tokens" : "not known") +
             (seconds ? ", " + clock_text(*seconds) + format(" (%.3g hours)", *seconds / 3600) : "");
-    if (tokens && data.files.train)
-        text += format(", %.3g passes over the text", *tokens / tokens_per_pass(*data.files.train));
+    const double here = data.files.train ? tokens_per_pass(*data.files.train) : 0;
+    if (tokens && here > 0) text += format(", %.3g passes over the text", *tokens / here);
     text += '\n';
     if (s.dry_run.price > 0 && seconds)
         text += format("  cost: %.4g at %g an hour\n", *seconds / 3600 * s.dry_run.price, s.dry_run.price);
@@ -221,7 +214,6 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
     text += "  disk: a checkpoint takes " + mebibytes(std::size_t(checkpoint)) +
             (tokens ? ", the text that the run reads " + mebibytes(std::size_t(2 * *tokens)) +
                           (data.files.train ? " or less" : "") : "") + '\n';
-    const double here = data.files.train ? tokens_per_pass(*data.files.train) : 0;
     if (tokens && *tokens > kPassesAsNew * here && data.files.vocabulary() == kGpt2Vocabulary)
         text += format("  text for one pass: dev/data/prepare fineweb --shards %.0f\n",
                        std::ceil(std::min(*tokens, kTokensOfFineweb) / kTokensOfShard) + 1);

@@ -30,9 +30,10 @@ struct Speed {
 };
 
 // Of this machine with `settings`, whose data type counts if it is decided; otherwise the faster one is taken. Stored
-// with the autotuning results; the fastest of all starts counts, as others may have had a busy machine. At most about 5
-// seconds on a CPU and 1 on a GPU. Every rank calls it and gets the same; throws SharedError.
-Speed measure_speed(const RunSettings& settings, int vocabulary, Tuning& tuning, Context& context);
+// with the autotuning results; with `confirms` it is measured again, and the fastest counts, as earlier starts may have
+// had a busy machine. At most about 5 seconds on a CPU and 1 on a GPU. Every rank calls it and gets the same; throws
+// SharedError.
+Speed measure_speed(const RunSettings& settings, int vocabulary, bool confirms, Tuning& tuning, Context& context);
 
 // From --speed, of this model with these settings: of no other.
 Speed speed_of_model(const RunSettings& settings, const ModelConfig& config);
