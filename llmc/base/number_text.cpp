@@ -24,6 +24,7 @@ std::string short_text(double number) {
 std::string mebibytes(std::size_t bytes) { return format("%.1f MiB", double(bytes) / double(1 << 20)); }
 
 std::string clock_text(double seconds) {
+    if (seconds > 1e15) return format("%.3gd", seconds / 86400);
     const long long whole = std::llround(seconds), days = whole / 86400, hours = whole / 3600 % 24,
                     minutes = whole / 60 % 60;
     if (days > 0) return format("%lldd %02lld:%02lld", days, hours, minutes);

@@ -97,8 +97,10 @@ inline std::optional<bool> switch_value(std::string_view text) {
     return std::ranges::find(kOff, lower) != std::end(kOff) ? std::optional(false) : std::nullopt;
 }
 
-// "--shuffle=true", from a switch and its value, as cxxopts reads it. Throws Error for any other value.
-inline std::string switch_with_value(const std::string& flag, std::string_view text) {
+// "--shuffle=true", from a switch and its value, as cxxopts reads it; of one that may be left to the run also auto.
+// Throws Error for any other value.
+inline std::string switch_with_value(const std::string& flag, std::string_view text, bool has_auto = false) {
+    if (has_auto && text == "auto") return flag + "=auto";
     const auto value = switch_value(text);
     require(value.has_value(), flag, in_quotes(text), "on, off, true, false, yes, no, 1 or 0, or the flag alone");
     return flag + (*value ? "=true" : "=false");

@@ -10,10 +10,11 @@
 namespace llmc {
 namespace {
 
-// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value, or takes several.
+// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value, that may be auto, or takes
+// several.
 struct KnownFlag {
     std::string name;
-    bool is_switch, is_list;
+    bool is_switch, has_auto, is_list;
 };
 using KnownFlags = std::map<std::string, KnownFlag>;
 
@@ -22,7 +23,8 @@ KnownFlags known_flags(const cxxopts::Options& options) {
     for (const std::string& group : options.groups())
         for (const auto& option : options.group_help(group).options)
             for (const std::string& name : long_names(option)) {
-                known["--" + name] = {"--" + name, option.is_boolean, option.is_container};
+                known["--" + name] = {"--" + name, option.is_boolean || option.has_implicit,
+                                       option.has_implicit && !option.is_boolean, option.is_container};
                 if (!option.s.empty()) known['-' + option.s] = known["--" + name];
             }
     return known;
@@ -69,9 +71,11 @@ std::vector<std::string> split_arguments(const cxxopts::Options& options, const 
             }
             continue;
         }
-        const auto& [name, is_switch, is_list] = flag->second;
-        if (is_switch && equals != word.npos) words.push_back(switch_with_value(name, word.substr(equals + 1)));
-        else if (is_switch && switch_value(next)) words.push_back(switch_with_value(name, given[++i]));
+        const auto& [name, is_switch, has_auto, is_list] = flag->second;
+        if (is_switch && equals != word.npos)
+            words.push_back(switch_with_value(name, word.substr(equals + 1), has_auto));
+        else if (is_switch && (switch_value(next) || (has_auto && next == "auto")))
+            words.push_back(switch_with_value(name, given[++i], has_auto));
         else words.push_back(name);
         if (is_switch) continue;
         if (equals != word.npos) words.push_back(word.substr(equals + 1));

@@ -96,6 +96,12 @@ Parser parser() {
     for (const Option& option : option_table(defaults).options) {
         if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
         const std::string otherwise = option.values().front();
+        if (option.is_switch() && option.decided) {
+            line.options.add_options(option.group)(
+                option.flag, option.help, cxxopts::value<std::string>()->implicit_value("on")->default_value(otherwise),
+                otherwise);
+            continue;
+        }
         if (option.is_switch()) {
             line.options.add_options(option.group)(
                 option.flag, option.help + (otherwise == "off" ? "" : " (default: " + otherwise + ')'));

@@ -185,9 +185,8 @@ std::vector<std::string> flags_of(const RunSettings& settings, bool changed) {
         const std::vector<std::string> values = option.values();
         if ((values != of_defaults.options[i].values()) != changed) continue;
         for (const std::string& value : values)
-            flags.push_back("--" + option.name() + (!option.is_switch() ? '=' + for_shell(value)
-                                                    : value == "on"     ? ""
-                                                                        : "=off"));
+            flags.push_back("--" + option.name() + (option.is_switch() && value == "on" ? ""
+                                                                                         : '=' + for_shell(value)));
     }
     return flags;
 }

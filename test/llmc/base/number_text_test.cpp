@@ -34,5 +34,6 @@ TEST_CASE("units and durations take few columns", "[number_text]") {
         CHECK(clock_text(seconds) == clock);
         CHECK(left_text(seconds) == left);
     }
+    CHECK(clock_text(1e30) == "1.16e+25d");
     CHECK(format("%.1f %d", -std::fabs(NAN), 3) == "nan 3");
 }

@@ -166,6 +166,17 @@ TEST_CASE("all file formats of merges give the same table", "[tokenizer]") {
                       Contains("no merge") || Contains("the result of a merge"));
     CHECK_THROWS_WITH(parse_merges("tokenizer.json", json("\"\xc4\xa0 t\", \"h e\", \"\xc4\xa0t he\"")),
                       Contains("model.vocab"));
+    const auto with = [&](const std::string& field) {
+        return '{' + field + ", " + json("\"h e\", \"\xc4\xa0 t\", \"\xc4\xa0t he\"").substr(1);
+    };
+    CHECK(parse_merges("t", with(R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false})")).merges ==
+          merges.merges);
+    for (const auto& [field, key] : {std::pair(R"("pre_tokenizer": {"type": "Sequence"})", "type"),
+                                     {R"("pre_tokenizer": {"add_prefix_space": true})", "add_prefix_space"},
+                                     {R"("pre_tokenizer": {"use_regex": false})", "use_regex"},
+                                     {R"("pre_tokenizer": null)", "pre_tokenizer"},
+                                     {R"("normalizer": {"type": "NFC"})", "normalizer"}})
+        CHECK_THROWS_WITH(parse_merges("t", with(field)), Contains("t: " + std::string(key) + " is "));
 }
 
 TEST_CASE("invalid files of merges are refused with line and reason", "[tokenizer]") {

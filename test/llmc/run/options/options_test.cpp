@@ -173,7 +173,8 @@ TEST_CASE("options that differ from their defaults are printed as flags that a s
     CHECK(flags_of(parsed({"-i", "x", "--prompt", "it's\na\\b"}), true).back() == "--prompt=$'it\\'s\\x0aa\\\\b'");
     const auto others = flags_of(o, false);
     CHECK(others.size() + 5 == to_json(o).size());
-    for (const char* flag : {"--val-data=''", "--seq-len=auto", "--pad-last=off", "--lr-schedule=auto"})
+    for (const char* flag :
+         {"--val-data=''", "--seq-len=auto", "--pad-last=off", "--lr-schedule=auto", "--keep-best=auto"})
         CHECK_THAT(others, test::VectorContains(std::string(flag)));
     CHECK(to_json(parsed(flags_of(parsed({"-i", "x", "-b", "8"}), true)))["micro-batch"] == 8);
 }
@@ -191,6 +192,8 @@ TEST_CASE("llm.c's values of switches are accepted", "[options]") {
     }
     for (const char* on : {"on", "true", "True", "yes", "1"})
         CHECK(to_json(parsed({"-i", "x", "--shuffle=" + std::string(on)}))["shuffle"] == true);
+    CHECK(to_json(parsed({"-i", "x", "--shuffle=auto"})) == to_json(parsed({"-i", "x", "--shuffle", "auto"})));
+    CHECK(to_json(parsed({"-i", "x", "--shuffle", "auto"}))["shuffle"] == "auto");
     // A value may look like a flag, and may have several lines.
     CHECK(to_json(parsed({"-i", "x", "--prompt=a\n--b=c\rd"}))["prompt"] == "a\n--b=c\rd");
     CHECK(to_json(parsed({"-i", "x", "--prompt="}))["prompt"] == "");
