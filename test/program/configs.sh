@@ -100,6 +100,7 @@ command=$(sed -n '/^    mpirun .*train_gpt2/,/[^\\]$/p' "$root/scripts/COMING_FR
 [[ $command == *"./train_gpt2 "*" --shuffle "*"--hellaswag "* ]] || fail "no command in COMING_FROM.md: $command"
 eval "set -- ${command#*./train_gpt2 }"
 "$PROGRAM" "$@" --print-config >llmc.json 2>out || fail "llm.c's options"
+grep -q '"epochs": 1,' llmc.json || fail "llm.c makes one pass over its data"
 "$PROGRAM" --config llmc.json -i "data/fineweb/*_train_*.bin" -j "data/fineweb/*_val_*.bin" "${tiny[@]}" -b 4 \
     --hellaswag "data/hellaswag/hellaswag_val.bin" -o llmc >out 2>&1 ||
     fail "llm.c's command: $(cat out)"
