@@ -213,8 +213,9 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
         text += "  speed: not known; --speed or --peak-tflops says it\n";
     }
     std::optional<double> tokens, seconds;
-    if (plan.steps.total) tokens = double(plan.steps.positions_in(*plan.steps.total));
-    else if (step_seconds) tokens = s.length.minutes * 60 / *step_seconds * double(step.positions);
+    if (plan.steps.total.value_or(0) > 0) tokens = double(plan.steps.positions_in(*plan.steps.total));
+    else if (step_seconds && s.length.minutes > 0)
+        tokens = s.length.minutes * 60 / *step_seconds * double(step.positions);
     if (s.length.is_timed()) seconds = s.length.minutes * 60;
     else if (tokens && step_seconds) seconds = *tokens / double(step.positions) * *step_seconds;
     text += "  length: " + (tokens ? short_text(*tokens) + " tokens" : "not known") +
