@@ -1,6 +1,6 @@
 // classifier.cu - one block per row. The first pass over the logits computes maximum and sum together (online softmax):
 // the sum of exponentials is relative to the running maximum and is rescaled when the maximum grows. The second pass
-// replaces the logits by their gradients.
+// replaces the logits by their gradients, or writes these in fp8.
 #include "kernels/classifier.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
+#include "kernels/fp8.cuh"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
@@ -129,33 +130,51 @@ __device__ Pack<T, PackBytes> load_below(const T* address, int columns) {
     return pack;
 }
 
-// Replaces logits by their gradients, without the target's -1.
-template <class T, int PackBytes>
-__device__ __forceinline__ void to_gradients(Pack<T, PackBytes>& pack, float maximum, float factor) {
+template <class Gradient> __device__ __forceinline__ Gradient rounded_gradient(float x) {
+    if constexpr (is_fp8<Gradient>) return round_to_fp8<Gradient>(x);
+    else return round_to<Gradient>(x);
+}
+// The gradients of logits, without the target's -1.
+template <class Gradient, class T, int Bytes>
+__device__ __forceinline__ auto gradients_of(const Pack<T, Bytes>& pack, float maximum, float factor) {
+    constexpr int kSize = Pack<T, Bytes>::size;
     if constexpr (simt::gpu_geometry) {
-        float x[Pack<T, PackBytes>::size];
+        float x[kSize];
         widen(pack, x);
         for (float& each : x) each = Powers::power(each, maximum) * factor;
-        pack = rounded_pack<T>(x);
+        if constexpr (is_fp8<Gradient>) return fp8_pack<Gradient>(x);
+        else return rounded_pack<Gradient>(x);
     } else {
+        Pack<Gradient, kSize * sizeof(Gradient)> gradients;
         #pragma omp simd
-        for (int k = 0; k < pack.size; ++k) pack[k] = round_to<T>(Powers::power(to_float(pack[k]), maximum) * factor);
+        for (int k = 0; k < kSize; ++k)
+            gradients[k] = rounded_gradient<Gradient>(Powers::power(to_float(pack[k]), maximum) * factor);
+        return gradients;
     }
 }
 
 // A thread processes packs threadIdx.x, threadIdx.x + Threads, ... of the row, RunPacks at a time. A multiprocessor
 // holds two blocks, so that one computes while the other waits at a barrier.
-template <class T, int Threads, int PackBytes, int RunPacks>
+// Gradient: T, which replaces the logits, or e5m2.
+template <class T, class Gradient, int Threads, int PackBytes, int RunPacks>
 __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_kernel(Classifier<T> op) {
     using Pack = kernels::Pack<T, PackBytes>;
+    constexpr bool kFp8 = is_fp8<Gradient>;
     T* row = &op.logits[std::size_t(blockIdx.x) * op.padded_vocabulary];
-    const int packs = op.padded_vocabulary / Pack::size;
     const int target = op.targets[blockIdx.x];
+    // Gradients are written in units of at least 16 bytes.
+    constexpr int kUnit = kFp8 && Pack::size < 16 ? 16 : Pack::size;
+    using Unit = kernels::Pack<T, kUnit * sizeof(T)>;
+    using Gradients = kernels::Pack<Gradient, kUnit * sizeof(Gradient)>;
+    const int units = op.padded_vocabulary / kUnit;
+    Gradient* gradients;
+    if constexpr (kFp8) gradients = &op.fp8[std::size_t(blockIdx.x) * op.padded_vocabulary];
+    else gradients = row;
 
     if (target == kIgnoreTarget) {
         if (threadIdx.x == 0) op.losses[blockIdx.x] = 0.0f;
-        if (op.write_dlogits)
-            for (int i = threadIdx.x; i < packs; i += Threads) store_streaming(&row[i * Pack::size], Pack{});
+        if (kFp8 || op.write_dlogits)
+            for (int i = threadIdx.x; i < units; i += Threads) store_streaming(&gradients[i * kUnit], Gradients{});
         return;
     }
     const bool valid = target >= 0 && target < op.vocabulary;
@@ -187,36 +206,37 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
     const float maximum = block_max<Threads>(online.maximum);
     const float sum = block_sum<Threads>(online.sum.total() * Powers::ratio(online.maximum, maximum));
     if (threadIdx.x == 0) op.losses[blockIdx.x] = Powers::loss(sum, maximum, target_logit);
-    if (!op.write_dlogits) return;
+    if (!kFp8 && !op.write_dlogits) return;
 
-    const float scale = valid ? op.scale : NAN;
+    const float scale = !valid ? NAN : kFp8 ? kFp8GradientScale : op.scale;
     const float inverse = 1.0f / sum, factor = scale * inverse;
-    constexpr int kAtOnce = simt::gpu_geometry ? RunPacks : 1;
+    // The target's gradient also gets -1. With a vocabulary of one token the softmax must be exactly 1, so a GPU
+    // divides. On a CPU exp(0) is exactly 1, so the cheaper multiplication by 1 / sum also gives 1. Computed before the
+    // loops, where its operands would take registers.
+    const float power = Powers::power(target_logit, maximum);
+    const float target_gradient = ((simt::gpu_geometry ? power / sum : power * inverse) - 1.0f) * scale;
+    const int whole_units = op.vocabulary / kUnit, rest_of_unit = op.vocabulary % kUnit;
+    constexpr int kAtOnce = simt::gpu_geometry && kUnit == Pack::size ? RunPacks : 1;
     int i = threadIdx.x;
-    for (; i + (kAtOnce - 1) * Threads < whole_packs; i += kAtOnce * Threads) {
-        Pack run[kAtOnce];
-        for (int j = 0; j < kAtOnce; ++j) run[j] = load<PackBytes>(&row[(i + j * Threads) * Pack::size]);
-        for (int j = 0; j < kAtOnce; ++j) to_gradients(run[j], maximum, factor);
-        for (int j = 0; j < kAtOnce; ++j) store_streaming(&row[(i + j * Threads) * Pack::size], run[j]);
+    for (; i + (kAtOnce - 1) * Threads < whole_units; i += kAtOnce * Threads) {
+        Unit run[kAtOnce];
+        for (int j = 0; j < kAtOnce; ++j) run[j] = load<sizeof(Unit)>(&row[(i + j * Threads) * kUnit]);
+        for (int j = 0; j < kAtOnce; ++j)
+            store_streaming(&gradients[(i + j * Threads) * kUnit], gradients_of<Gradient>(run[j], maximum, factor));
     }
-    for (; i < packs; i += Threads) {
-        Pack pack{};
-        if (i < whole_packs) {
-            pack = load<PackBytes>(&row[i * Pack::size]);
-            to_gradients(pack, maximum, factor);
-        } else if (i == whole_packs) {
-            for (int k = 0; k < rest; ++k)
-                pack[k] = round_to<T>(Powers::power(to_float(row[i * Pack::size + k]), maximum) * factor);
+    for (; i < units; i += Threads) {
+        Gradients some{};
+        if (i < whole_units) {
+            some = gradients_of<Gradient>(load<sizeof(Unit)>(&row[i * kUnit]), maximum, factor);
+        } else if (i == whole_units) {
+            for (int k = 0; k < rest_of_unit; ++k)
+                some[k] = rounded_gradient<Gradient>(Powers::power(to_float(row[i * kUnit + k]), maximum) * factor);
         }
-        store_streaming(&row[i * Pack::size], pack);
+        store_streaming(&gradients[i * kUnit], some);
     }
-    // The target's gradient also gets -1. The thread that wrote its pack does this, so no barrier is needed. With a
-    // vocabulary of one token the softmax must be exactly 1, so a GPU divides. On a CPU exp(0) is exactly 1, so the
-    // cheaper multiplication by 1 / sum also gives 1.
-    if (valid && int(threadIdx.x) == target / Pack::size % Threads) {
-        const float power = Powers::power(target_logit, maximum);
-        row[target] = round_to<T>(((simt::gpu_geometry ? power / sum : power * inverse) - 1.0f) * scale);
-    }
+    // The thread that wrote the target's unit does this, so no barrier is needed.
+    if (valid && int(threadIdx.x) == target / kUnit % Threads)
+        gradients[target] = rounded_gradient<Gradient>(target_gradient);
 }
 
 // A single block suffices: it reads one float per row, negligible compared with the logits of that row.
@@ -236,21 +256,27 @@ __global__ void __launch_bounds__(kLossThreads) accumulate_losses_kernel(std::sp
 
 template <class T, int Threads, int PackBytes, int RunPacks>
 void launch_classifier(const Classifier<T>& op, StreamRef stream) {
-    simt::launch<classifier_kernel<T, Threads, PackBytes, RunPacks>>({.grid = unsigned(op.rows), .block = Threads,
-                                                                      .stream = stream}, op);
+    const simt::LaunchConfig config{.grid = unsigned(op.rows), .block = Threads, .stream = stream};
+    if constexpr (sizeof(T) == sizeof(bf16))
+        if (!op.fp8.empty())
+            return simt::launch<classifier_kernel<T, e5m2, Threads, PackBytes, RunPacks>>(config, op);
+    simt::launch<classifier_kernel<T, T, Threads, PackBytes, RunPacks>>(config, op);
 }
 
 }  // namespace
 
 template <class T>
 void classifier(const Classifier<T>& op, StreamRef stream) {
-    constexpr int kMultiple = kGpuPackBytes / sizeof(T);
     require(op.rows >= 0, "rows", op.rows, "0 or more");
     require(op.vocabulary > 0, "vocabulary", op.vocabulary, "at least 1");
     require(op.padded_vocabulary >= op.vocabulary, "padded_vocabulary", op.padded_vocabulary,
             "at least the vocabulary");
-    require(op.padded_vocabulary % kMultiple == 0, "padded_vocabulary", op.padded_vocabulary,
-            "a multiple of " + std::to_string(kMultiple));
+    const int multiple = op.fp8.empty() ? kGpuPackBytes / int(sizeof(T)) : kGpuPackBytes;
+    require(op.padded_vocabulary % multiple == 0, "padded_vocabulary", op.padded_vocabulary,
+            "a multiple of " + std::to_string(multiple));
+    require(op.fp8.empty() || sizeof(T) == sizeof(bf16), "the gradients of fp32 logits", "in fp8", "in place");
+    if (!op.fp8.empty())
+        require_size("fp8", op.fp8, std::size_t(op.rows) * op.padded_vocabulary, "rows * padded_vocabulary");
     require_size("logits", op.logits, std::size_t(op.rows) * op.padded_vocabulary, "rows * padded_vocabulary");
     require_size("losses", op.losses, op.rows, "rows");
     require_size("targets", op.targets, op.rows, "rows");

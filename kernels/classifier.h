@@ -3,9 +3,11 @@
 //   loss[row] = log(sum over c < vocabulary of exp(logits[row, c])) - logits[row, target]
 //   dlogits[row, c] = scale * (softmax(logits[row])[c] - [c == target])
 //
-// A row whose target is kIgnoreTarget has loss 0; dlogits are exactly 0 there and for c >= vocabulary.
+// A row whose target is kIgnoreTarget has loss 0; dlogits are exactly 0 there and for c >= vocabulary. In fp8 they are
+// written to other memory, as e5m2(kFp8GradientScale * (softmax - [c == target])); rounding: fp8.h.
 //
-// Shapes    logits: (rows, padded_vocabulary) T; losses: (rows) float; targets: (rows) int.
+// Shapes    logits: (rows, padded_vocabulary) T; fp8: (rows, padded_vocabulary) e5m2; losses: (rows) float; targets:
+//           (rows) int.
 // Numerics  in float, relative to the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a
 //           NaN loss and gradient, never a silent 0; the data loader rejects such ids earlier. On a GPU, logits above
 //           2.3e38 in magnitude count as infinite. The loss of equal logits is log(vocabulary), however large they are.
@@ -19,6 +21,9 @@
 
 namespace kernels {
 
+// e5m2 has exponents from 2^-16 on: with this factor, probabilities from 2^-31 on are represented.
+inline constexpr float kFp8GradientScale = 0x1p15f;
+
 template <class T>
 struct Classifier {
     std::span<T> logits;
@@ -27,10 +32,11 @@ struct Classifier {
     int rows, vocabulary, padded_vocabulary;
     float scale;          // weight of one token in the gradient: 1 / positions of the global batch
     bool write_dlogits;   // false: the logits are not modified (validation)
+    std::span<e5m2> fp8{};  // bf16 only: not empty: dlogits are written here, and the logits are not modified
 };
 
-// Enqueues on `stream`. Throws Error if padded_vocabulary is not a multiple of 16 / sizeof(T), is below vocabulary, or
-// a span is too short.
+// Enqueues on `stream`. Throws Error if padded_vocabulary is not a multiple of 16 / sizeof(T), in fp8 of 16, is below
+// vocabulary, or a span is too short.
 template <class T>
 void classifier(const Classifier<T>& op, StreamRef stream);
 

@@ -9,6 +9,7 @@ namespace device {
 struct Info {
     std::string kind;            // "cpu" or "cuda"
     std::string name;            // the model name that the driver or /proc/cpuinfo reports
+    int compute_capability = 0;  // of a GPU, 10 * major + minor
     std::string id;              // a GPU's unique id (UUID); empty: a CPU
     std::size_t memory_total = 0, memory_free = 0;  // bytes; 0: unknown
     std::size_t memory_limit = 0;  // bytes that this process may allocate at most; 0: no limit

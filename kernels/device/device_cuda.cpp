@@ -58,6 +58,7 @@ Info open(int threads, int index) {
     Info info;
     info.kind = "cuda";
     info.name = properties.name;
+    info.compute_capability = 10 * properties.major + properties.minor;
     info.cache = std::size_t(properties.l2CacheSize);
     info.id = "GPU-" + hexadecimal(properties.uuid.bytes);
     CHECKED(cudaMemGetInfo(&info.memory_free, &info.memory_total));

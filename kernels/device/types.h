@@ -40,6 +40,34 @@ constexpr bf16 bf16_from_float(float x) {  // to nearest, ties to even; every Na
     return {std::uint16_t(x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
+// Storage of 8-bit floating-point numbers, as in OCP's OFP8: kMantissa bits of mantissa, exponents biased by kBias,
+// finite values up to kLargest. e4m3 has no infinity. Rounding: kernels/fp8.cuh.
+struct e4m3 {
+    static constexpr int kMantissa = 3, kBias = 7;
+    static constexpr float kLargest = 448;
+    std::uint8_t bits;
+};
+struct e5m2 {
+    static constexpr int kMantissa = 2, kBias = 15;
+    static constexpr float kLargest = 57344;
+    std::uint8_t bits;
+};
+template <class T> inline constexpr bool is_fp8 = false;
+template <> inline constexpr bool is_fp8<e4m3> = true;
+template <> inline constexpr bool is_fp8<e5m2> = true;
+
+template <class T> constexpr float fp8_to_float(T x) {
+    constexpr int kExponents = 0x7f >> T::kMantissa;  // the largest exponent
+    const int exponent = x.bits >> T::kMantissa & kExponents;
+    std::uint32_t mantissa = x.bits & ((1 << T::kMantissa) - 1);
+    const bool is_finite = T::kMantissa == 3 ? (x.bits & 0x7f) != 0x7f : exponent != kExponents;
+    const std::uint32_t sign = std::uint32_t(x.bits & 0x80) << 24, power = is_finite ? exponent - T::kBias + 127 : 255;
+    const float one = std::bit_cast<float>(sign | power << 23 | mantissa << (23 - T::kMantissa));
+    if (exponent > 0) return one;
+    const float unit = std::bit_cast<float>(sign | std::uint32_t(128 - T::kBias - T::kMantissa) << 23);
+    return unit * float(mantissa);
+}
+
 // A position with this target has no loss and an exactly zero gradient.
 inline constexpr int kIgnoreTarget = -1;
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "kernels/base/error.h"
 #include "kernels/matmul/matmul.h"
@@ -87,6 +88,16 @@ void check(const SymmetricProduct<T>& op) {
     check(op.whole());
     require(op.beta == 0 || op.addend.data() != op.out.data(), "the addend of a symmetric product", "its out",
             "other memory");
+}
+
+template <class Left, class Out>
+void check(const Fp8Product<Left, Out>& op) {
+    for (const auto& [name, size, multiple] : {std::tuple("m", op.m, 1), {"n", op.n, 16}, {"k", op.k, 16}})
+        require(size > 0 && size % multiple == 0, std::string(name) + " of an fp8 product", size,
+                "a positive multiple of " + std::to_string(multiple));
+    room("out", op.out, std::size_t(op.m), std::size_t(op.n));
+    room("left", op.left, std::size_t(op.m), std::size_t(op.k));
+    room("right", op.right, std::size_t(op.n), std::size_t(op.k));
 }
 
 }  // namespace kernels::matmul_check

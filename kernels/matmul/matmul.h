@@ -6,6 +6,7 @@
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre)
 //                     dbias (+)= sum over rows of din
 //   backward, weight: dweight (+)= dout^T in
+//   8-bit floats:     out (+)= factor left right^T
 //
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
 //           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (in_channels) float. All
@@ -92,6 +93,20 @@ struct SymmetricProduct {
     }
 };
 
+// out (+)= factor left_factor right_factor left right^T. The factors in device memory undo the scales of the two
+// (kernels/fp8.h). For <e4m3, bf16>, a forward product, a GPU may keep partial sums in fewer bits than a float; the
+// others, of gradients, are <e5m2, bf16> and <e5m2, float>.
+template <class Left, class Out>
+struct Fp8Product {
+    std::span<Out> out;                                // (m, n)
+    std::span<const Left> left;                        // (m, k)
+    std::span<const e4m3> right;                       // (n, k)
+    std::span<const float> left_factor, right_factor;  // one number each; empty: 1
+    int m, n, k;
+    float factor = 1;
+    bool accumulate = false;  // false: out is overwritten, true: added to, a float only
+};
+
 // How bf16 tensors are multiplied on a CPU: by bf16 instructions, or widened to float in tiles that stay in the cache.
 enum class Bf16Arithmetic { measure, native, widen };
 
@@ -122,6 +137,8 @@ public:
     // 16 / sizeof(T). Not autotuned.
     template <class T> void multiply(const ScaledProduct<T>& op, StreamRef stream);
     template <class T> void multiply(const SymmetricProduct<T>& op, StreamRef stream);
+    // n and k must be multiples of 16. On a GPU it needs compute capability 8.9.
+    template <class Left, class Out> void multiply(const Fp8Product<Left, Out>& op, StreamRef stream);
 
     // Whether there are several algorithms per shape, so that products should be timed before a run.
     static bool chooses_by_shape();

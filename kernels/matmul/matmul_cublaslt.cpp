@@ -7,6 +7,7 @@
 //   forward            out   rows  in    weight^T       in            out       BIAS, (3); in bf16 also GELU_AUX(_BIAS)
 //   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU(_BGRAD)
 //   backward, weight   in    out   rows  in             dout^T        dweight
+//   fp8                n     m     k     right^T        left          out
 //
 // (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. DGELU_BGRAD also sums D's rows, and stores the sums in D's type
 // (cublasLt.h, BIAS_POINTER): they are added separately. (3) beta = 1 adds the residual, C.
@@ -172,17 +173,22 @@ struct Matmul::State {
     template <class T> Operands operands_of(const LinearBackwardWeight<T>& op) const {
         return {op.in.data(), op.dout.data(), op.dweight.data()};
     }
+    template <class Left, class Out> Operands operands_of(const Fp8Product<Left, Out>& op) const {
+        return {.a = op.right.data(), .b = op.left.data(), .d = op.out.data(), .a_factor = op.right_factor.data(),
+                .b_factor = op.left_factor.data(), .factor = op.factor};
+    }
     template <class T> Operands operands_of(const LinearLayerNormForward<T>& op) const {
         return {op.linear.weight.data(), op.linear.in.data(), op.linear.out.data(),
                 op.linear.bias.empty() ? nullptr : op.linear.bias.data(), op.norm.residual.data(), op.norm.left.data()};
     }
 
     void multiply(const Plan& plan, const ProductShape& shape, const Operands& operands, StreamRef stream) {
+        require(plan.by_library || !shape.fp8, "the product", shape.call(), "one that cuBLASLt has", "use --fp8 off");
         if (!plan.by_library)
             return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)
                                               : run_plain<float>(shape, operands, stream);
         set_addresses(plan, shape, operands);
-        run_by_library(plan, operands, 1.0f, shape.accumulate || plan.form.residual ? 1.0f : 0.0f,
+        run_by_library(plan, operands, operands.factor, shape.accumulate || plan.form.residual ? 1.0f : 0.0f,
                        plan.form.residual ? operands.addend : operands.d, stream, [&] { return shape.call(); });
     }
     // D = alpha op(A) op(B) + beta addend. `what` names the product in an error.
@@ -234,6 +240,10 @@ struct Matmul::State {
 
     template <class T>
     void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardWeight<T>& op, StreamRef stream) {
+        multiply(plan, shape, operands_of(op), stream);
+    }
+    template <class Left, class Out>
+    void execute(const Plan& plan, const ProductShape& shape, const Fp8Product<Left, Out>& op, StreamRef stream) {
         multiply(plan, shape, operands_of(op), stream);
     }
 
@@ -326,6 +336,21 @@ void Matmul::multiply(const SymmetricProduct<T>& op, StreamRef stream) {
     state_->multiply(op.whole(), stream);
 }
 
+template <class Left, class Out>
+void Matmul::multiply(const Fp8Product<Left, Out>& op, StreamRef stream) {
+    matmul_check::check(op);
+    ProductShape shape{.product = Product::forward, .dtype = DType::bf16, .rows = op.m, .in_channels = op.k,
+                       .out_channels = op.n, .accumulate = op.accumulate, .fp8 = true};
+    if constexpr (std::is_same_v<Left, e5m2>) {
+        const bool of_weight = std::is_same_v<Out, float>;
+        shape.product = of_weight ? Product::backward_weight : Product::backward_input;
+        shape.rows = of_weight ? op.k : op.m;
+        shape.in_channels = op.n;
+        shape.out_channels = of_weight ? op.m : op.k;
+    }
+    state_->plan_and_execute(shape, op, stream);
+}
+
 bool Matmul::chooses_by_shape() { return true; }
 
 std::string Matmul::library() const { return State::name(); }
@@ -350,5 +375,8 @@ template void Matmul::multiply(const ScaledProduct<float>&, StreamRef);
 template void Matmul::multiply(const ScaledProduct<bf16>&, StreamRef);
 template void Matmul::multiply(const SymmetricProduct<float>&, StreamRef);
 template void Matmul::multiply(const SymmetricProduct<bf16>&, StreamRef);
+template void Matmul::multiply(const Fp8Product<e4m3, bf16>&, StreamRef);
+template void Matmul::multiply(const Fp8Product<e5m2, bf16>&, StreamRef);
+template void Matmul::multiply(const Fp8Product<e5m2, float>&, StreamRef);
 
 }  // namespace kernels

@@ -139,7 +139,7 @@ struct Matmul::State {
         dnnl_status_t status = dnnl_success;
         if constexpr (dtype_of<T> == DType::bf16) {
             if (!widen && run(shape, left, right, bias, result)) return;
-            widened::Product op{.rows = gemm.m, .columns = gemm.n, .inner = gemm.k,
+            widened::Product<T, T> op{.rows = gemm.m, .columns = gemm.n, .inner = gemm.k,
                                 .left = {left, gemm.left_stride(), gemm.left_transposed},
                                 .right = {right, gemm.right_stride(), gemm.right_transposed},
                                 .bias = shape.biased ? bias : nullptr, .accumulate = shape.accumulate};
@@ -211,7 +211,7 @@ struct Matmul::State {
             (widened::kScratchFloats + std::size_t(part.rows) * std::size_t(columns)) * sizeof(float)));
         float* const sums = scratch + widened::kScratchFloats;
         for (int i = 0; i < op.batch; ++i) {
-            const dnnl_status_t status = widened::multiply(
+            const dnnl_status_t status = widened::multiply<bf16, bf16>(
                 {.rows = part.rows, .columns = columns, .inner = k,
                  .left = {op.left.data() + i * m * k + part.first_row * (op.left_transposed ? 1 : k),
                           op.left_transposed ? m : k, op.left_transposed},
@@ -348,6 +348,22 @@ void Matmul::multiply(const SymmetricProduct<T>& op, StreamRef) {
     state_->multiply(op);
 }
 
+// Always widened: for runs that are compared with a GPU's, not for speed.
+template <class Left, class Out>
+void Matmul::multiply(const Fp8Product<Left, Out>& op, StreamRef) {
+    matmul_check::check(op);
+    const auto value = [](std::span<const float> factor) { return factor.empty() ? 1.0f : factor[0]; };
+    widened::Product<Left, e4m3> product{.rows = op.m, .columns = op.n, .inner = op.k,
+                                         .left = {op.left.data(), op.k, false},
+                                         .right = {op.right.data(), op.k, true}, .accumulate = op.accumulate,
+                                         .factor = op.factor * value(op.left_factor) * value(op.right_factor)};
+    if constexpr (std::is_same_v<Out, float>) product.out_float = op.out.data();
+    else product.out = op.out.data();
+    const dnnl_status_t status = widened::multiply(
+        product, reinterpret_cast<float*>(state_->workspace.at_least(widened::kScratchFloats * sizeof(float))));
+    if (status != dnnl_success) fail_in_library("sgemm", "an fp8 product", status);
+}
+
 bool Matmul::chooses_by_shape() { return false; }
 
 std::size_t Matmul::workspace_bytes() const { return state_->workspace.bytes(); }
@@ -372,5 +388,8 @@ template void Matmul::multiply(const ScaledProduct<float>&, StreamRef);
 template void Matmul::multiply(const ScaledProduct<bf16>&, StreamRef);
 template void Matmul::multiply(const SymmetricProduct<float>&, StreamRef);
 template void Matmul::multiply(const SymmetricProduct<bf16>&, StreamRef);
+template void Matmul::multiply(const Fp8Product<e4m3, bf16>&, StreamRef);
+template void Matmul::multiply(const Fp8Product<e5m2, bf16>&, StreamRef);
+template void Matmul::multiply(const Fp8Product<e5m2, float>&, StreamRef);
 
 }  // namespace kernels

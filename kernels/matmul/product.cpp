@@ -16,9 +16,9 @@ const char* name_of(Product product) {
 }
 
 std::string ProductShape::call() const {
-    return std::string("matmul ") + name_of(product) + (dtype == DType::bf16 ? " bf16" : " fp32") + ", rows " +
-           std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " +
-           std::to_string(out_channels);
+    const char* const type = fp8 ? " fp8" : dtype == DType::bf16 ? " bf16" : " fp32";
+    return std::string("matmul ") + name_of(product) + type + ", rows " + std::to_string(rows) + ", in_channels " +
+           std::to_string(in_channels) + ", out_channels " + std::to_string(out_channels);
 }
 
 std::string ProductShape::problem() const {

@@ -22,6 +22,7 @@ struct ProductShape {
     bool accumulate;  // backward_weight: gradients are added to, not overwritten
     bool tf32 = false;
     bool residual = false;  // forward: the result is added to the residual stream, and normalized
+    bool fp8 = false;       // of 8-bit floats; a forward or input gradient's result is bf16
     std::uintptr_t alignment = kTensorAlignment;  // of all tensors, in bytes: algorithms depend on it
     auto operator<=>(const ProductShape&) const = default;
 

@@ -2,6 +2,7 @@
 // add to do not change
 #pragma once
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Rehearsal {
     Rehearsal(const Op& call, StreamRef stream) : op(call) {
         if constexpr (requires { op.dweight; }) op.dweight = stand_in(dweight, op.dweight, stream);
         if constexpr (requires { op.dbias; }) op.dbias = stand_in(dbias, op.dbias, stream);
+        if constexpr (requires { op.right_factor; })  // an Fp8Product
+            if constexpr (std::is_same_v<decltype(op.out), std::span<float>>)
+                op.out = stand_in(dweight, op.out, stream);
         if constexpr (requires { op.norm; }) op.norm.residual = op.linear.out;  // its own may be `left`
     }
     static std::span<float> stand_in(device::Array<float>& scratch, std::span<float> of, StreamRef stream) {

@@ -12,6 +12,13 @@ __forceinline__ float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 __forceinline__ float __fdividef(float x, float y) { return x / y; }
 __forceinline__ float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 __forceinline__ unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+// Four of the eight bytes of y:x, each selected by four bits.
+__forceinline__ unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    const std::uint64_t bytes = std::uint64_t(y) << 32 | x;
+    unsigned result = 0;
+    for (int i = 0; i < 4; ++i) result |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return result;
+}
 
 // A cache hint: a plain access on the host.
 template <class T> __forceinline__ void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }

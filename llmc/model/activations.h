@@ -17,8 +17,10 @@
 #include "kernels/bias_gradient.h"
 #include "kernels/device/memory.h"
 #include "kernels/embedding.h"
+#include "kernels/fp8.h"
 #include "kernels/layernorm.h"
 #include "llmc/base/names.h"
+#include "llmc/model/fp8_head.h"
 #include "llmc/model/gradient_buckets.h"
 #include "llmc/weights/model_config.h"
 
@@ -63,6 +65,7 @@ struct ModelSetup {
     MicroBatchShape shape{};         // the largest micro-batch
     Recompute recompute = Recompute::none;
     bool training = true;       // false: activations are not stored
+    Fp8 fp8 = Fp8::off;         // in bf16, for training
     Sharding sharding{};        // in bf16 at stages 1 and 2, a rank stores master weights of its shards only
 };
 
@@ -107,6 +110,7 @@ struct ActivationSpans {
     std::span<float> losses;                           // (B, T)
     std::span<Element> branch;                         // (B, T, C): scratch, a projection before its addition
     std::span<Element> logits;                         // (classifier_rows, V): one chunk
+    Fp8Head fp8;                                       // empty without it, and in a model that is only evaluated
     std::size_t classifier_rows = 0;
     // Gradients; empty in a model that is only evaluated.
     std::span<Element> dresidual, dnormed;             // (B, T, C)
@@ -161,7 +165,22 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ModelSetup& set
     spans.losses = arena.take<float>(rows);
     spans.branch = arena.take<Element>(narrow);
     spans.classifier_rows = classifier_rows(setup, logits_bytes, sizeof(Element));
-    spans.logits = arena.take<Element>(spans.classifier_rows * std::size_t(config.padded_vocabulary()));
+    const bool in_fp8 = training && setup.fp8 != Fp8::off;
+    const std::size_t vocabulary = std::size_t(config.padded_vocabulary()), channels = std::size_t(config.channels),
+                      chunk = spans.classifier_rows, padded_chunk = std::size_t(kernels::fp8_padded_rows(int(chunk)));
+    // The transposed gradients of a few rows in fp8 take more than their logits.
+    spans.logits = arena.take<Element>((in_fp8 ? std::max(chunk, padded_chunk / sizeof(Element)) : chunk) * vocabulary);
+    if (in_fp8) {
+        for (auto* weight : {&spans.fp8.weight, &spans.fp8.weight_transposed})
+            *weight = arena.take<kernels::e4m3>(vocabulary * channels);
+        spans.fp8.scales = arena.take<float>(kernels::kFp8Scales);
+        spans.fp8.scratch = arena.take<float>(kernels::fp8_scales_scratch(vocabulary * channels));
+        spans.fp8.x = arena.take<kernels::e4m3>(chunk * channels);
+        spans.fp8.x_transposed = arena.take<kernels::e4m3>(padded_chunk * channels);
+        spans.fp8.dlogits = arena.take<kernels::e5m2>(chunk * vocabulary);
+        spans.fp8.dlogits_transposed = {reinterpret_cast<kernels::e5m2*>(spans.logits.data()),
+                                        padded_chunk * vocabulary};
+    }
     if (training) {
         spans.dresidual = arena.take<Element>(narrow);
         spans.dnormed = arena.take<Element>(narrow);

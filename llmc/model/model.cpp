@@ -44,6 +44,7 @@ public:
 
     void forward_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) override {
         forward(batch);
+        if (gradients.sums().micro().is_first()) round_head();
         gradients.open(buckets().embeddings());
         head_backward(batch, token_weight, gradients);
         kernels::accumulate_losses(gradients.loss_sum(), losses(), stream());
@@ -67,7 +68,7 @@ public:
         const bool training = setup_.training;
         const device::Array<float> weight(training ? largest_weight(setup_.config) : 0),
             bias(std::size_t(setup_.config.hidden_channels()));
-        if (training) forward(batch);
+        if (training) forward(batch), round_head();
         else forward_losses(batch);
         for (const bool added : {false, true}) {
             if (!training || (added && !accumulating)) break;
@@ -212,14 +213,42 @@ private:
                                       .padded_vocabulary = padded_vocabulary(), .scale = token_weight,
                                       .write_dlogits = dlogits == Dlogits::in_place}, stream());
     }
+    // Of weights as an update left them, once until the next one.
+    void round_head() {
+        if constexpr (std::is_same_v<Element, bf16>)
+            if (setup_.fp8 != Fp8::off)
+                round_weights(act_.fp8, pass_.weight(table().final_ln().weight), pass_.weight(table().final_ln().bias),
+                              pass_.weight(table().token_table()), stream());
+    }
     // Losses, the gradient of ln_f(x) and the head's part of the token table's, chunk by chunk.
     void head_backward(const MicroBatch& batch, float token_weight, auto& gradients) {
         const device::Range range("head");
         for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows) {
             const Chunk chunk = chunk_at(first);
+            if (setup_.fp8 != Fp8::off) {
+                head_backward_in_fp8(batch, chunk, token_weight, gradients, first > 0);
+                continue;
+            }
             classify(batch, chunk, Dlogits::in_place, token_weight);
             linear_backward(rows_of(act_.dnormed, chunk), act_.logits, rows_of(act_.final_ln.normed, chunk),
                             table().head(), chunk.rows, gradients, first > 0);
+        }
+    }
+
+    void head_backward_in_fp8(const MicroBatch& batch, const Chunk& chunk, float token_weight, auto& gradients,
+                              bool adds) {
+        if constexpr (std::is_same_v<Element, bf16>) {
+            if (setup_.fp8 == Fp8::head_backward) head(chunk);
+            head_in_fp8(setup_.fp8, act_.fp8,
+                        {.losses = act_.losses.subspan(chunk.first),             // (r)
+                         .dweight = gradients.gradient(table().head().weight),   // (V, C)
+                         .logits = act_.logits,                                  // (r, V)
+                         .dx = rows_of(act_.dnormed, chunk),                     // (r, C)
+                         .x = rows_of(act_.final_ln.normed, chunk),              // (r, C)
+                         .targets = batch.targets.subspan(chunk.first),          // (r)
+                         .rows = chunk.rows, .token_weight = token_weight,
+                         .accumulate = gradients.accumulate() || adds},
+                        setup_.config, context_.matmul, stream());
         }
     }
 

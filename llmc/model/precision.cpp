@@ -13,6 +13,11 @@ void add_options(OptionList& list, PrecisionSettings& s) {
         ByRun{});
     list.entry("stochastic-rounding", s.stochastic_rounding,
         "with bf16: round master weights to parameters stochastically (unbiased) instead of to nearest");
+    list.entry("fp8", s.fp8,
+        "with bf16: 8-bit floats in the products of the head in training, on a GPU from compute capability 8.9 on; "
+        "head-backward: of its gradients; head: of its logits, too. Validation, samples, --eval-only and dev/generate "
+        "use bf16",
+        kFp8s);
     list.entry("r,recompute", s.recompute,
         "activation checkpointing; which activations the backward pass recomputes to save memory",
         kRecomputeLevels, ByRun{});
@@ -24,6 +29,9 @@ void add_options(OptionList& list, PrecisionSettings& s) {
         require(!s.stochastic_rounding || s.dtype == kernels::DType::bf16, "--stochastic-rounding",
                 "set with --dtype " + name_of(s.dtype, kDTypes), "--dtype bf16",
                 "add it, or --stochastic-rounding=off: fp32 parameters are not rounded");
+        require(s.fp8 == Fp8::off || s.dtype == kernels::DType::bf16, "--fp8",
+                name_of(s.fp8, kFp8s) + " with --dtype " + name_of(s.dtype, kDTypes), "--dtype bf16",
+                "add it, or use --fp8 off");
         require(!s.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores", "remove it");
     });
 }

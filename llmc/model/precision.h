@@ -12,6 +12,7 @@ inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp3
 struct PrecisionSettings {
     kernels::DType dtype = kernels::DType::fp32;
     bool stochastic_rounding = false, tf32 = false;
+    Fp8 fp8 = Fp8::off;
     Recompute recompute = Recompute::none;
     bool ignore_memory_plan = false;
 };

@@ -133,18 +133,18 @@ struct Values {
 // The other way: on the tensors themselves, in float arithmetic, in parallel over threads.
 struct PlainLoop {
     using Number = float;
-    struct Bf16Element {
-        bf16* at;
-        operator float() const { return kernels::bf16_to_float(*at); }
-        void operator=(float x) const { *at = kernels::bf16_from_float(x); }
+    template <class E> struct Stored {  // an element of fewer bits than a float
+        E* at;
+        operator float() const { return float(widen(*at)); }
+        void operator=(float x) const { *at = narrow<E>(x); }
         void operator+=(float x) const { *this = *this + x; }
     };
-    struct Bf16View {
-        bf16* data;
-        Bf16Element operator[](std::size_t i) const { return {data + i}; }
+    template <class E> struct View {
+        E* data;
+        Stored<E> operator[](std::size_t i) const { return {data + i}; }
     };
     template <class E> auto operator[](const Tensor<E>& t) const {
-        if constexpr (std::is_same_v<E, bf16>) return Bf16View{t.span().data()};
+        if constexpr (sizeof(E) < sizeof(float)) return View<E>{t.span().data()};
         else return t.span().data();
     }
     template <class T> float stored(float x) const { return float(widen(narrow<T>(x))); }

@@ -14,7 +14,7 @@
 
 namespace operations {
 
-using kernels::bf16;
+using kernels::bf16, kernels::e4m3, kernels::e5m2, kernels::is_fp8;
 using std::exp, std::log, std::sqrt;
 
 inline constexpr double kUnit = 0x1p-24;      // largest relative error of one rounding to float
@@ -24,16 +24,29 @@ inline constexpr double kDeviations = 4;
 
 template <class T> double widen(T x) {
     if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_to_float(x);
+    else if constexpr (is_fp8<T>) return kernels::fp8_to_float(x);
     else return double(x);
+}
+// To nearest, ties to even; a magnitude above the largest finite value becomes that one.
+template <class T> T narrow_to_fp8(double x) {
+    if (std::isnan(x)) return {0x7f};
+    const double magnitude = std::min(std::fabs(x), double(T::kLargest));
+    const int exponent = std::max(std::ilogb(magnitude + 1e-300), 1 - T::kBias);
+    const int steps = int(std::nearbyint(std::ldexp(magnitude, T::kMantissa - exponent)));
+    const int code = ((exponent + T::kBias - 1) << T::kMantissa) + steps;
+    return {std::uint8_t(code | (std::signbit(x) ? 0x80 : 0))};
 }
 template <class T> T narrow(double x) {
     if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_from_float(float(x));
+    else if constexpr (is_fp8<T>) return narrow_to_fp8<T>(x);
     else return T(x);
 }
 // One unit in the last place of T at magnitude x: the error of rounding to T is at most half of it.
 template <class T> double ulp(double x) {
+    const int exponent = std::ilogb(std::fabs(x) + 1e-30);
+    if constexpr (is_fp8<T>) return std::ldexp(1.0, std::max(exponent, 1 - T::kBias) - T::kMantissa);
     constexpr int kDigits = std::is_same_v<T, bf16> ? 7 : std::is_same_v<T, double> ? 52 : 23;
-    return std::ldexp(1.0, std::ilogb(std::fabs(x) + 1e-30) - kDigits);
+    return std::ldexp(1.0, exponent - kDigits);
 }
 
 struct Rounded {

@@ -7,12 +7,14 @@
 
 #include "kernels/base/error.h"
 #include "kernels/device/types.h"
+#include "test/operations/rounded.h"
 
 namespace test {
 namespace {
 
 using llmc::BlockParameters;
-using llmc::ParameterTable;
+using llmc::ParameterTable, llmc::Fp8;
+using operations::widen, operations::narrow, operations::bf16, operations::e4m3, operations::e5m2;
 using Row = std::vector<double>;  // any matrix, row-major
 
 constexpr double kEpsilon = 1e-5;
@@ -33,8 +35,10 @@ struct BlockValues {
 
 class Pass {
 public:
-    Pass(const ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch)
-        : table_(table),
+    Pass(const ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch,
+         Fp8 fp8 = Fp8::off)
+        : fp8_(fp8),
+          table_(table),
           parameters_(parameters),
           batch_(batch),
           rows_(batch.rows()),
@@ -70,12 +74,24 @@ public:
         }
         residual_.push_back(x);
         final_ = layernorm(x, table_.final_ln().weight, table_.final_ln().bias, final_mean_, final_rstd_);
+        head_ = {tokens.begin(), tokens.end()};
+        if (fp8_ != Fp8::off) round_to<bf16>(final_, 1);
+        rounded_final_ = final_;
+        if (fp8_ != Fp8::off) {
+            const double bound = largest_magnitude(weight(table_.final_ln().weight)) * std::sqrt(double(channels_)) +
+                                 largest_magnitude(weight(table_.final_ln().bias));
+            round_to<e4m3>(rounded_final_, std::exp2(std::floor(std::log2(448 / bound))));
+            round_to<e4m3>(head_, std::exp2(std::floor(std::log2(448 / largest_magnitude(tokens)))));
+        }
+        const Row& x_of_head = fp8_ == Fp8::head ? rounded_final_ : final_;
+        const std::span<const double> head = fp8_ == Fp8::head ? head_ : tokens;
         const int vocabulary = table_.config().vocabulary;
         logits.assign(std::size_t(rows_) * vocabulary, 0);
         for (int row = 0; row < rows_; ++row)
             for (int v = 0; v < vocabulary; ++v)
                 for (int c = 0; c < channels_; ++c)
-                    logits[std::size_t(row) * vocabulary + v] += at(final_, row, c) * tokens[entry(v, c)];
+                    logits[std::size_t(row) * vocabulary + v] += at(x_of_head, row, c) * head[entry(v, c)];
+        if (fp8_ != Fp8::off) round_to<bf16>(logits, 1);
     }
 
     // Replaces the logits by the gradient of the loss sum with respect to them.
@@ -98,13 +114,13 @@ public:
             ++loss.valid_targets;
             for (int v = 0; v < vocabulary; ++v) x[v] = std::exp(x[v] - largest) / total - (v == batch_.targets[row]);
         }
+        if (fp8_ != Fp8::off) round_to<e5m2>(logits, 0x1p15);
         return loss;
     }
 
     // The gradient of the sum over rows and vocabulary of logits * (the logits of the last forward pass).
     Row backward() {
         gradient_.assign(parameters_.size(), 0);
-        const auto tokens = weight(table_.token_table());
         const auto dtokens = gradient(table_.token_table()), dpositions = gradient(table_.position_table());
         const int vocabulary = table_.config().vocabulary;
         Row dfinal(final_.size());
@@ -112,8 +128,8 @@ public:
             for (int v = 0; v < vocabulary; ++v)
                 for (int c = 0; c < channels_; ++c) {
                     const double dlogit = logits[std::size_t(row) * vocabulary + v];
-                    at(dfinal, row, c) += dlogit * tokens[entry(v, c)];
-                    dtokens[entry(v, c)] += dlogit * at(final_, row, c);
+                    at(dfinal, row, c) += dlogit * head_[entry(v, c)];
+                    dtokens[entry(v, c)] += dlogit * at(rounded_final_, row, c);
                 }
         Row dx = layernorm_backward(dfinal, residual_.back(), table_.final_ln().weight, table_.final_ln().bias,
                                     final_mean_, final_rstd_);
@@ -146,6 +162,15 @@ private:
     std::size_t entry(int row, int c) const { return std::size_t(row) * channels_ + c; }
     double& at(Row& x, int row, int c) const { return x[entry(row, c)]; }
     double at(const Row& x, int row, int c) const { return x[entry(row, c)]; }
+
+    template <class T> static void round_to(Row& x, double scale) {
+        for (double& value : x) value = widen(narrow<T>(scale * value)) / scale;
+    }
+    static double largest_magnitude(std::span<const double> x) {
+        double most = 0;
+        for (const double value : x) most = std::max(most, std::fabs(value));
+        return most;
+    }
 
     static Row sum(Row a, const Row& b) {
         for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
@@ -271,6 +296,7 @@ private:
         return dqkv;
     }
 
+    Fp8 fp8_;
     const ParameterTable& table_;
     std::span<const double> parameters_;
     const ReferenceBatch& batch_;
@@ -278,6 +304,7 @@ private:
     std::vector<Row> residual_;  // the input of each block, and the output of the last one
     std::vector<BlockValues> blocks_;
     Row final_, final_mean_, final_rstd_, gradient_;
+    Row rounded_final_, head_;   // the factors of the head's gradients
 };
 
 }  // namespace
@@ -297,8 +324,8 @@ ReferenceLoss reference_loss(const ParameterTable& table, std::span<const double
 }
 
 ReferenceGradient reference_gradient(const ParameterTable& table, std::span<const double> parameters,
-                                     const ReferenceBatch& batch) {
-    Pass pass(table, parameters, batch);
+                                     const ReferenceBatch& batch, Fp8 fp8) {
+    Pass pass(table, parameters, batch, fp8);
     pass.forward();
     ReferenceGradient result{pass.loss(), {}};
     result.gradient = pass.backward();

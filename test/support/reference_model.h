@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "llmc/model/fp8_head.h"
 #include "llmc/weights/parameters.h"
 
 namespace test {
@@ -35,8 +36,9 @@ std::vector<double> reference_logits(const llmc::ParameterTable& table, std::spa
                                      const ReferenceBatch& batch);
 ReferenceLoss reference_loss(const llmc::ParameterTable& table, std::span<const double> parameters,
                              const ReferenceBatch& batch);
+// With the roundings of the head in fp8 (llmc/model/fp8_head.h), and no others.
 ReferenceGradient reference_gradient(const llmc::ParameterTable& table, std::span<const double> parameters,
-                                     const ReferenceBatch& batch);
+                                     const ReferenceBatch& batch, llmc::Fp8 fp8 = llmc::Fp8::off);
 
 // AdamW with decoupled decay, bias correction and clipping by the global norm.
 struct ReferenceAdamW {

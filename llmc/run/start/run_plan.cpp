@@ -212,9 +212,10 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
     choose_tokenizer(plan, s, files, start.checkpoint ? start.path : std::filesystem::path(s.model.init), rank);
     choose_tokenizer_files(plan, s, vocabulary, start, rank);
     plan.setup = {.config = start.config, .dtype = s.precision.dtype, .recompute = s.precision.recompute,
-                  .training = !s.eval_only,
+                  .training = !s.eval_only, .fp8 = s.eval_only ? Fp8::off : s.precision.fp8,
                   .sharding = {.stage = int(s.exchange.zero_stage), .rank = rank, .ranks = ranks,
                                .whole_matrices = !s.eval_only && s.optimizer.kind->whole_matrices}};
+    require_fp8(plan.setup.fp8, plan.setup.config, context.device);
     plan.optimizer = s.optimizer;
     if (s.precision.stochastic_rounding) plan.optimizer.rounding_seed = std::uint64_t(s.seed);
     // For the memory plan; plan_steps() knows the warm-up in steps.

@@ -139,7 +139,11 @@ StartupItem model_item(const RunPlan& plan) {
     const std::string details = "  " + count(decayed, decayed.elements - padding) + " with weight decay, " +
                                 count(not_decayed, not_decayed.elements) + " without" +
                                 (padding > 0 ? ", and " + with_commas(padding) + " of padding" : "") + '\n';
-    return {"model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters\n",
+    const std::string head = plan.setup.fp8 == Fp8::off
+                                 ? ""
+                                 : "  --fp8 " + name_of(plan.setup.fp8, kFp8s) +
+                                       ": the head is trained with 8-bit floats, validated in bf16\n";
+    return {"model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters\n" + head,
             {{"model", {{"name", plan.settings.model.init}, {"layers", config.layers}, {"heads", config.heads},
                         {"channels", config.channels}, {"positions", config.max_seq_len},
                         {"vocabulary", config.vocabulary}}},

@@ -74,7 +74,7 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
 
 TEST_CASE("different products have different keys", "[matmul][tuning]") {
     std::set<std::string> problems;
-    std::vector<ProductShape> others(13, kShape);
+    std::vector<ProductShape> others(14, kShape);
     others[1].product = Product::backward_input;
     others[2].product = Product::backward_weight;
     others[3].dtype = DType::fp32;
@@ -87,6 +87,7 @@ TEST_CASE("different products have different keys", "[matmul][tuning]") {
     others[10].accumulate = true;
     others[11].alignment = 16;
     others[12].residual = true;
+    others[13].fp8 = true;
     for (const ProductShape& shape : others) problems.insert(shape.problem());
     CHECK(problems.size() == others.size());
     CHECK(kShape.problem() == "matmul forward bf16, rows 64, in_channels 16, out_channels 32, bias, gelu");

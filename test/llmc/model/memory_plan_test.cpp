@@ -43,8 +43,12 @@ TEST_CASE("the plan counts the later allocations", "[memory_plan]") {
     setup.dtype = kernels::DType::bf16;
     CHECK(bytes_of(setup, context).parameters == kFlat / 2);
     CHECK(bytes_of(setup, context).activations < 0.6 * double(bytes_of(kSmall, context).activations));
+    const std::size_t in_bf16 = bytes_of(setup, context).activations;
+    setup.fp8 = Fp8::head;  // weights of 384 x 64 and 1024 rows of 384 logits and 64 channels, and their transposes
+    CHECK(bytes_of(setup, context).activations - in_bf16 == 2 * 384 * 64 + 1024 * (384 + 2 * 64) + 2 * 256);
     setup.training = false;
     CHECK(planned(setup, context).text().find("gradients") == std::string::npos);
+    CHECK(bytes_of(setup, context).activations < in_bf16);
 }
 
 TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[memory_plan][ranks]") {
