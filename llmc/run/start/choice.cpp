@@ -20,11 +20,13 @@ namespace {
 // al. 2023, arXiv 2305.16264, is the value for small models).
 constexpr double kBigramPower = 0.87, kZstdPower = 0.5, kFloor = 0.244, kScale = 0.69, kOfModel = 0.0675,
                  kModelPower = 0.554, kOfData = 0.158, kDataPower = 0.637, kRepeats = 15.4;
+// Of one layer it is higher after more tokens than these.
+constexpr double kTokensOfOneLayer = 4e6, kOneLayer = 1.03;
 // Tokens of a step, and AdamW's rate, at this point; the powers of tokens of the run, tokens of a step and parameters
 // of blocks.
 constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 3e-3;
 constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kLargestStep = 2, kRateOfSmall = 0.12, kRateOfLarge = 0.3;
-constexpr double kTokensOfParameter = 10;  // at least, where time is no limit: as the best models of a time have
+constexpr double kTokensOfParameter = 8;  // at least, where time is no limit: as the best models of a time have
 constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tuned (configs/finetune.json)
 
 // The rest of the time is start-up, samples and the last checkpoint; validations have a share of their own.
@@ -44,10 +46,11 @@ struct Shape {
     const char* name;  // empty: custom
     int layers, heads, channels;
 };
-constexpr Shape kShapes[] = {{"", 1, 1, 32}, {"", 2, 1, 32}, {"", 2, 1, 48}, {"", 2, 2, 64}, {"", 3, 3, 96},
-                             {"", 4, 4, 128}, {"", 5, 5, 160}, {"", 6, 6, 192}, {"", 6, 4, 256}, {"", 8, 5, 320},
-                             {"", 8, 6, 384}, {"", 10, 8, 512}, {"", 12, 10, 640}, {"d12", 12, 12, 768},
-                             {"d24", 24, 16, 1024}, {"d36", 36, 20, 1280}, {"d48", 48, 25, 1600}};
+constexpr Shape kShapes[] = {{"", 1, 2, 32}, {"", 1, 2, 64}, {"", 1, 3, 96}, {"", 2, 3, 96}, {"", 2, 4, 128},
+                             {"", 3, 4, 128}, {"", 4, 4, 128}, {"", 5, 5, 160}, {"", 6, 6, 192}, {"", 6, 4, 256},
+                             {"", 8, 5, 320}, {"", 8, 6, 384}, {"", 10, 8, 512}, {"", 12, 10, 640},
+                             {"d12", 12, 12, 768}, {"d24", 24, 16, 1024}, {"d36", 36, 20, 1280},
+                             {"d48", 48, 25, 1600}};
 
 // ----
 
@@ -309,7 +312,8 @@ private:
 double expected_loss(const Facts& facts, const ModelConfig& model, double tokens) {
     const double passes = tokens / facts.tokens, most = repeats_of(facts, model),
                  as_new = passes <= 1 ? tokens : facts.tokens * (1 + most * (1 - std::exp(-(passes - 1) / most)));
-    return std::pow(facts.bigram_loss, kBigramPower) * std::pow(facts.zstd_loss, kZstdPower) *
+    const double shallow = model.layers == 1 && tokens > kTokensOfOneLayer ? kOneLayer : 1;
+    return shallow * std::pow(facts.bigram_loss, kBigramPower) * std::pow(facts.zstd_loss, kZstdPower) *
            (kFloor + kScale * std::sqrt(kOfModel * std::pow(parameters_of(model) / 1e6, -kModelPower) +
                                         kOfData * std::pow(as_new * facts.bytes_per_token / 1e7, -kDataPower)));
 }
