@@ -2,7 +2,6 @@
 #pragma once
 #include <string>
 #include <string_view>
-#include <tuple>
 
 #include "kernels/base/error.h"
 #include "kernels/matmul/matmul.h"
@@ -92,9 +91,9 @@ void check(const SymmetricProduct<T>& op) {
 
 template <class Left, class Out>
 void check(const Fp8Product<Left, Out>& op) {
-    for (const auto& [name, size, multiple] : {std::tuple("m", op.m, 1), {"n", op.n, 16}, {"k", op.k, 16}})
-        require(size > 0 && size % multiple == 0, std::string(name) + " of an fp8 product", size,
-                "a positive multiple of " + std::to_string(multiple));
+    require(op.m > 0, "m of an fp8 product", op.m, "at least 1");
+    require(op.n > 0 && op.n % 16 == 0, "n of an fp8 product", op.n, "a positive multiple of 16");
+    require(op.k > 0 && op.k % 16 == 0, "k of an fp8 product", op.k, "a positive multiple of 16");
     room("out", op.out, std::size_t(op.m), std::size_t(op.n));
     room("left", op.left, std::size_t(op.m), std::size_t(op.k));
     room("right", op.right, std::size_t(op.n), std::size_t(op.k));

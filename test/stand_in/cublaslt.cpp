@@ -113,6 +113,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cubla
         case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(description.bias, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(description.auxiliary, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(description.auxiliary_ld, value, bytes);
+        case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return set(description.a_scale, value, bytes);
+        case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return set(description.b_scale, value, bytes);
+        case CUBLASLT_MATMUL_DESC_FAST_ACCUM: return set(description.fast_accumulation, value, bytes);
         default: return CUBLAS_STATUS_INVALID_VALUE;
     }
 }
@@ -247,6 +250,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (epilogue.has_bias() && !product.description.bias) return CUBLAS_STATUS_INVALID_VALUE;
     if (epilogue.has_auxiliary() && !product.description.auxiliary) return CUBLAS_STATUS_INVALID_VALUE;
 
+    // Header, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: INVALID_VALUE if types do not support it.
+    const Description& described = product.description;
+    if ((described.a_scale || described.b_scale) && !product.a.is_fp8()) return CUBLAS_STATUS_INVALID_VALUE;
+    // Guide, FP8 kernels: pointers of 16 bytes.
+    if (product.a.is_fp8() && (alignment_of(a_data) < 16 || alignment_of(b_data) < 16 || alignment_of(d_data) < 16))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!computes(product.algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
     // Header, cublasLtMatmulAlgoCheck: an algorithm fails if addresses are less aligned than it needs. The status is
     // not documented.
@@ -264,6 +273,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (epilogue.has_bias()) ranges.push_back({product.description.bias, product.bias_bytes(), !epilogue.adds_bias});
     if (epilogue.has_auxiliary())
         ranges.push_back({product.description.auxiliary, product.auxiliary().bytes(), epilogue.gelu});
+    for (const float* const scale : {described.a_scale, described.b_scale})
+        if (scale) ranges.push_back({scale, sizeof *scale, false});
     if (needed > 0) ranges.push_back({workspace, needed, true});
     const std::string name = "cublasLtMatmul " + std::to_string(product.m()) + " x " + std::to_string(product.n()) +
                              " x " + std::to_string(product.k());

@@ -1,5 +1,6 @@
 // cublaslt_product.cpp - a product of the stand-in for libcublasLt, computed in plain loops in the device process
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,12 @@ namespace stand_in::cublaslt {
 namespace {
 
 float value_at(const void* data, cudaDataType type, std::size_t index) {
+    const auto fp8 = [&](__nv_fp8_interpretation_t kind) {
+        const __half_raw half = __nv_cvt_fp8_to_halfraw(static_cast<const __nv_fp8_storage_t*>(data)[index], kind);
+        return __half2float(half);
+    };
+    if (type == CUDA_R_8F_E4M3) return fp8(__NV_E4M3);
+    if (type == CUDA_R_8F_E5M2) return fp8(__NV_E5M2);
     return type == CUDA_R_16BF ? __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index])
                                : static_cast<const float*>(data)[index];
 }
@@ -90,9 +97,11 @@ bool compute(const Product& product) {
             for (std::size_t i = 0; i < m * n; ++i) results[i] += partial[i];
         }
 
+    const float scale = (description.a_scale ? *description.a_scale : 1) *
+                        (description.b_scale ? *description.b_scale : 1) * product.alpha;
     for (std::size_t column = 0; column < n; ++column)
         for (std::size_t row = 0; row < m; ++row) {
-            float value = product.alpha * results[column * m + row];
+            float value = scale * results[column * m + row];
             if (product.beta != 0)
                 value += product.beta * value_at(product.c_data, type, column * std::size_t(product.d.ld) + row);
             // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before other operations.

@@ -30,7 +30,8 @@ struct Layout {
     std::int64_t stride = 0;  // between two matrices of a batch, in elements
     bool operator==(const Layout&) const = default;
 
-    std::size_t element_bytes() const { return type == CUDA_R_16BF ? 2 : 4; }
+    bool is_fp8() const { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+    std::size_t element_bytes() const { return is_fp8() ? 1 : type == CUDA_R_16BF ? 2 : 4; }
     std::size_t bytes() const {
         const std::uint64_t before = std::uint64_t(batch - 1) * std::uint64_t(stride);
         return (before + (columns - 1) * std::uint64_t(ld) + rows) * element_bytes();
@@ -44,6 +45,8 @@ struct Description {
     void* bias = nullptr;
     void* auxiliary = nullptr;
     std::int64_t auxiliary_ld = 0;
+    const float *a_scale = nullptr, *b_scale = nullptr;  // in device memory
+    std::int8_t fast_accumulation = 0;
 };
 struct Preference {
     std::uint64_t max_workspace_bytes = 0;
@@ -110,12 +113,25 @@ bool compute(std::byte* payload);
 
 // ---- the rules
 
+// Guide, cublasLtMatmul, FP8 kernels: compute type 32F; A transposed and B not, on Hopper; e4m3 with e4m3 or e5m2, but
+// not e5m2 with itself; results bf16 or fp32; dimensions of 16 bytes. Of the result's columns that is not required: the
+// library's log says so of M and K only, and PyTorch has required no more since its pull request 108308.
+inline bool fp8_supported(const Product& product) {
+    const Description& described = product.description;
+    return described.compute == CUBLAS_COMPUTE_32F && described.transpose_a == CUBLAS_OP_T &&
+           described.transpose_b == CUBLAS_OP_N && product.b.is_fp8() &&
+           (product.a.type == CUDA_R_8F_E4M3 || product.b.type == CUDA_R_8F_E4M3) &&
+           (product.d.type == CUDA_R_16BF || product.d.type == CUDA_R_32F) && product.m() % 16 == 0 &&
+           product.k() % 16 == 0 && described.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 // Guide, cublasLtMatmul, types supported: scale type fp32; with compute type 32F bf16 matrices give bf16 or fp32, fp32
 // ones fp32; 32F_FAST_TF32 has fp32 inputs and results.
 inline bool types_supported(const Product& product) {
     const auto compute = product.description.compute;
     const cudaDataType in = product.a.type, out = product.d.type;
-    if (product.description.scale != CUDA_R_32F || product.b.type != in) return false;
+    if (product.description.scale != CUDA_R_32F || (product.b.type != in && !product.a.is_fp8())) return false;
+    if (product.a.is_fp8()) return fp8_supported(product);
     if (compute == CUBLAS_COMPUTE_32F && in == CUDA_R_16BF) return out == CUDA_R_16BF || out == CUDA_R_32F;
     return (compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32) && in == CUDA_R_32F &&
            out == CUDA_R_32F;
