@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run_one_node.sh - trains with several ranks on this machine: one GPU per rank, or a share of the cores
 #
-#   scripts/run_one_node.sh -i 'data/mine_train_*.bin' -e d12 -b 16 -t 1024 -d 524288 -o runs/mine
+#   scripts/run_one_node.sh -i 'data/mine_train_*.bin' -e d12 -o runs/mine
 #   RANKS=2 scripts/run_one_node.sh ...
 #
 # Accepts all flags of train_gpt2. RANKS: number of ranks (default: one per GPU, of those in CUDA_VISIBLE_DEVICES if it

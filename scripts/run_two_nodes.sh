@@ -2,8 +2,7 @@
 # run_two_nodes.sh - trains on the machines in a hostfile, two or more, which must be reachable by password-less ssh
 #
 #   printf 'node1 slots=8\nnode2 slots=8\n' >hosts      # slots: number of GPUs
-#   HOSTFILE=hosts INTERFACE=ens1f0 scripts/run_two_nodes.sh -i '/data/train_*.bin' -e d12 -b 16 -t 1024 -d 524288 \
-#       -z 1 -o /shared/runs/mine
+#   HOSTFILE=hosts INTERFACE=ens1f0 scripts/run_two_nodes.sh -i '/data/train_*.bin' -e d12 -z 1 -o /shared/runs/mine
 #
 # Program and data must be at the same paths on all machines (PROGRAM=... selects the program). If all ranks write
 # checkpoints (with which flags: scripts/README.md), -o must be on a shared file system; otherwise only rank 0, on

@@ -65,6 +65,7 @@ TEST_CASE("a dry run says speed, length, cost and disk, also of another machine"
                Contains("  text for one pass: dev/data/prepare fineweb --shards 7\n"));
     CHECK_THAT(folder.run(Texts{"--dry-run", "--peak-tflops", "989"} + other).exits(0),
                Contains("49 % of the peak, as measured on an H200\n"));
+    CHECK_THAT(folder.run({"--dry-run", "-e", "d12", "--ranks", "8"}).exits(0), Contains("  length: not known\n"));
     CHECK_THAT(folder.run(Texts{"--dry-run", "--ranks", "8", "--memory", "80G", "--max-minutes", "60"}).exits(2),
                Contains("error: --init is auto in a plan for another machine; expected") && Contains("--peak-tflops"));
     CHECK_THAT(folder.run(Texts{"--dry-run", "--speed", "9", "-i", folder.path("train_*.bin")}).exits(2),

@@ -18,7 +18,7 @@ check() {  # WHAT COMMAND...
 export OMP_WAIT_POLICY=passive
 "$build/tokenize" -o "$work" --name t --hold-out 2 README.md llmc/RUNS.md scripts/README.md >/dev/null
 train=("$build/train_gpt2" -i "$work/t_train_*.bin" -j "$work/t_val_*.bin" -e custom:l=1,h=2,c=32,t=32 -b 2 -t 32
-    --val-tokens 256 --tune=off)
+    --val-tokens 256 --tune=off --dtype fp32)
 sweep() { dev/sweep.sh -o "$work/sweep" --seeds '1 2' --jobs 2 "$@"; }
 
 small=(--vary '--lr 1e-3 1e-2' --vary '-u 0 5' -- "${train[@]}" -x 20)
@@ -48,7 +48,7 @@ sweep --vary '--lr 1e-3 1e-2' --vary '-u 5' -- "${train[@]}" -x 20 >"$work/out" 
 check "fewer values" test $? = 0
 # A run whose step doubled to 128 tokens at its fifth, for branches.
 branched=("$build/train_gpt2" -i "$work/t_train_*.bin" -j "$work/t_val_*.bin" -e custom:l=1,h=2,c=32,t=32 -b 1 -t 32
-    --val-tokens 256 --tune=off --threads 1 --batch-schedule 0:64,256:128 -x 20 -n 10 --lr 1e-2 --seed 7)
+    --val-tokens 256 --tune=off --dtype fp32 --threads 1 --batch-schedule 0:64,256:128 -x 20 -n 10 --lr 1e-2 --seed 7)
 "${branched[@]}" -o "$work/run" >/dev/null
 checkpoint=$work/run/step_00000010
 

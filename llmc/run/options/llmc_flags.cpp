@@ -74,7 +74,7 @@ constexpr Row kRows[] = {
     {"sg", "--skip-norm-z", ""},
     {"optim", "--optimizer", ""},
     {"muon use_muon", "--optimizer muon", ""},
-    {"adam adamw use_adamw", "--optimizer adamw", "the default"},
+    {"adam adamw use_adamw", "--optimizer adamw", "otherwise the run takes muon"},
     {"onebit_adam", "--optimizer onebit-adam", ""},
     {"ema use_ema ema_decay model_ema swa use_swa", "",
      "the decay of the learning rate (--lr-schedule) averages the last steps"},

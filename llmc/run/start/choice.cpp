@@ -14,12 +14,12 @@ namespace {
 
 // ---- measured: dev/results/2026-11-28-auto.md
 
-// Nats per byte = H (kFloor + kScale sqrt(kOfModel n^-kModelPower + kOfData d^-kDataPower)): H of a bigram model of the
-// text (Facts::bigram_loss), n million parameters without positions, d 10 MB. A text of U tokens that is read several
-// times counts as at most U (1 + R), R = kRepeats / (1 + parameters / U) (of Muennighoff et al. 2023, arXiv 2305.16264,
-// is the value for small models).
-constexpr double kFloor = 0.29, kScale = 0.82, kOfModel = 0.0675, kModelPower = 0.554, kOfData = 0.158,
-                 kDataPower = 0.637, kRepeats = 15.4;
+// Nats per byte = H (kFloor + kScale sqrt(kOfModel n^-kModelPower + kOfData d^-kDataPower)): n million parameters
+// without positions, d 10 MB; H of the text: bigram_loss^kBigramPower zstd_loss^kZstdPower of the Facts. A text of U
+// tokens that is read several times counts as at most U (1 + R), R = kRepeats / (1 + parameters / U) (of Muennighoff et
+// al. 2023, arXiv 2305.16264, is the value for small models).
+constexpr double kBigramPower = 0.87, kZstdPower = 0.5, kFloor = 0.244, kScale = 0.69, kOfModel = 0.0675,
+                 kModelPower = 0.554, kOfData = 0.158, kDataPower = 0.637, kRepeats = 15.4;
 // Tokens of a step, and AdamW's rate, at this point; the powers of tokens of the run, tokens of a step and parameters
 // of blocks.
 constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 3e-3;
@@ -309,7 +309,7 @@ private:
 double expected_loss(const Facts& facts, const ModelConfig& model, double tokens) {
     const double passes = tokens / facts.tokens, most = repeats_of(facts, model),
                  as_new = passes <= 1 ? tokens : facts.tokens * (1 + most * (1 - std::exp(-(passes - 1) / most)));
-    return facts.bigram_loss *
+    return std::pow(facts.bigram_loss, kBigramPower) * std::pow(facts.zstd_loss, kZstdPower) *
            (kFloor + kScale * std::sqrt(kOfModel * std::pow(parameters_of(model) / 1e6, -kModelPower) +
                                         kOfData * std::pow(as_new * facts.bytes_per_token / 1e7, -kDataPower)));
 }

@@ -16,7 +16,7 @@ namespace llmc {
 struct Facts {
     double tokens = INFINITY;       // of one pass over the training data; infinite: no data
     double bytes_per_token = 4.5;   // of text
-    double bigram_loss = 1.5;       // nats per byte of held-out text, of a bigram model of 300,000 tokens
+    double bigram_loss = 1.5, zstd_loss = 1.5;  // nats per byte of held-out text after 300,000 tokens
     double val_tokens = 0;          // of the validation data; 0: none
     int vocabulary = 50257;
     int ranks = 1;

@@ -214,7 +214,7 @@ TEST_CASE("the error for a flag or value of another program names ours, or says 
              {"--weight_decay", "--weight-decay"}, {"--output_dir", "--output-dir"}, {"--bf16", "--dtype bf16"},
              {"--training.local_batch_size", "--micro-batch; "}, {"--training.steps", "--max-steps"},
              {"--steps", "--max-steps"}, {"--save-every", "--checkpoint-every"}, {"-lr", "--lr"},
-             {"--muon", "--optimizer muon"}, {"--adamw", "--optimizer adamw; the default"},
+             {"--muon", "--optimizer muon"}, {"--adamw", "--optimizer adamw; otherwise the run takes muon"},
              {"--val-split", "--val-data; dev/tokenize --hold-out K"}, {"--no-shuffle", "--shuffle=off"},
              {"--decay-steps", "--cooldown-fraction; with --lr-sch"}, {"--minimum-lr", "--final-lr-fraction"},
              {"--push-to-hub", "hf upload; after the run, without"}, {"--batch-ramp", "--batch-schedule; FROM:TOKENS"},

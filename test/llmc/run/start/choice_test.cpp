@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "test/support/catch.h"
 #include "test/support/options_support.h"
+#include "test/support/run_support.h"
 #include "test/support/support.h"
 
 using namespace llmc;
@@ -161,4 +162,7 @@ TEST_CASE("the expected loss falls with parameters and tokens, and passes count 
                  at_most = expected_loss(all, small, (1 + most) * 1.2e6);
     CHECK(expected_loss(text, small, 1e9) >= at_most);
     CHECK(expected_loss(text, small, 1e9) < at_most + 0.01);
+    Facts repetitive = text;
+    repetitive.zstd_loss /= 4;
+    CHECK(expected_loss(repetitive, small, 1e6) == Approx(expected_loss(text, small, 1e6) / 2));
 }
