@@ -291,8 +291,8 @@ $(HOSTBUILD)/kernels/matmul/matmul_onednn.cpp.o $(HOSTBUILD)/dev/bench/%.o: priv
 endif
 # cuDNN's frontend is templates that only build plans, and takes longest of all: 154 s with -O3, 90 s with -O1, 52 s
 # without the JSON in which it could write plans (user time on a shared machine).
-$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB \
-  $(QUICK:%=-Og)
+$(patsubst %,$(HOSTBUILD)/kernels/%_cudnn.cpp.o,attention/attention matmul/product): \
+  private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB $(QUICK:%=-Og)
 # The C++ classes of old MPI versions are not used and would need a library of their own.
 $(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: private CXXFLAGS += $(call includes,$(MPI_HEADERS)) -DOMPI_SKIP_MPICXX \
   -DMPICH_SKIP_MPICXX

@@ -24,6 +24,7 @@ LEVERS = {
     'nondeterministic attention': ('', '--deterministic', ''),
     'residual in the epilogue': (', residual', 'bare', 'fused-residual'),
     'GELU in the epilogue': (', gelu', 'bare', 'fused-gelu'),
+    'GELU by cuDNN': (', gelu', 'fused-gelu', 'cudnn-gelu'),
     'bias gradient in the epilogue': ('_input.*, bias', 'fused-gelu', 'fused-gelu-bias'),
 }
 if other := os.environ.get('OTHER_CUDNN'): LEVERS['other cuDNN'] = ('', '', f'LD_LIBRARY_PATH={other}')

@@ -30,7 +30,7 @@ TINY = {'steps': 12, 'lr': 3e-3, 'warmup': 0, **dict.fromkeys(('fp32', 'bf16'), 
         'tolerance': {'fp32': (5e-6, 5e-5, 1.5e-4), 'bf16': (0.009, 0.002, 0.012)}}
 # Replacements in a file of autotuned algorithms, as levers.py makes them.
 FORMS = {'fused': ((', residual', 'fused-residual'), (', gelu', 'fused-gelu'), ('_input.*, bias', 'fused-gelu-bias')),
-         'bare': (('^cuBLASLt', 'bare'),)}
+         'cuDNN': ((', gelu', 'cudnn-gelu'),), 'bare': (('^cuBLASLt', 'bare'),)}
 
 
 def ended(status, output):

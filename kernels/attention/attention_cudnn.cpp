@@ -1,13 +1,11 @@
 // attention_cudnn.cpp - attention by cuDNN's flash attention kernels: one graph per pass and shape, with the plans
 // of cuDNN's heuristics (cudnn_graph.h)
-#include <algorithm>
 #include <map>
-#include <sstream>
 #include <unordered_map>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/cudnn_graph.h"
-#include "kernels/device/checked.h"
+#include "kernels/device/checked_cudnn.h"
 #include "kernels/device/memory.h"
 
 namespace kernels {
@@ -15,30 +13,6 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// The library's messages, as part of one line.
-std::string on_one_line(std::string words) {
-    std::ranges::replace_if(words, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
-    return words;
-}
-// The library's message about its last error.
-std::string last_words() {
-    char text[1024] = "";
-    cudnnGetLastErrorString(text, sizeof text);
-    return on_one_line(text);
-}
-std::string fault_of(cudnnStatus_t status) {
-    return status == CUDNN_STATUS_SUCCESS ? "" : std::string(cudnnGetErrorString(status)) + "; " + last_words();
-}
-std::string fault_of(fe::error_t status) {
-    if (status.is_good()) return {};
-    std::ostringstream code;
-    code << status.get_code();
-    return code.str() + ", " + status.get_message() + "; cuDNN: " + last_words();
-}
-
-struct DestroyHandle {
-    void operator()(cudnnHandle_t handle) const noexcept { cudnnDestroy(handle); }
-};
 constexpr int kList = -1;  // in place of a plan's number: the list of plans
 struct Built {
     std::string refusal;
@@ -57,7 +31,7 @@ using PassKey = std::pair<CudnnPass, AttentionShape>;
 }  // namespace
 
 struct CudnnAttention::State {
-    std::unique_ptr<cudnnContext, DestroyHandle> handle;
+    device::CudnnHandle handle;
     std::map<PassKey, fe::graph::Graph> graphs;
     std::map<std::pair<PassKey, int>, Built> plans;
     device::Workspace workspace;
@@ -72,17 +46,13 @@ struct CudnnAttention::State {
                 if (built.refusal.empty()) CHECKED(cudnn_graph::build_plan(graph, plan, built.workspace_bytes));
                 return built;
             }
-            if (!handle) {
-                cudnnHandle_t created = nullptr;
-                CHECKED(cudnnCreate(&created));
-                handle.reset(created);
-            }
+            handle.get();  // before the graph, so that without a GPU this is the reason
             cudnn_graph::describe(graph, key.first, key.second);
             CHECKED(graph.validate());
             CHECKED(graph.build_operation_graph(handle.get()));
             CHECKED(cudnn_graph::list_plans(graph, key.first));
         } catch (const std::exception& error) {  // this code's, or one that the frontend does not catch
-            built.refusal = on_one_line(error.what());
+            built.refusal = device::on_one_line(error.what());
         }
         return built;
     }

@@ -47,6 +47,7 @@ struct Plan {
     Algorithm algorithm{};
     ProductForm form;
     bool by_library = true;
+    int cudnn_plan = 0;  // of the form cudnn-gelu, without the rest
 };
 
 inline cublasLtEpilogue_t epilogue_of(const ProductShape& shape, const ProductForm& form) {

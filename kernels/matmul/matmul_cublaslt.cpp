@@ -9,6 +9,8 @@
 //   backward, weight   in    out   rows  in             dout^T        dweight
 //   fp8                n     m     k     right^T        left          out
 //
+// cuDNN computes the two products with GELU, too (product_cudnn.h).
+//
 // (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`. DGELU_BGRAD also sums D's rows, and stores the sums in D's type
 // (cublasLt.h, BIAS_POINTER): they are added separately. (3) beta = 1 adds the residual, C.
 //
@@ -35,6 +37,7 @@
 #include "kernels/matmul/check.h"
 #include "kernels/matmul/cublaslt_plan.h"
 #include "kernels/matmul/plain_product.h"
+#include "kernels/matmul/product_cudnn.h"
 #include "kernels/matmul/rehearsal.h"
 
 namespace kernels {
@@ -82,6 +85,7 @@ struct Matmul::State {
     const std::size_t workspace_bytes = max_workspace_bytes();
     std::map<ProductShape, Plan> plans{};
     std::map<ScaledShape, Plan> scaled_plans{};
+    CudnnProduct cudnn{};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
@@ -92,7 +96,9 @@ struct Matmul::State {
     }
     bool tf32(DType dtype) const { return dtype == DType::fp32 && settings.tf32; }
 
-    Plan plan_of(const ProductShape& shape, const Operands& operands, const ChosenAlgorithm& chosen) const {
+    Plan plan_of(const ProductShape& shape, const Operands& operands, const ChosenAlgorithm& chosen) {
+        if (chosen.form.cudnn)
+            return {.form = chosen.form, .cudnn_plan = cudnn.build(shape, chosen.algorithm, workspace.bytes())};
         Plan plan = cublaslt::describe(shape, operands, chosen.form);
         std::ranges::copy(std::as_bytes(std::span(chosen.algorithm)),
                           std::as_writable_bytes(std::span(&plan.algorithm, 1)).begin());
@@ -107,6 +113,11 @@ struct Matmul::State {
         std::string name() const override { return State::name(); }
         std::vector<AlgorithmBytes> algorithms(const ProductForm& form, int most) override {
             std::vector<AlgorithmBytes> all;
+            if (form.cudnn) {
+                all = state_.cudnn.algorithms(shape_);
+                all.resize(std::min(all.size(), std::size_t(most)));
+                return all;
+            }
             const Plan plan = cublaslt::describe(shape_, state_.operands_of(op_), form);
             for (const Algorithm& found :
                  cublaslt::algorithms(state_.library, state_.workspace.bytes(), plan, shape_, most)) {
@@ -116,6 +127,7 @@ struct Matmul::State {
             return all;
         }
         bool accepts(const ChosenAlgorithm& chosen) override {
+            if (chosen.form.cudnn) return std::ranges::count(state_.cudnn.algorithms(shape_), chosen.algorithm) > 0;
             if (chosen.algorithm.size() != sizeof(Algorithm)) return false;
             const Plan plan = state_.plan_of(shape_, state_.operands_of(op_), chosen);
             return cublaslt::accepts(state_.library, state_.workspace.bytes(), plan, shape_, plan.algorithm);
@@ -129,9 +141,12 @@ struct Matmul::State {
                                       state_.plan_of(shape_, state_.operands_of(rehearsal_->op), chosen));
             state_.execute(known->second, shape_, rehearsal_->op, stream_);
         }
-        // The order of a fused bias gradient's sums is not documented to be fixed.
+        // The order of a fused bias gradient's sums is not documented to be fixed. cuDNN documents notes of
+        // nondeterminism, but lacks some (cudnn_graph.h).
         bool repeats(const ChosenAlgorithm& chosen) override {
-            return !chosen.form.bias_gradient || rehearsal_->repeats_bias_gradient([&] { run(chosen); }, stream_);
+            const auto again = [&] { run(chosen); };
+            if (chosen.form.cudnn) return rehearsal_->repeats_result(again, stream_);
+            return !chosen.form.bias_gradient || rehearsal_->repeats_bias_gradient(again, stream_);
         }
 
     private:
@@ -183,6 +198,10 @@ struct Matmul::State {
     }
 
     void multiply(const Plan& plan, const ProductShape& shape, const Operands& operands, StreamRef stream) {
+        if (plan.form.cudnn)
+            return cudnn.run(shape, plan.cudnn_plan,
+                             {operands.b, operands.a, operands.bias, const_cast<void*>(operands.auxiliary), operands.d},
+                             workspace.data(), stream);
         require(plan.by_library || !shape.fp8, "the product", shape.call(), "one that cuBLASLt has", "use --fp8 off");
         if (!plan.by_library)
             return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)

@@ -28,10 +28,11 @@ std::string ProductShape::problem() const {
 }
 
 std::string name_of(const ProductForm& form) {
-    return form.bias_gradient ? "fused-gelu-bias"
-           : form.gelu        ? "fused-gelu"
-           : form.residual    ? "fused-residual"
-                              : "bare";
+    return form.cudnn           ? "cudnn-gelu"
+           : form.bias_gradient ? "fused-gelu-bias"
+           : form.gelu          ? "fused-gelu"
+           : form.residual      ? "fused-residual"
+                                : "bare";
 }
 
 std::vector<ProductForm> forms_of(const ProductShape& shape) {
@@ -43,6 +44,7 @@ std::vector<ProductForm> forms_of(const ProductShape& shape) {
     if (shape.product == Product::backward_input && gelu && shape.biased)
         forms.push_back({.gelu = true, .bias_gradient = true});
     forms.push_back({});
+    if (gelu) forms.push_back({.gelu = true, .cudnn = true});
     if (shape.residual) forms.push_back({.residual = true});
     return forms;
 }

@@ -31,14 +31,15 @@ struct ProductShape {
 };
 
 // The operations that the library fuses into the product; other kernels do the rest. Names, in tune files, too: bare,
-// fused-gelu, fused-gelu-bias (the bias gradient), fused-residual.
+// fused-gelu, fused-gelu-bias (the bias gradient), cudnn-gelu (by cuDNN instead), fused-residual.
 struct ProductForm {
-    bool gelu = false, bias_gradient = false, residual = false;
+    bool gelu = false, bias_gradient = false, residual = false, cudnn = false;
     bool operator==(const ProductForm&) const = default;
 };
 std::string name_of(const ProductForm& form);
 // In the order in which they are tried without timing: the most fused first and bare last. Only those that round
-// differently, with a residual or with GELU and a bias gradient, follow one that does not: they must be selected.
+// differently, with a residual, with GELU and a bias gradient or by cuDNN, follow one that does not: they must be
+// selected.
 std::vector<ProductForm> forms_of(const ProductShape& shape);
 
 }  // namespace kernels

@@ -32,6 +32,22 @@ struct Rehearsal {
         return scratch.span();
     }
 
+    // Whether two run()s leave the same bits in the result of a product with GELU.
+    template <class Run>
+    bool repeats_result(Run&& run, StreamRef stream) const {
+        std::span<const std::byte> result;
+        if constexpr (requires { op.din; }) result = std::as_bytes(op.din);
+        if constexpr (requires { op.pre, op.out; }) result = std::as_bytes(op.out);
+        std::vector<std::byte> runs[2];
+        for (std::vector<std::byte>& host : runs) {
+            host.resize(result.size());
+            run();
+            device::copy_to_host(host.data(), result.data(), result.size(), stream);
+            device::sync(stream);
+        }
+        return runs[0] == runs[1];
+    }
+
     // Whether every run() leaves the same bits in the bias gradient. Each run starts from the same nonzero gradient of
     // earlier runs, because sums that start from zero may be equal in any order.
     template <class Run>

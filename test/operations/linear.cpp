@@ -80,6 +80,16 @@ struct Forced {
     }
 };
 
+// The product with GELU by cuDNN.
+template <class T>
+struct LinearForwardByCudnn : LinearForward<T> {
+    Forced forced{true, kernels::Product::forward, kernels::dtype_of<T>, this->s, {.gelu = true, .cudnn = true}};
+    explicit LinearForwardByCudnn(const Shape& s) : LinearForward<T>({s[0], s[1], s[2], s[3], 1, 1}) {
+        this->matmul = Matmul{{.bf16 = this->s.arithmetic, .tuned = forced.tuned}};
+    }
+    static bool applies(const Shape&) { return sizeof(T) == 2; }
+};
+
 // residual = left + in weight^T + bias, normed = LayerNorm(residual).
 template <class T>
 struct LinearLayerNorm : LinearForward<T> {
@@ -153,7 +163,7 @@ struct LinearBackwardInput : Operation {
     bool with_gelu = shape[4];
     int bias = shape.size() > 5 ? shape[5] : 0;  // 1: dbias is overwritten, 2: added to
     Forced forced{bias && shape[6], kernels::Product::backward_input, kernels::dtype_of<T>, s,
-                  {.gelu = true, .bias_gradient = true}};
+                  {.gelu = true, .bias_gradient = bias && shape[6] == 1, .cudnn = bias && shape[6] == 2}};
     Matmul matmul{{.bf16 = s.arithmetic, .tuned = forced.tuned}};
     Tensor<T> dout = input<T>("dout", s.out_size()), weight = input<T>("weight", s.weight_size(), s.weights());
     Tensor<T> pre = input<T>("pre", with_gelu ? s.in_size() : 0), din = output<T>("din", s.in_size());
@@ -266,6 +276,11 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .edges = edges(2), .small = with_each(kSmall, {1}, {0, 1}),
                           .large = with_each(kLarge, {1}, {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
+const Registered forward_by_cudnn({.name = "linear forward by cuDNN", .tag = "[matmul]",
+                                   .dimensions = {"rows", "in", "out", "arithmetic"},
+                                   .edges = {{1, 16, 48, 0}, {300, 48, 64, 0}}, .small = {{256, 768, 3072, 0}},
+                                   .large = {{65536, 768, 3072, 0}}, .make = make<LinearForwardByCudnn>,
+                                   .same_on_any_threads = false});
 // form: 0 the default, 1 fused-residual
 const Registered layernorm_after({.name = "linear forward, LayerNorm", .tag = "[matmul]",
                                   .dimensions = {"rows", "in", "out", "arithmetic", "form", "in place"},
@@ -283,13 +298,13 @@ const Registered backward_input({.name = "linear backward input", .tag = "[matmu
                                  .edges = edges(1), .small = with_each(kSmall, {0, 1}),
                                  .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
-// bias: 1 overwritten, 2 added to; form: 0 the default, 1 fused-gelu-bias
+// bias: 1 overwritten, 2 added to; form: 0 the default, 1 fused-gelu-bias, 2 cudnn-gelu
 const Registered backward_input_bias({.name = "linear backward input, bias", .tag = "[matmul]",
                                       .dimensions = {"rows", "in", "out", "arithmetic", "gelu", "bias", "form"},
                                       .edges = joined(with_each({{1, 16, 48, 0, 1}, {300, 48, 64, 2, 1}}, {1, 2},
-                                                                {0, 1}), {{37, 80, 16, 0, 0, 2, 0}}),
-                                      .small = with_each({{256, 3072, 768, 0, 1, 1}}, {0, 1}),
-                                      .large = with_each({{65536, 3072, 768, 0, 1, 1}}, {0, 1}),
+                                                                {0, 1, 2}), {{37, 80, 16, 0, 0, 2, 0}}),
+                                      .small = with_each({{256, 3072, 768, 0, 1, 1}}, {0, 1, 2}),
+                                      .large = with_each({{65536, 3072, 768, 0, 1, 1}}, {0, 1, 2}),
                                       .make = make<LinearBackwardInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
                                   .edges = edges(1), .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}),

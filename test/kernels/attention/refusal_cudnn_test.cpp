@@ -13,8 +13,7 @@ TEST_CASE("if cuDNN cannot run, auto skips it and says why; requested by name it
     const AttentionPlan& plan = attention.plan(DType::bf16, shape, true);
     CHECK(plan.method == AttentionMethod::flash);
     CHECK_THAT(plan.why_not_cudnn,
-               test::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
-                   test::Contains("CUDNN_STATUS_"));
+               test::StartsWith("cudnnCreate(&created) failed at ") && test::Contains("CUDNN_STATUS_"));
     CHECK_THAT(plan.text, test::StartsWith("flash (mma.sync), selected by auto; not cuDNN: cudnnCreate"));
     CHECK_THROWS_WITH(
         Attention({.method = AttentionMethod::cudnn}).plan(DType::bf16, shape, true),

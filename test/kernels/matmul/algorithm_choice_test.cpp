@@ -13,13 +13,13 @@ namespace {
 
 constexpr ProductShape kShape{.product = Product::forward, .dtype = DType::bf16, .rows = 64, .in_channels = 16,
                               .out_channels = 32, .biased = true, .with_gelu = true, .accumulate = false};
-const ProductForm kBare{}, kFused{.gelu = true};
+const ProductForm kBare{}, kFused{.gelu = true}, kCudnn{.gelu = true, .cudnn = true};
 
 // Algorithms of one byte, their run time in ms; 0 cannot run. They sleep, because on a busy machine a
 // thread that computes may wait for a core for longer than any of them runs. There a sleep takes several ms more, too:
 // times whose order matters differ by 40.
 struct Behaviour {
-    AlgorithmBytes fused, bare;
+    AlgorithmBytes fused, bare, cudnn{};
     std::set<int> unsteady{};       // bits differ from run to run
     bool has_room = true;
     bool accepts_all = true;
@@ -31,7 +31,7 @@ struct FakeLibrary final : ProductLibrary, Behaviour {
     std::string name() const override { return "lib 1"; }
     std::vector<AlgorithmBytes> algorithms(const ProductForm& form, int most) override {
         std::vector<AlgorithmBytes> all;
-        for (const unsigned char byte : form.gelu ? fused : bare)
+        for (const unsigned char byte : form.cudnn ? cudnn : form.gelu ? fused : bare)
             if (int(all.size()) < most) all.push_back({byte});
         requested = most;
         return all;
@@ -60,13 +60,13 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
     using enum Product;
     using enum DType;
     CHECK(forms(forward, bf16, true, false) == "bare");  // the bias of a forward product costs nothing
-    CHECK(forms(forward, bf16, true, true) == "fused-gelu, bare");
+    CHECK(forms(forward, bf16, true, true) == "fused-gelu, bare, cudnn-gelu");
     CHECK(forms(forward, bf16, true, true, 36) == "bare");
     CHECK(forms(forward, fp32, true, true) == "bare");
     CHECK(forms(forward, fp32, true, false, 32, true) == "bare, fused-residual");
-    CHECK(forms(backward_input, bf16, false, true) == "fused-gelu, bare");
+    CHECK(forms(backward_input, bf16, false, true) == "fused-gelu, bare, cudnn-gelu");
     CHECK(forms(backward_input, bf16, false, false) == "bare");
-    CHECK(forms(backward_input, bf16, true, true) == "fused-gelu, fused-gelu-bias, bare");
+    CHECK(forms(backward_input, bf16, true, true) == "fused-gelu, fused-gelu-bias, bare, cudnn-gelu");
     CHECK(forms(backward_input, bf16, true, false) == "bare");
     CHECK(forms(backward_input, fp32, false, true) == "bare");
     CHECK(forms(backward_weight, bf16, false, false) == "bare");
@@ -98,6 +98,7 @@ TEST_CASE("an algorithm is stored as text that parses only for shapes with its f
     CHECK(text_of(chosen) == "fused-gelu 009aff");
     CHECK(parse_algorithm("fused-gelu 009aff", kShape) == chosen);
     CHECK(parse_algorithm("bare 009aff", kShape) == ChosenAlgorithm{kBare, {0x00, 0x9a, 0xff}});
+    CHECK(parse_algorithm("cudnn-gelu 07", kShape) == ChosenAlgorithm{kCudnn, {7}});
     for (const char* text : {"", "fused-gelu", "fused-residual 00", "fused-gelu 009af", "fused-gelu 00 aff",
                              "fused-gelu 0g", "Bare 00", "bare 0x", "bare -1"}) {
         CAPTURE(text);
@@ -110,7 +111,7 @@ TEST_CASE("an algorithm is stored as text that parses only for shapes with its f
 
 TEST_CASE("without timing the library's first algorithm of its first form is used, and not stored",
           "[matmul][tuning]") {
-    FakeLibrary fake({.fused = {9, 1}, .bare = {5, 2}});
+    FakeLibrary fake({.fused = {9, 1}, .bare = {5, 2}, .cudnn = {7}});
     TunedAlgorithms tuned;
     for (TunedAlgorithms* given : {static_cast<TunedAlgorithms*>(nullptr), &tuned}) {
         CHECK(choose_algorithm(kShape, fake, given, nullptr) == ChosenAlgorithm{kFused, {9}});
@@ -118,7 +119,7 @@ TEST_CASE("without timing the library's first algorithm of its first form is use
     }
     fake.fused = {};
     CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {5}});
-    fake.bare = {};
+    fake.bare = fake.cudnn = {};
     CHECK(!choose_algorithm(kShape, fake, &tuned, nullptr));
     tuned.timing = true;
     CHECK(!choose_algorithm(kShape, fake, &tuned, nullptr));
@@ -126,7 +127,7 @@ TEST_CASE("without timing the library's first algorithm of its first form is use
 }
 
 TEST_CASE("the fastest of all forms is stored, and used again without timing", "[matmul][tuning][host_time]") {
-    FakeLibrary fake({.fused = {50, 60, 0}, .bare = {70, 0, 5, 60}});
+    FakeLibrary fake({.fused = {50, 60, 0}, .bare = {70, 0, 5}, .cudnn = {60}});
     TunedAlgorithms tuned;
     tuned.timing = true;
     const ChosenAlgorithm fastest{kBare, {5}};
@@ -159,6 +160,9 @@ TEST_CASE("a stored form without an algorithm selects the library's first of tha
     fake.bare = {};
     CHECK(forced("bare") == ChosenAlgorithm{kFused, {9}});  // which the library lacks
     CHECK(count(tuned.used()) == 0);
+    CHECK(forced("cudnn-gelu") == ChosenAlgorithm{kFused, {9}});
+    fake.cudnn = {7, 8};
+    CHECK(forced("cudnn-gelu") == ChosenAlgorithm{kCudnn, {7}});
     CHECK(forced("fused-residual") == ChosenAlgorithm{kFused, {9}});  // which the product has not
 }
 

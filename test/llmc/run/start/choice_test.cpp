@@ -60,7 +60,7 @@ TEST_CASE("a run of some minutes chooses model, batch, rate and the rest", "[cho
     chosen(facts_of_text(), {"--max-minutes", "60"}, &hour);
     CHECK(ParameterTable(hour.model).parameters() > ParameterTable(three.model).parameters());
     CHECK(*hour.loss < *three.loss);
-    // Tokens alone do not say what is too slow: the model has at most a tenth as many parameters.
+    // Tokens alone do not say what is too slow: the model has at most an eighth as many parameters.
     Chosen tokens;
     chosen(facts_of_text(), {"--max-tokens", "4M"}, &tokens);
     CHECK(ParameterTable(tokens.model).parameters() < 4.5e5);
