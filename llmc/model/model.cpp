@@ -121,7 +121,7 @@ private:
                                              .token_table = pass_.weight(table().token_table()),
                                              .position_table = pass_.weight(table().position_table()),
                                              .batch = shape_.batch, .seq_len = shape_.seq_len,
-                                             .channels = channels()}, stream());
+                                             .channels = channels(), .starts = batch.starts}, stream());
         wait_for_parameters(buckets().of_layer(0));
         pass_.layernorm(act_.block[0].ln1, act_.residual[0], table().block(0).ln1, rows());
         for (int layer = 0; layer < layers(); ++layer) {
@@ -149,7 +149,8 @@ private:
                                               .sorted = batch.sorted, .batch = shape_.batch,
                                               .seq_len = shape_.seq_len, .channels = channels(),
                                               .max_seq_len = setup_.config.max_seq_len,
-                                              .accumulate_positions = gradients.accumulate()}, stream());
+                                              .accumulate_positions = gradients.accumulate(),
+                                              .by_position = batch.by_position}, stream());
         gradients.complete(buckets().embeddings());
     }
 
