@@ -115,6 +115,7 @@ private:
         require(batch.shape.rows() <= setup_.shape.rows(), "the rows of a micro-batch", batch.shape.rows(),
                 "at most " + std::to_string(setup_.shape.rows()));
         shape_ = batch.shape;
+        starts_ = batch.starts;
         wait_for_parameters(buckets().embeddings());
         kernels::embedding_forward<Element>({.out = act_.residual[0],  // (B, T, C)
                                              .tokens = batch.tokens,   // (B, T)
@@ -263,12 +264,14 @@ private:
     }
     void attention(Tensor out, std::span<float> logsumexp, Input qkv) {
         context_.attention.forward<Element>({.out = out, .logsumexp = logsumexp, .qkv = qkv,
-                                             .shape = attention_shape(setup_.config, shape_)}, stream());
+                                             .shape = attention_shape(setup_.config, shape_), .starts = starts_},
+                                            stream());
     }
     void attention_backward(Tensor dqkv, Input dout, const BlockActivations<Element>& a) {
         context_.attention.backward<Element>({.dqkv = dqkv, .delta = act_.delta, .dout = dout, .qkv = a.qkv,
                                               .out = a.attention, .logsumexp = a.logsumexp,
-                                              .shape = attention_shape(setup_.config, shape_)}, stream());
+                                              .shape = attention_shape(setup_.config, shape_), .starts = starts_},
+                                             stream());
     }
     void gelu(Tensor out, Input in) {
         const std::size_t size = shape_.rows() * std::size_t(setup_.config.hidden_channels());
@@ -293,6 +296,7 @@ private:
     device::Memory memory_;
     ActivationSpans<Element> act_;
     MicroBatchShape shape_{};  // of the micro-batch in act_
+    std::span<const int> starts_{};
     std::vector<std::string> layer_name_;
 };
 
