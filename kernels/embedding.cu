@@ -1,7 +1,7 @@
 // embedding.cu - forward: adds a row of each table, `Lanes` threads per row; backward: sums over the rows of a token
 //
 // Backward: a block per list of rows of a token (and per slice of channels) sums these rows, and one per frequent token
-// then the sums of its lists; a block per position sums over the batch.
+// then the sums of its lists; so for positions within documents; otherwise a block per position sums over the batch.
 #include "kernels/embedding.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ __global__ void embedding_forward_kernel(EmbeddingForward<T> op, int rows_per_bl
     const int end_row = std::min(first_row + rows_per_block, rows);
     for (int row = first_row + int(threadIdx.x) / Lanes; row < end_row; row += blockDim.x / Lanes) {
         const T* token_row = &op.token_table[std::size_t(op.tokens[row]) * op.channels];
-        const T* position_row = &op.position_table[std::size_t(row % op.seq_len) * op.channels];
+        const int position = row % op.seq_len - (op.starts.empty() ? 0 : op.starts[row]);
+        const T* position_row = &op.position_table[std::size_t(position) * op.channels];
         T* out_row = &op.out[std::size_t(row) * op.channels];
         for (int i = lane; i < packs; i += Lanes) {
             const auto& token = load<PackBytes>(token_row + i * Pack::size);
@@ -35,32 +36,41 @@ __global__ void embedding_forward_kernel(EmbeddingForward<T> op, int rows_per_bl
     }
 }
 
+// The gradient of one of the tables: row `token` += the rows of that token.
+template <class T>
+struct TableGradient {
+    std::span<float> table, scratch;
+    std::span<const T> dout;
+    RowsByToken<std::span<const int>> sorted;
+    int channels;
+};
+
 // Block number = number of the list in `sorted` * slices + slice. The sums of chunks go to `scratch`.
 template <class Geometry, class T>
-__global__ void token_gradient_kernel(EmbeddingBackward<T> op, int slices) {
+__global__ void table_gradient_kernel(TableGradient<T> op, int slices) {
     const int i = blockIdx.x / slices, start = op.sorted.start[i];
     const int* rows = &op.sorted.row[start];
     const bool chunk = i < op.sorted.chunks;
     float* const out = chunk ? &op.scratch[std::size_t(i) * op.channels]
-                             : &op.dtoken_table[std::size_t(op.sorted.token[i]) * op.channels];
+                             : &op.table[std::size_t(op.sorted.token[i]) * op.channels];
     block_row_sum<Geometry>(out, op.dout.data(), op.channels, slice_of<Geometry, T>(op.channels, blockIdx.x % slices),
                             op.sorted.start[i + 1] - start, [rows](int k) { return rows[k]; }, !chunk);
 }
 
 // Block number = number of the chunk * slices + slice; only the first chunk of a token has work.
 template <class Geometry, class T>
-__global__ void chunks_kernel(EmbeddingBackward<T> op, int slices) {
+__global__ void chunks_kernel(TableGradient<T> op, int slices) {
     const std::span<const int> token = op.sorted.token;
     const int i = blockIdx.x / slices;
     if (i > 0 && token[i - 1] == token[i]) return;  // uniform over the block
     int end = i + 1;
     while (end < op.sorted.chunks && token[end] == token[i]) ++end;
-    block_row_sum<Geometry>(&op.dtoken_table[std::size_t(token[i]) * op.channels], op.scratch.data(), op.channels,
+    block_row_sum<Geometry>(&op.table[std::size_t(token[i]) * op.channels], op.scratch.data(), op.channels,
                             slice_of<Geometry, float>(op.channels, blockIdx.x % slices), end - i,
                             [i](int k) { return i + k; }, true);
 }
 
-// Block number = position * slices + slice.
+// Block number = position * slices + slice. With seq_len 0 the gradient becomes 0.
 template <class Geometry, class T>
 __global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices) {
     const int position = blockIdx.x / slices, seq_len = op.seq_len;
@@ -82,6 +92,28 @@ void check_shape(int batch, int seq_len, int channels) {
             "a multiple of " + std::to_string(16 / sizeof(T)) + " (16 bytes)");
 }
 
+template <class T>
+void add_to_table(const TableGradient<T>& op, std::size_t rows, StreamRef stream) {
+    const std::size_t lists = op.sorted.token.size();
+    require(op.sorted.start.size() == lists + 1, "the number of starts of sorted rows", op.sorted.start.size(),
+            "the number of lists + 1");
+    require(op.sorted.row.size() == rows, "the number of sorted rows", op.sorted.row.size(), "batch * seq_len");
+    require(lists > 0, "the number of lists of sorted rows", lists, "at least 1");
+    require_size("the gradient of an embedding's table", op.table,
+                 std::max<std::size_t>(lists - op.sorted.chunks, 1) * op.channels, "tokens that occur * channels");
+
+    with_row_sum_geometry<T, RowsGeometry>(op.channels, [&]<class Geometry>() {
+        const int slices = count_slices<Geometry, T>(op.channels);
+        simt::launch<table_gradient_kernel<Geometry, T>>(
+            {.grid = unsigned(lists) * slices, .block = Geometry::threads, .stream = stream}, op, slices);
+    });
+    if (op.sorted.chunks > 0) with_row_sum_geometry<float, ChunksGeometry>(op.channels, [&]<class Geometry>() {
+        const int slices = count_slices<Geometry, float>(op.channels);
+        simt::launch<chunks_kernel<Geometry, T>>({.grid = unsigned(op.sorted.chunks) * slices,
+                                                  .block = Geometry::threads, .stream = stream}, op, slices);
+    });
+}
+
 }  // namespace
 
 // Eight warps per block on a GPU: not measured yet. 16 rows per block on a CPU, as in LayerNorm.
@@ -94,6 +126,7 @@ void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     require_size("the position table", op.position_table, std::size_t(op.seq_len) * op.channels, "seq_len * channels",
                  "choose a shorter --seq-len");
     require_size("the token table", op.token_table, op.channels, "channels");
+    if (!op.starts.empty()) require_size("the starts of documents", op.starts, rows, "batch * seq_len");
 
     with_row_packs<T>(op.channels, [&]<int Lanes, int PackBytes>() {
         constexpr int kRows = Lanes > 1 ? 8 : 16, kThreads = Lanes > 1 ? Lanes * kRows : 1;
@@ -112,38 +145,28 @@ std::size_t embedding_backward_scratch(std::size_t rows, int channels) {
 template <class T>
 void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
-    const std::size_t rows = std::size_t(op.batch) * op.seq_len, lists = op.sorted.token.size();
+    const std::size_t rows = std::size_t(op.batch) * op.seq_len;
     require(op.seq_len <= op.max_seq_len, "the sequence length of an embedding", op.seq_len, "at most max_seq_len",
             "choose a shorter --seq-len");
     require_size("the embedding's dout", op.dout, rows * op.channels, "batch * seq_len * channels");
-    require(op.sorted.start.size() == lists + 1, "the number of starts of sorted rows", op.sorted.start.size(),
-            "the number of lists + 1");
-    require(op.sorted.row.size() == rows, "the number of sorted rows", op.sorted.row.size(), "batch * seq_len");
-    require(lists > 0, "the number of lists of sorted rows", lists, "at least 1");
-    require_size("the token table's gradient", op.dtoken_table,
-                 std::max<std::size_t>(lists - op.sorted.chunks, 1) * op.channels, "tokens that occur * channels");
     require_size("an embedding's scratch", op.scratch, embedding_backward_scratch(rows, op.channels),
                  "embedding_backward_scratch(rows, channels)");
     require_size("the position table's gradient", op.dposition_table, std::size_t(op.max_seq_len) * op.channels,
                  "max_seq_len * channels");
 
-    with_row_sum_geometry<T, RowsGeometry>(op.channels, [&]<class Geometry>() {
+    add_to_table<T>({op.dtoken_table, op.scratch, op.dout, op.sorted, op.channels}, rows, stream);
+    const bool documents = !op.by_position.row.empty();
+    EmbeddingBackward<T> whole_rows = op;
+    if (documents) whole_rows.seq_len = 0;
+    // positions from seq_len on get no gradient, so they need no block when accumulating
+    const int positions = op.accumulate_positions ? whole_rows.seq_len : op.max_seq_len;
+    if (positions > 0) with_row_sum_geometry<T, RowsGeometry>(op.channels, [&]<class Geometry>() {
         const int slices = count_slices<Geometry, T>(op.channels);
-        simt::launch<token_gradient_kernel<Geometry, T>>(
-            {.grid = unsigned(lists) * slices, .block = Geometry::threads, .stream = stream}, op, slices);
-    });
-    if (op.sorted.chunks > 0) with_row_sum_geometry<float, ChunksGeometry>(op.channels, [&]<class Geometry>() {
-        const int slices = count_slices<Geometry, float>(op.channels);
-        simt::launch<chunks_kernel<Geometry, T>>({.grid = unsigned(op.sorted.chunks) * slices,
-                                                  .block = Geometry::threads, .stream = stream}, op, slices);
-    });
-    with_row_sum_geometry<T, RowsGeometry>(op.channels, [&]<class Geometry>() {
-        const int slices = count_slices<Geometry, T>(op.channels);
-        // positions from seq_len on get no gradient, so they need no block when accumulating
-        const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;
         simt::launch<position_gradient_kernel<Geometry, T>>(
-            {.grid = positions * slices, .block = Geometry::threads, .stream = stream}, op, slices);
+            {.grid = unsigned(positions) * slices, .block = Geometry::threads, .stream = stream}, whole_rows, slices);
     });
+    if (documents)
+        add_to_table<T>({op.dposition_table, op.scratch, op.dout, op.by_position, op.channels}, rows, stream);
 }
 
 template void embedding_forward(const EmbeddingForward<float>&, StreamRef);

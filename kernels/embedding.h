@@ -1,11 +1,11 @@
 // embedding.h - token plus position embedding, and its gradient
 //
-//   out[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :]
+//   out[b, t, :] = token_table[tokens[b, t], :] + position_table[p, :],  p = t, or t - starts[b, t] within documents
 //   dtoken_table[v, :] += sum over rows (b, t) with tokens[b, t] == v of dout[b, t, :]
-//   dposition_table[t, :] (+)= sum over b of dout[b, t, :];   rows t >= seq_len are set to 0 unless accumulating
+//   dposition_table[p, :] (+)= sum over rows with position p of dout[b, t, :];   without such rows 0, or unchanged
 //
-// Shapes    out, dout: (batch, seq_len, channels) T; tokens: (batch, seq_len) int; tables: (vocabulary, channels) and
-//           (max_seq_len, channels).
+// Shapes    out, dout: (batch, seq_len, channels) T; tokens, starts: (batch, seq_len) int; tables: (vocabulary,
+//           channels) and (max_seq_len, channels).
 // Numerics  sums in float, in an order fixed by the row numbers: the backward pass is deterministic and uses no
 //           atomics. On a GPU it sums the rows of a frequent token in chunks, one block each, and then the chunks.
 // Traffic   forward 2-3 * rows * channels * sizeof(T) bytes, backward 2 * rows * channels * sizeof(T) plus the table
@@ -24,6 +24,7 @@ struct EmbeddingForward {
     std::span<const int> tokens;
     std::span<const T> token_table, position_table;
     int batch, seq_len, channels;
+    std::span<const int> starts{};  // of documents.h; empty: rows are whole
 };
 
 // Enqueues on `stream`. The caller guarantees 0 <= token < vocabulary (the data loader checks every id).
@@ -53,6 +54,7 @@ struct EmbeddingBackward {
     int batch, seq_len, channels, max_seq_len;
     // false: overwrite dposition_table. dtoken_table is always accumulated into: the head writes it first
     bool accumulate_positions;
+    RowsByToken<std::span<const int>> by_position{};  // within documents: with positions as tokens; empty: p = t
 };
 
 std::size_t embedding_backward_scratch(std::size_t rows, int channels);  // floats, for the current device

@@ -1,15 +1,17 @@
 // attention.h - causal self-attention on packed queries, keys and values, and its gradient
 //
-//   s[i, j] = (q_i . k_j) / sqrt(head_size) for j <= i,   p = softmax_j(s),   out_i = sum_j p[i, j] v_j
+//   s[i, j] = (q_i . k_j) / sqrt(head_size) for start_i <= j <= i,   p = softmax_j(s),   out_i = sum_j p[i, j] v_j
 //   logsumexp_i = log sum_j exp(s[i, j])
 //   backward: p from logsumexp, delta_i = dout_i . out_i, dv_j = sum_i p[i, j] dout_i, ds = p (dout_i . v_j - delta_i),
 //   dq = ds k, dk = ds^T q
 //
 // Shapes    qkv, dqkv: (batch, seq_len, 3, heads, head_size) T; out, dout: (batch, seq_len, heads, head_size) T;
-//           logsumexp: (batch, heads, seq_len) float.
+//           logsumexp: (batch, heads, seq_len) float; starts: (batch, seq_len) int, 0 <= starts[b, i] <= i, ascending
+//           in a row: of documents (kernels/documents.h), or empty if every query attends from key 0 on.
 // Numerics  online softmax in float; no seq_len x seq_len matrix in memory. Deterministic: the backward pass adds in a
 //           fixed order, without atomics. cuDNN also has a faster, non-deterministic backward pass, which is optional.
-// Work      4 * batch * heads * seq_len^2 / 2 * head_size flops forward, 2.5 times that backward.
+// Work      4 * batch * heads * seq_len^2 / 2 * head_size flops forward, 2.5 times that backward. With documents all
+//           tiles in which no query attends to a key are skipped.
 // Source    Dao 2023, arXiv 2307.08691.
 #pragma once
 #include <compare>
@@ -36,6 +38,7 @@ struct AttentionForward {
     std::span<float> logsumexp;  // saved for the backward pass
     std::span<const T> qkv;
     AttentionShape shape;
+    std::span<const int> starts{};
 };
 
 template <class T>
@@ -45,6 +48,7 @@ struct AttentionBackward {
     std::span<const T> dout, qkv, out;
     std::span<const float> logsumexp;
     AttentionShape shape;
+    std::span<const int> starts{};
 };
 
 // The plain implementation: plain_gpu.cu | attention_cpu.cpp. Both enqueue on `stream`; outputs are ready when the

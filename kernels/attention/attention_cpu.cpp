@@ -12,6 +12,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -84,8 +85,46 @@ void add_over_queries(Tile to, Tile left, Tile right, int keys, int queries, int
         multiply_rows<false, true>(to, left, right, key, diagonal ? key : 0, queries, 0, vectors);
 }
 
-// Causal mask on a diagonal tile: the lanes of vector `vector` whose query attends to `key`, both relative to the tile.
-IntVector attends(int vector, int key) { return lane_numbers() + vector * kLanes >= key; }
+// The first key that a query attends to.
+template <class Op>
+int first_key_of(const Op& op, long sequence, int query) {
+    return op.starts.empty() ? 0 : op.starts[std::size_t(sequence / op.shape.heads) * op.shape.seq_len + query];
+}
+template <class Op>
+int first_key_tile_of(const Op& op, long sequence, int query_tile) {
+    return first_key_of(op, sequence, query_tile * kTile) / kTile;
+}
+
+// The first key of each query of a tile, and the largest of them.
+struct FirstKeys {
+    alignas(64) int key[kTile] = {};
+    int last = 0;
+    template <class Op>
+    void load(const Op& op, long sequence, int first_query, int queries) {
+        if (op.starts.empty()) return;
+        for (int query = 0; query < queries; ++query) key[query] = first_key_of(op, sequence, first_query + query);
+        last = key[queries - 1];
+    }
+};
+
+// Which queries of a tile attend to which keys of another, all numbers relative to the tiles.
+struct Mask {
+    const FirstKeys& first;
+    int first_key;
+    bool diagonal;
+    bool cuts_documents() const { return first_key < first.last; }
+    // The first key of a vector of queries that some of them do not attend to; `keys`: none.
+    int first_masked(int vector, int keys) const {
+        return cuts_documents() ? 0 : diagonal ? vector * kLanes : keys;
+    }
+    // The lanes of a vector of queries that attend to `key`.
+    IntVector attends(int vector, int key) const {
+        IntVector lanes = lane_numbers() + vector * kLanes >= (diagonal ? key : 0);
+        if (cuts_documents())
+            lanes &= *reinterpret_cast<const IntVector*>(first.key + vector * kLanes) <= first_key + key;
+        return lanes;
+    }
+};
 
 // ---- forward: a task is a query tile; it iterates over the key tiles up to its own
 
@@ -105,20 +144,21 @@ struct OnlineSoftmax {
     Vector maximum[kTileVectors], sum[kTileVectors];
 
     OnlineSoftmax() {
-        for (int v = 0; v < kTileVectors; ++v) maximum[v] = broadcast(-INFINITY), sum[v] = broadcast(0.0f);
+        // finite, because a query may attend to none of the first keys
+        for (int v = 0; v < kTileVectors; ++v) maximum[v] = broadcast(-FLT_MAX), sum[v] = broadcast(0.0f);
     }
     // Replaces scores by p relative to the new maximum and multiplies `out` by exp2(old maximum - new).
-    void update(Tile scores, Tile out, int keys, int queries, int vectors_of_out, bool diagonal) {
+    void update(Tile scores, Tile out, int keys, int queries, int vectors_of_out, const Mask& mask) {
         const int vectors = ceil_div(queries, kLanes);
         alignas(64) float correction[kTile];
         for (int v = 0; v < vectors; ++v) {
-            const int last_key = diagonal ? std::min(keys, (v + 1) * kLanes) : keys,
-                      first_masked = diagonal ? v * kLanes : last_key;
+            const int last_key = mask.diagonal ? std::min(keys, (v + 1) * kLanes) : keys,
+                      first_masked = mask.first_masked(v, last_key);
             float* column = scores.data + v * kLanes;
             Vector largest = maximum[v];
             for (int key = 0; key < last_key; ++key) {
                 Vector& score = vector_at(column + key * scores.stride);
-                if (key >= first_masked) score = attends(v, key) ? score : broadcast(-INFINITY);
+                if (key >= first_masked) score = mask.attends(v, key) ? score : broadcast(-INFINITY);
                 largest = score > largest ? score : largest;
             }
             const Vector shrink = exp2(maximum[v] - largest);
@@ -126,7 +166,7 @@ struct OnlineSoftmax {
             for (int key = 0; key < last_key; ++key) {
                 Vector& score = vector_at(column + key * scores.stride);
                 Vector p = exp2(score - largest);
-                if (key >= first_masked) p = attends(v, key) ? p : broadcast(0.0f);
+                if (key >= first_masked) p = mask.attends(v, key) ? p : broadcast(0.0f);
                 total += p;
                 score = p;
             }
@@ -153,14 +193,16 @@ void forward_tile(const AttentionForward<T>& op, const Tiling& tiling, long sequ
     std::fill_n(tiles.out, kTile * padded, 0.0f);
 
     OnlineSoftmax softmax;
-    for (int key_tile = 0; key_tile <= query_tile; ++key_tile) {
+    FirstKeys first;
+    first.load(op, sequence, first_query, queries);
+    for (int key_tile = first.key[0] / kTile; key_tile <= query_tile; ++key_tile) {
         const int keys = tiling.rows(key_tile);
         const bool diagonal = key_tile == query_tile;
         load_rows(tiles.keys, &op.qkv[tiling.at(sequence, key_tile * kTile, 3, 1)], stride, keys, channels, padded);
         load_rows(tiles.values, &op.qkv[tiling.at(sequence, key_tile * kTile, 3, 2)], stride, keys, channels, padded);
         multiply_keys_queries(scores, {tiles.keys, padded}, {tiles.queries_transposed, kTile}, keys, queries, channels,
                               diagonal);
-        softmax.update(scores, out, keys, queries, tiling.vectors, diagonal);
+        softmax.update(scores, out, keys, queries, tiling.vectors, {first, key_tile * kTile, diagonal});
         add_over_keys(out, scores, {tiles.values, padded}, keys, queries, tiling.vectors, diagonal);
     }
 
@@ -180,6 +222,7 @@ void forward_tile(const AttentionForward<T>& op, const Tiling& tiling, long sequ
 struct QueryTile {
     float *q, *q_transposed, *dout, *dout_transposed, *dq, *p, *ds;
     alignas(64) float logsumexp[kTile] = {}, delta[kTile] = {};
+    FirstKeys first_keys{};
     int queries = 0;
     QueryTile(float* memory, int padded) {
         const int area = kTile * padded;
@@ -215,6 +258,7 @@ void load_queries(QueryTile& tile, const AttentionBackward<T>& op, const Tiling&
     const std::size_t row = std::size_t(sequence) * tiling.seq_len + first;
     for (int query = 0; query < tile.queries; ++query) tile.logsumexp[query] = op.logsumexp[row + query] * kLog2E;
     for (int query = 0; query < tile.queries; ++query) tile.delta[query] = op.delta[row + query];
+    tile.first_keys.load(op, sequence, first, tile.queries);
 }
 
 template <class T>
@@ -237,8 +281,10 @@ void store_gradient(const AttentionBackward<T>& op, const Tiling& tiling, long s
 
 // Computes p and ds of a query tile and a key tile, and adds their contributions to the requested gradients.
 template <bool WantQueries, bool WantKeys>
-void backward_tiles(const QueryTile& query, const KeyTile& key, const Tiling& tiling, int keys, bool diagonal) {
-    const int padded = tiling.padded, channels = tiling.head_size, queries = query.queries;
+void backward_tiles(const QueryTile& query, const KeyTile& key, const Tiling& tiling, int key_tile, bool diagonal) {
+    const int padded = tiling.padded, channels = tiling.head_size, queries = query.queries,
+              keys = tiling.rows(key_tile);
+    const Mask mask{query.first_keys, key_tile * kTile, diagonal};
     const Tile p{query.p, kTile}, ds{query.ds, kTile};
     multiply_keys_queries(p, {key.k, padded}, {query.q_transposed, kTile}, keys, queries, channels, diagonal);
     multiply_keys_queries(ds, {key.v, padded}, {query.dout_transposed, kTile}, keys, queries, channels, diagonal);
@@ -248,7 +294,7 @@ void backward_tiles(const QueryTile& query, const KeyTile& key, const Tiling& ti
             Vector& score = vector_at(p.data + row * kTile + at);
             Vector& dp = vector_at(ds.data + row * kTile + at);
             Vector weight = exp2(score - vector_at(query.logsumexp + at));
-            if (diagonal && v == row / kLanes) weight = attends(v, row) ? weight : broadcast(0.0f);
+            if (row >= mask.first_masked(v, keys)) weight = mask.attends(v, row) ? weight : broadcast(0.0f);
             score = weight;
             dp = weight * (dp - vector_at(query.delta + at));
         }
@@ -289,7 +335,8 @@ void backward_by_heads(const AttentionBackward<T>& op, const Tiling& tiling) {
         for (int i = 0; i < tiles; ++i) {
             load_keys(key(i), op, tiling, sequence, i);
             load_queries(query, op, tiling, sequence, i);
-            for (int j = 0; j <= i; ++j) backward_tiles<true, true>(query, key(j), tiling, tiling.rows(j), i == j);
+            for (int j = first_key_tile_of(op, sequence, i); j <= i; ++j)
+                backward_tiles<true, true>(query, key(j), tiling, j, i == j);
             store_gradient(op, tiling, sequence, i, 0, query.dq, tiling.scale);
         }
         for (int j = 0; j < tiles; ++j) {
@@ -312,18 +359,18 @@ void backward_by_tiles(const AttentionBackward<T>& op, const Tiling& tiling) {
         const int rank = int(task / tiling.sequences() / 2);  // the longest tasks come first
         if (task / tiling.sequences() % 2 == 0) {
             load_keys(key, op, tiling, sequence, rank);
-            for (int i = rank; i < tiles; ++i) {
+            for (int i = rank; i < tiles && first_key_tile_of(op, sequence, i) <= rank; ++i) {
                 load_queries(query, op, tiling, sequence, i);
-                backward_tiles<false, true>(query, key, tiling, tiling.rows(rank), i == rank);
+                backward_tiles<false, true>(query, key, tiling, rank, i == rank);
             }
             store_gradient(op, tiling, sequence, rank, 1, key.dk, tiling.scale);
             store_gradient(op, tiling, sequence, rank, 2, key.dv, 1.0f);
         } else {
             const int i = tiles - 1 - rank;
             load_queries(query, op, tiling, sequence, i);
-            for (int j = 0; j <= i; ++j) {
+            for (int j = first_key_tile_of(op, sequence, i); j <= i; ++j) {
                 load_keys(key, op, tiling, sequence, j);
-                backward_tiles<true, false>(query, key, tiling, tiling.rows(j), i == j);
+                backward_tiles<true, false>(query, key, tiling, j, i == j);
             }
             store_gradient(op, tiling, sequence, i, 0, query.dq, tiling.scale);
         }

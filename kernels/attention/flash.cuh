@@ -89,6 +89,24 @@ struct Task {
     }
 };
 
+// The first key that each query attends to. Without documents this is no code. In a warp's or block's range of queries
+// the first one attends to the least first key and the last one to the largest.
+template <bool Documents>
+struct FirstKeys {
+    const int* starts = nullptr;  // of the batch element
+    int seq_len = 0;
+    template <class Op>
+    __device__ FirstKeys(const Op& op, const Task& task) {
+        if constexpr (Documents)
+            starts = &op.starts[std::size_t(task.batch) * op.shape.seq_len], seq_len = op.shape.seq_len;
+    }
+    // Positions from seq_len on count as the last one.
+    __device__ int operator[](int query) const {
+        if constexpr (Documents) return starts[std::min(query, seq_len - 1)];
+        else return 0;
+    }
+};
+
 // For the kernels whose rows are queries (forward, dq): the query range of a block and of one of its warps. blockIdx 0
 // gets the last tile, which attends to the most keys, so that the longest blocks start first.
 struct Queries {
@@ -158,6 +176,20 @@ __device__ void for_each(Sums<Fragments, Eights>& sums, ThreadPosition thread, V
         UNROLLED for (int c = 0; c < Eights; ++c)
             UNROLLED for (int i = 0; i < 4; ++i)
                 visit(g * 16 + i / 2 * 8 + thread.group, c * 8 + i % 2 + thread.pair, sums[g][c][i]);
+}
+
+// Where queries (rows) do not attend to keys (columns) of earlier documents, scores become -infinity, and p exactly 0.
+template <int Fragments, int Eights, bool Documents>
+__device__ void mask_documents(Sums<Fragments, Eights>& scores, ThreadPosition thread,
+                               const FirstKeys<Documents>& starts, int first_query, int first_key) {
+    if (!Documents || first_key >= starts[first_query + 16 * Fragments - 1]) return;
+    UNROLLED for (int g = 0; g < Fragments; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
+            const int start = starts[first_query + g * 16 + half * 8 + thread.group] - first_key - thread.pair;
+            UNROLLED for (int c = 0; c < Eights; ++c)
+                UNROLLED for (int i = 0; i < 2; ++i)
+                    if (c * 8 + i < start) scores[g][c][half * 2 + i] = -INFINITY;
+        }
 }
 
 // The warp's rows as the left operand of products that sum over channels.
@@ -265,6 +297,15 @@ void with_head_size(int head_size, Launch&& launch) {
         case 128: return launch.template operator()<128>();
         default: fail("flash attention's head_size", head_size, "64, 80, 96 or 128", "use --attention plain");
     }
+}
+
+// Calls launch.template operator()<HeadSize, Documents>().
+template <class Op, class Launch>
+void with_documents(const Op& op, Launch&& launch) {
+    with_head_size(op.shape.head_size, [&]<int HeadSize>() {
+        if (op.starts.empty()) launch.template operator()<HeadSize, false>();
+        else launch.template operator()<HeadSize, true>();
+    });
 }
 
 inline unsigned tiles_of(int seq_len, Tile tile) { return unsigned(ceil_div(seq_len, tile.rows())); }

@@ -50,7 +50,7 @@ __device__ void mask(Sums<Fragments, Eights>& scores, Sums<Fragments, Eights>& d
 }
 
 // Shared memory: queries and dout, then two buffers of keys and values.
-template <int HeadSize>
+template <int HeadSize, bool Documents>
 __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles,
                                                                float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dq;
@@ -65,12 +65,14 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
     const Queries queries(task, kTile, tiles, seq_len, thread.warp);
     const DoubleBuffer<HeadSize, kKeys> buffers{dout + kRowsSize, rows(1), rows(2), seq_len};
     bf16 *const own_queries = shared + queries.own_row * kPitch<HeadSize>, *const own_dout = own_queries + kRowsSize;
+    const FirstKeys<Documents> starts(op, task);
+    const int block_start = starts[queries.block] / kKeys * kKeys;
 
     AsyncCopies copies;
     copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, seq_len);
     copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.shape, 1, 0), queries.block,
                                       seq_len);
-    buffers.fetch(copies, 0);
+    buffers.fetch(copies, block_start);
 
     // log2(e) logsumexp; positions from seq_len on use 0, and their results are not stored
     float exponent[kFragments][2];
@@ -94,6 +96,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
         multiply(ds, own_g, buffers.second(first_key), thread);
         if (first_key + kKeys - 1 > queries.first)
             mask(scores, ds, thread, [&](int query, int key) { return first_key + key > queries.first + query; });
+        mask_documents(scores, thread, starts, queries.first, first_key);
         UNROLLED for (int g = 0; g < kFragments; ++g)
             UNROLLED for (int c = 0; c < kKeys / 8; ++c)
                 UNROLLED for (int i = 0; i < 4; ++i) {
@@ -102,9 +105,10 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
                 }
         accumulate<HeadSize>(dq, ds, buffers.first(first_key), thread);
     };
-    for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
+    for (int first_key = block_start; first_key < queries.end_key; first_key += kKeys) {
         if (first_key + kKeys < queries.end_key) buffers.fetch(copies, first_key + kKeys);
-        if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
+        // skip tiles that are masked for this whole warp
+        if (first_key <= queries.last && (!Documents || starts[queries.first] < first_key + kKeys)) step(first_key);
         copies.wait();
         __syncthreads();
     }
@@ -121,7 +125,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dq_kernel(AttentionBac
 }
 
 // Shared memory: keys and values, two buffers of queries and dout, then two buffers of log2(e) logsumexp and delta.
-template <int HeadSize>
+template <int HeadSize, bool Documents>
 __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles,
                                                                 float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dkv;
@@ -140,6 +144,11 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
     float* const statistics = reinterpret_cast<float*>(buffers.memory + 4 * buffers.kSize);
     const int block_key = task.tile * kTile.rows(), own_row = thread.warp * 16 * kFragments,
               first_key = block_key + own_row;
+    const FirstKeys<Documents> starts(op, task);
+    // Whether a query from this one on attends to a key of the block.
+    const auto has_query = [&](int first_query) {
+        return first_query < seq_len && (!Documents || starts[first_query] < block_key + kTile.rows());
+    };
     bf16 *const own_keys = shared + own_row * kPitch<HeadSize>, *const own_values = own_keys + kRowsSize;
 
     AsyncCopies copies;
@@ -175,6 +184,14 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
         multiply(ds, own_v, dout, thread);
         if (first_key + 16 * kFragments - 1 > first_query)
             mask(p, ds, thread, [&](int key, int query) { return first_key + key > first_query + query; });
+        if (Documents && first_key < starts[first_query + kQueries - 1])
+            UNROLLED for (int c = 0; c < kQueries / 8; ++c)
+                UNROLLED for (int i = 0; i < 2; ++i) {
+                    const int start = starts[first_query + c * 8 + thread.pair + i] - first_key - thread.group;
+                    UNROLLED for (int g = 0; g < kFragments; ++g)
+                        UNROLLED for (int half = 0; half < 2; ++half)
+                            if (g * 16 + half * 8 < start) p[g][c][half * 2 + i] = -INFINITY;
+                }
         UNROLLED for (int c = 0; c < kQueries / 8; ++c) {
             const auto exponents = load<8>(exponent + c * 8 + thread.pair),
                        deltas = load<8>(delta + c * 8 + thread.pair);
@@ -187,16 +204,20 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
         accumulate<HeadSize>(dv, p, dout, thread);
         accumulate<HeadSize>(dk, ds, queries, thread);
     };
-    for (int first_query = block_key; first_query < seq_len; first_query += kQueries) {
+    bool has_next = true;
+    for (int first_query = block_key; has_next; first_query += kQueries) {
         const int next_query = first_query + kQueries;
+        has_next = has_query(next_query);
         float next_statistic = 0.0f;
-        if (next_query < seq_len) {
+        if (has_next) {
             buffers.fetch(copies, next_query);
             next_statistic = load_statistic(next_query);
         }
         // skip tiles that are masked for all keys of this warp, and warps whose keys lie beyond the sequence
-        if (first_key < std::min(next_query, seq_len)) step(first_query);
-        if (next_query < seq_len) store_statistic(next_query, next_statistic);
+        if (first_key < std::min(next_query, seq_len) &&
+            (!Documents || starts[first_query] < first_key + 16 * kFragments))
+            step(first_query);
+        if (has_next) store_statistic(next_query, next_statistic);
         copies.wait();
         __syncthreads();
     }
@@ -214,7 +235,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_dkv_kernel(AttentionBa
 
 void flash_attention_backward(const AttentionBackward<bf16>& op, StreamRef stream) {
     check_attention(op);
-    with_head_size(op.shape.head_size, [&]<int HeadSize>() {
+    with_documents(op, [&]<int HeadSize, bool Documents>() {
         constexpr Tile kDq = tiles_for(HeadSize).dq, kDkv = tiles_for(HeadSize).dkv;
         const std::size_t sequences = op.shape.sequences();
         const unsigned dq_tiles = tiles_of(op.shape.seq_len, kDq), dkv_tiles = tiles_of(op.shape.seq_len, kDkv);
@@ -222,11 +243,11 @@ void flash_attention_backward(const AttentionBackward<bf16>& op, StreamRef strea
                        dkv_blocks = attention_blocks(dkv_tiles, sequences);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize))),
                     scale = float(1 / std::sqrt(double(HeadSize)));
-        simt::launch<flash_dq_kernel<HeadSize>>(
+        simt::launch<flash_dq_kernel<HeadSize, Documents>>(
             {.grid = dq_blocks, .block = kFlashThreads, .shared_bytes = tile_bytes<HeadSize>(kDq, 2, 2),
              .stream = stream}, op, int(dq_tiles),
             exponent_scale, scale);
-        simt::launch<flash_dkv_kernel<HeadSize>>(
+        simt::launch<flash_dkv_kernel<HeadSize, Documents>>(
             {.grid = dkv_blocks, .block = kFlashThreads,
              .shared_bytes = tile_bytes<HeadSize>(kDkv, 2, 2) + 4 * kDkv.columns * sizeof(float),
              .stream = stream}, op, int(dkv_tiles), exponent_scale, scale);

@@ -3,6 +3,7 @@
 // Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused
 // multiply-add computes the exponent. p, its sum and the logsumexp use the same rounded c max, so its rounding error
 // cancels for scores of any magnitude.
+#include <cfloat>
 #include <cmath>
 #include <numbers>
 
@@ -21,8 +22,9 @@ template <int Fragments>
 struct Statistics {
     float maximum[Fragments][2], sum[Fragments][2];
     __device__ Statistics() {
+        // finite, because a query may attend to none of the first keys
         UNROLLED for (int g = 0; g < Fragments; ++g)
-            UNROLLED for (int half = 0; half < 2; ++half) maximum[g][half] = -INFINITY, sum[g][half] = 0.0f;
+            UNROLLED for (int half = 0; half < 2; ++half) maximum[g][half] = -FLT_MAX, sum[g][half] = 0.0f;
     }
 };
 
@@ -38,7 +40,7 @@ __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragme
                 largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
             float &maximum = statistics.maximum[g][half], &sum = statistics.sum[g][half];
             const float before = maximum;
-            maximum = fmaxf(before, warp_max<4>(largest) * exponent_scale);  // finite: all attend to key 0
+            maximum = fmaxf(before, warp_max<4>(largest) * exponent_scale);
             const float correction = fast_exp2(before - maximum);
             sum *= correction;
             UNROLLED for (auto& fragment : scores[g])
@@ -52,7 +54,7 @@ __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragme
 }
 
 // Shared memory: queries, then two buffers of keys and values.
-template <int HeadSize>
+template <int HeadSize, bool Documents>
 __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles,
                                                                     float exponent_scale) {
     constexpr Tile kTile = tiles_for(HeadSize).forward;
@@ -66,10 +68,12 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
     const Queries queries(task, kTile, tiles, seq_len, thread.warp);
     const DoubleBuffer<HeadSize, kKeys> buffers{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), seq_len};
     bf16* const own_queries = shared + queries.own_row * kPitch<HeadSize>;
+    const FirstKeys<Documents> starts(op, task);
+    const int block_start = starts[queries.block] / kKeys * kKeys;
 
     AsyncCopies copies;
     copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, seq_len);
-    buffers.fetch(copies, 0);
+    buffers.fetch(copies, block_start);
     copies.wait();
     __syncthreads();
 
@@ -84,12 +88,14 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
             for_each(scores, thread, [&](int row, int column, float& score) {
                 if (first_key + column > queries.first + row) score = -INFINITY;
             });
+        mask_documents(scores, thread, starts, queries.first, first_key);
         online_softmax(scores, statistics, out, exponent_scale);
         accumulate<HeadSize>(out, scores, buffers.second(first_key), thread);
     };
-    for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
+    for (int first_key = block_start; first_key < queries.end_key; first_key += kKeys) {
         if (first_key + kKeys < queries.end_key) buffers.fetch(copies, first_key + kKeys);
-        if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
+        // skip tiles that are masked for this whole warp
+        if (first_key <= queries.last && (!Documents || starts[queries.first] < first_key + kKeys)) step(first_key);
         copies.wait();
         __syncthreads();
     }
@@ -112,11 +118,11 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_forward_kernel(Attenti
 
 void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream) {
     check_attention(op);
-    with_head_size(op.shape.head_size, [&]<int HeadSize>() {
+    with_documents(op, [&]<int HeadSize, bool Documents>() {
         constexpr Tile kTile = tiles_for(HeadSize).forward;
         const unsigned tiles = tiles_of(op.shape.seq_len, kTile);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize)));
-        simt::launch<flash_forward_kernel<HeadSize>>(
+        simt::launch<flash_forward_kernel<HeadSize, Documents>>(
             {.grid = attention_blocks(tiles, op.shape.sequences()), .block = kFlashThreads,
              .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2), .stream = stream}, op, int(tiles), exponent_scale);
     });

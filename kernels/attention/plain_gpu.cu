@@ -9,6 +9,7 @@
 //           not by shared memory. Rows of a tile are padded by one pack, so that the eight lanes of a row read from
 //           different banks.
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "kernels/attention/check.h"
@@ -54,6 +55,13 @@ struct Task {
         statistics = std::size_t(sequence) * shape.seq_len;
     }
 };
+
+// The first key that a query attends to; positions from seq_len on count as the last one.
+template <class Op>
+__device__ int first_key_of(const Op& op, const Task& task, int query) {
+    const int seq_len = op.shape.seq_len;
+    return op.starts.empty() ? 0 : op.starts[std::size_t(task.batch) * seq_len + std::min(query, seq_len - 1)];
+}
 
 // Index of the first element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a position
 // in out.
@@ -163,9 +171,14 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
 
     Sums<G::lane_packs> out;
     float maximum[kRowsPerLane], sum[kRowsPerLane];
-    for (int r = 0; r < kRowsPerLane; ++r) maximum[r] = -INFINITY, sum[r] = 0.0f;
+    int start[kRowsPerLane];
+    for (int r = 0; r < kRowsPerLane; ++r) {
+        maximum[r] = -FLT_MAX, sum[r] = 0.0f;  // finite, because a query may attend to none of the first keys
+        start[r] = first_key_of(op, task, first_query + thread.first_row + r);
+    }
 
-    for (int first_key = 0; first_key < end_key; first_key += G::columns) {
+    for (int first_key = first_key_of(op, task, first_query) / G::columns * G::columns; first_key < end_key;
+         first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
         load_tile<G, G::columns>(keys, op.qkv, op.shape, task, first_key, 3, 1);
         load_tile<G, G::columns>(values, op.qkv, op.shape, task, first_key, 3, 2);
@@ -178,10 +191,10 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
             float largest = maximum[r];
             for (int k = 0; k < G::columns_per_lane; ++k) {
                 const int key = first_key + thread.lane + k * kLanes;
-                score[r][k] = key <= query ? score[r][k] * scale : -INFINITY;
+                score[r][k] = start[r] <= key && key <= query ? score[r][k] * scale : -INFINITY;
                 largest = fmaxf(largest, score[r][k]);
             }
-            largest = warp_max<kLanes>(largest);  // finite: every query attends to key 0
+            largest = warp_max<kLanes>(largest);
             const float correction = fast_exp(maximum[r] - largest);
             maximum[r] = largest;
             sum[r] *= correction;
@@ -238,13 +251,16 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
     load_tile<G, G::rows>(queries, op.qkv, op.shape, task, first_query, 3, 0);
     load_tile<G, G::rows>(dout, op.dout, op.shape, task, first_query, 1, 0);
     float logsumexp[kRowsPerLane], delta[kRowsPerLane];
+    int start[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) {
-        const std::size_t at = task.statistics + std::min(first_query + thread.first_row + r, op.shape.seq_len - 1);
-        logsumexp[r] = op.logsumexp[at], delta[r] = op.delta[at];
+        const int query = first_query + thread.first_row + r;
+        const std::size_t at = task.statistics + std::min(query, op.shape.seq_len - 1);
+        logsumexp[r] = op.logsumexp[at], delta[r] = op.delta[at], start[r] = first_key_of(op, task, query);
     }
 
     Sums<G::lane_packs> dq;
-    for (int first_key = 0; first_key < end_key; first_key += G::columns) {
+    for (int first_key = first_key_of(op, task, first_query) / G::columns * G::columns; first_key < end_key;
+         first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
         load_tile<G, G::columns>(keys, op.qkv, op.shape, task, first_key, 3, 1);
         load_tile<G, G::columns>(values, op.qkv, op.shape, task, first_key, 3, 2);
@@ -255,7 +271,8 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
         multiply<G>(ds, dout, values, thread);
         for (int r = 0; r < kRowsPerLane; ++r)
             for (int k = 0; k < G::columns_per_lane; ++k) {
-                const bool attends = first_key + thread.lane + k * kLanes <= first_query + thread.first_row + r;
+                const int key = first_key + thread.lane + k * kLanes;
+                const bool attends = start[r] <= key && key <= first_query + thread.first_row + r;
                 ds[r][k] = attends ? fast_exp(score[r][k] * scale - logsumexp[r]) * (ds[r][k] - delta[r]) : 0.0f;
             }
         store_weights<G>(weights, ds, thread);
@@ -284,6 +301,7 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
     Sums<PacksPerBlock> dk, dv;
     static_assert(G::rows == G::columns, "the first tile of queries is the one on the diagonal");
     for (int first_query = first_key; first_query < op.shape.seq_len; first_query += G::columns) {
+        if (first_key_of(op, task, first_query) >= first_key + G::rows) break;  // of later documents
         __syncthreads();  // the tiles of queries and dout are free again
         load_tile<G, G::columns>(queries, op.qkv, op.shape, task, first_query, 3, 0);
         load_tile<G, G::columns>(dout, op.dout, op.shape, task, first_query, 1, 0);
@@ -296,8 +314,10 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
             const int query = first_query + thread.lane + k * kLanes;
             const std::size_t at = task.statistics + std::min(query, op.shape.seq_len - 1);
             const float logsumexp = op.logsumexp[at], delta = op.delta[at];
+            const int start = first_key_of(op, task, query);
             for (int r = 0; r < kRowsPerLane; ++r) {
-                const bool attends = first_key + thread.first_row + r <= query && query < op.shape.seq_len;
+                const int key = first_key + thread.first_row + r;
+                const bool attends = start <= key && key <= query && query < op.shape.seq_len;
                 p[r][k] = attends ? fast_exp(p[r][k] * scale - logsumexp) : 0.0f;
                 ds[r][k] = p[r][k] * (ds[r][k] - delta);
             }

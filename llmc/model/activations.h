@@ -11,6 +11,7 @@
 #pragma once
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -67,6 +68,7 @@ struct ModelSetup {
     bool training = true;       // false: activations are not stored
     Fp8 fp8 = Fp8::off;         // in bf16, for training
     Sharding sharding{};        // in bf16 at stages 1 and 2, a rank stores master weights of its shards only
+    std::optional<int> end_of_text{};  // with --document-mask: it starts documents, which do not see each other
 };
 
 // Rows per chunk of the head and the classifier, because all logits of a large micro-batch would not fit in

@@ -36,7 +36,7 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
                   {"copies for a checkpoint", uses.checkpoint_copies},
                   {"activations and logits", model.activations},
                   {"samples: cache, activations", uses.samples},
-                  {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
+                  {"tokens and targets", BatchUpload::device_bytes(setup)},
                   {"alignment of NCCL's arrays", 2 * context.worker->allocation_rounding()},  // parameters, gradients
                   {"matrix library", context.matmul.workspace_bytes()},
                   {"attention library", attention_plan(setup, context).workspace_bytes},
@@ -57,7 +57,7 @@ std::vector<MemoryPlan::Line> count_bytes(const MemoryUses& uses, const Paramete
         for (const std::size_t bytes :
              {model.parameters, model.master_weights, model.activations, context.matmul.workspace_bytes(),
               attention_plan(setup, context).workspace_bytes, context.device.library_bytes,
-              BatchUpload::device_bytes(setup.shape), model.chooses, kernels::timing_bytes(tuned->cache_bytes)})
+              BatchUpload::device_bytes(setup), model.chooses, kernels::timing_bytes(tuned->cache_bytes)})
             at_timing = saturating_sum(at_timing, bytes);
     const std::size_t other = total_of(lines);
     lines.push_back({"extra at autotuning", at_timing > other ? at_timing - other : 0});

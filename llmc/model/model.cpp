@@ -116,13 +116,14 @@ private:
         require(batch.shape.rows() <= setup_.shape.rows(), "the rows of a micro-batch", batch.shape.rows(),
                 "at most " + std::to_string(setup_.shape.rows()));
         shape_ = batch.shape;
+        starts_ = batch.starts;
         wait_for_parameters(buckets().embeddings());
         kernels::embedding_forward<Element>({.out = act_.residual[0],  // (B, T, C)
                                              .tokens = batch.tokens,   // (B, T)
                                              .token_table = pass_.weight(table().token_table()),
                                              .position_table = pass_.weight(table().position_table()),
                                              .batch = shape_.batch, .seq_len = shape_.seq_len,
-                                             .channels = channels()}, stream());
+                                             .channels = channels(), .starts = batch.starts}, stream());
         wait_for_parameters(buckets().of_layer(0));
         pass_.layernorm(act_.block[0].ln1, act_.residual[0], table().block(0).ln1, rows());
         for (int layer = 0; layer < layers(); ++layer) {
@@ -150,7 +151,8 @@ private:
                                               .sorted = batch.sorted, .batch = shape_.batch,
                                               .seq_len = shape_.seq_len, .channels = channels(),
                                               .max_seq_len = setup_.config.max_seq_len,
-                                              .accumulate_positions = gradients.accumulate()}, stream());
+                                              .accumulate_positions = gradients.accumulate(),
+                                              .by_position = batch.by_position}, stream());
         gradients.complete(buckets().embeddings());
     }
 
@@ -291,12 +293,14 @@ private:
     }
     void attention(Tensor out, std::span<float> logsumexp, Input qkv) {
         context_.attention.forward<Element>({.out = out, .logsumexp = logsumexp, .qkv = qkv,
-                                             .shape = attention_shape(setup_.config, shape_)}, stream());
+                                             .shape = attention_shape(setup_.config, shape_), .starts = starts_},
+                                            stream());
     }
     void attention_backward(Tensor dqkv, Input dout, const BlockActivations<Element>& a) {
         context_.attention.backward<Element>({.dqkv = dqkv, .delta = act_.delta, .dout = dout, .qkv = a.qkv,
                                               .out = a.attention, .logsumexp = a.logsumexp,
-                                              .shape = attention_shape(setup_.config, shape_)}, stream());
+                                              .shape = attention_shape(setup_.config, shape_), .starts = starts_},
+                                             stream());
     }
     void gelu(Tensor out, Input in) {
         const std::size_t size = shape_.rows() * std::size_t(setup_.config.hidden_channels());
@@ -321,6 +325,7 @@ private:
     device::Memory memory_;
     ActivationSpans<Element> act_;
     MicroBatchShape shape_{};  // of the micro-batch in act_
+    std::span<const int> starts_{};
     std::vector<std::string> layer_name_;
 };
 

@@ -27,6 +27,9 @@ struct MicroBatch {
     std::span<const int> tokens, targets;
     kernels::RowsByToken<std::span<const int>> sorted;  // for the backward pass only
     MicroBatchShape shape;
+    // Within documents (kernels/documents.h); empty if every row is one.
+    std::span<const int> starts{};
+    kernels::RowsByToken<std::span<const int>> by_position{};  // for the backward pass only
 };
 
 kernels::AttentionShape attention_shape(const ModelConfig& config, const MicroBatchShape& shape);

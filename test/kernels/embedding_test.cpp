@@ -1,6 +1,8 @@
-// embedding_test.cpp - the token buckets of the embedding gradient (the rest: operations/embedding.cpp)
+// embedding_test.cpp - the token buckets of the embedding gradient, and where documents begin (the rest:
+// operations/embedding.cpp)
 #include <map>
 
+#include "kernels/documents.h"
 #include "kernels/embedding.h"
 #include "test/support/support.h"
 
@@ -39,4 +41,11 @@ TEST_CASE("sorting by token keeps each row once, under its token, in order, freq
     CHECK(sorted.token.size() == i);
     REQUIRE(sorted.start.size() == i + 1);
     CHECK(sorted.start.back() == int(tokens.size()));
+}
+
+TEST_CASE("an end of text starts a document, and a row its first one", "[embedding][documents]") {
+    constexpr int kEnd = 9;
+    const std::vector<int> tokens{5, kEnd, 7, 8, kEnd, kEnd, 3, 4, /* the next row */ 1, 2, kEnd, 3, 4, 5, 6, kEnd};
+    CHECK(kernels::document_starts(tokens, 8, kEnd) ==
+          std::vector<int>{0, 1, 1, 1, 4, 5, 5, 5, 0, 0, 2, 2, 2, 2, 2, 7});
 }

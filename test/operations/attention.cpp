@@ -5,14 +5,22 @@
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/implementations.h"
+#include "test/operations/documents.h"
 #include "test/operations/operation.h"
 
 namespace operations::attention_operation {
 namespace {
 
 struct AttentionSizes : kernels::AttentionShape {
-    explicit AttentionSizes(const Shape& s) : AttentionShape{s[0], s[3], s[1], s[2]} {}
+    int document;  // mean length; 0: rows are whole
+    std::vector<int> starts = random_starts(batch, seq_len, document);
+    explicit AttentionSizes(const Shape& s)
+        : AttentionShape{s[0], s[3], s[1], s[2]}, document(s.size() > 6 ? s[6] : 0) {}
     double flops() const { return 2.0 * double(rows()) * seq_len * head_size; }
+    int first_key(std::size_t sequence, int query) const {
+        return starts[sequence / heads * seq_len + std::size_t(query)];
+    }
+    Fill fill_of_starts() const { return {.first = {starts.begin(), starts.end()}}; }
     // Index of the first element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a
     // position in out.
     std::size_t at(std::size_t sequence, int t, int parts = 1, int part = 0) const {
@@ -43,13 +51,15 @@ struct AttentionForward : Operation {
     Tensor<T> out = output<T>("out", s.elements());
     Tensor<float> logsumexp = output<float>("logsumexp", s.rows());
     bool rounds_weights = false;  // to bf16 before the product with the values, as on tensor cores
+    std::optional<Tensor<int>> starts{};
 
     explicit AttentionForward(const Shape& shape) : Operation(shape) {
+        if (s.document > 0) starts = input<int>("starts", s.starts.size(), s.fill_of_starts());
         flops = s.flops();
         bytes = 4.0 * s.elements() * sizeof(T);
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    kernels::AttentionForward<T> op() { return {out, logsumexp, qkv, s}; }
+    kernels::AttentionForward<T> op() { return {out, logsumexp, qkv, s, if_any(starts)}; }
     void run(device::StreamRef stream) override { kernels::attention_forward<T>(op(), stream); }
     template <class V> void formula(V& v) const {  // one query at a time, two passes over its keys
         using N = typename V::Number;
@@ -59,13 +69,14 @@ struct AttentionForward : Operation {
             std::vector<N> p(s.seq_len), sums(s.head_size);
             for (int i = 0; i < s.seq_len; ++i) {
                 N maximum = -INFINITY, sum = 0;
-                for (int j = 0; j <= i; ++j) {
+                const int first = s.first_key(sequence, i);
+                for (int j = first; j <= i; ++j) {
                     p[j] = dot<N>(x, s.at(sequence, i, 3, 0), x, s.at(sequence, j, 3, 1), s.head_size) * scale;
                     maximum = maximum < p[j] ? p[j] : maximum;
                 }
-                for (int j = 0; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
+                for (int j = first; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
                 std::fill(sums.begin(), sums.end(), N(0));
-                for (int j = 0; j <= i; ++j) {
+                for (int j = first; j <= i; ++j) {
                     const N weight = rounds ? rounded_weight(v, p[j]) : p[j];
                     for (int c = 0; c < s.head_size; ++c) sums[c] += weight * N(x[s.at(sequence, j, 3, 2) + c]);
                 }
@@ -87,8 +98,10 @@ struct AttentionBackward : Operation {
     Tensor<T> dqkv = output<T>("dqkv", 3 * s.elements());
     Tensor<float> delta = scratch<float>("delta", s.rows());
     bool rounds_weights = false;
+    std::optional<Tensor<int>> starts{};
 
     explicit AttentionBackward(const Shape& shape) : Operation(shape) {
+        if (s.document > 0) starts = input<int>("starts", s.starts.size(), s.fill_of_starts());
         flops = 2.5 * s.flops();
         bytes = 8.0 * s.elements() * sizeof(T);
         weights = {{dout.number, "out"}};
@@ -96,7 +109,7 @@ struct AttentionBackward : Operation {
         if (shape[4] == 1) gradients = {{dqkv.number, "qkv", false}};
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    kernels::AttentionBackward<T> op() { return {dqkv, delta, dout, qkv, out, logsumexp, s}; }
+    kernels::AttentionBackward<T> op() { return {dqkv, delta, dout, qkv, out, logsumexp, s, if_any(starts)}; }
     void run(device::StreamRef stream) override { kernels::attention_backward<T>(op(), stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -111,7 +124,7 @@ struct AttentionBackward : Operation {
             for (int i = 0; i < s.seq_len; ++i) {
                 const std::size_t q = s.at(sequence, i, 3, 0), o = s.at(sequence, i);
                 const N delta_i = dot<N>(d, o, y, o, s.head_size);
-                for (int j = 0; j <= i; ++j) {
+                for (int j = s.first_key(sequence, i); j <= i; ++j) {
                     const std::size_t k = s.at(sequence, j, 3, 1), value = s.at(sequence, j, 3, 2);
                     const N p = exp(dot<N>(x, q, x, k, s.head_size) * scale - N(lse[sequence * s.seq_len + i]));
                     const N ds = stored(p * (dot<N>(d, o, x, value, s.head_size) - delta_i)), weight = stored(p);
@@ -175,9 +188,13 @@ const std::vector<Shape> kLengths{{1, 1, 16, 1}, {2, 3, 16, 2}, {2, 3, 16, 31}, 
                                   {1, 1, 256, 37}};
 const std::vector<Shape> kSmall{{4, 12, 64, 64, 1}, {8, 4, 32, 128, 1}, {4, 12, 64, 256, 1}},
     kLarge{{64, 12, 64, 1024, 1}};
-const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len", "deviation", "plan"};
+const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len", "deviation", "plan", "document"};
 
-const std::vector<Shape> kEdges = joined(with_each(kLengths, {1}), {{1, 6, 64, 97, 30}});
+// Documents: within a tile, over several, each token one, and with scores in the thousands.
+const std::vector<Shape> kEdges = joined(
+    joined(with_each(kLengths, {1}), {{1, 6, 64, 97, 30}}),
+    joined(with_each({{2, 2, 16, 33, 1}, {2, 3, 16, 257, 1}, {1, 2, 256, 37, 1}}, {0}, {1, 5, 70}),
+           {{1, 6, 64, 97, 30, 0, 20}}));
 
 const Registered forward({.name = "attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges,
                           .small = kSmall, .large = kLarge, .make = make<AttentionForward>});
@@ -190,6 +207,9 @@ const std::vector<Shape> kTensorCoreEdges = joined(with_each(
     {{1, 1, 64, 1}, {2, 3, 64, 2}, {1, 2, 64, 31}, {1, 2, 64, 33}, {1, 2, 64, 63}, {1, 2, 64, 64}, {2, 3, 64, 65},
      {1, 2, 64, 127}, {1, 2, 64, 128}, {1, 2, 64, 129}, {1, 1, 64, 257}, {1, 2, 80, 129}, {1, 2, 96, 129},
      {1, 2, 128, 129}}, {1}), {{1, 6, 64, 97, 30}, {1, 6, 80, 97, 30}});
+const std::vector<Shape> kFlashDocuments = joined(
+    with_each({{2, 3, 64, 257, 1}, {1, 2, 80, 129, 1}, {1, 2, 96, 129, 1}, {1, 2, 128, 129, 1}}, {0}, {1, 20, 70}),
+    {{2, 1, 64, 400, 1, 0, 150}, {1, 6, 80, 97, 30, 0, 20}});
 const std::vector<Shape> kOtherPlans = with_each({{1, 2, 128, 257, 1}, {2, 6, 64, 97, 30}}, {1, 2, 3});
 Registration on_tensor_cores(const std::string& name, const Factory& make, const Maker& forward = {},
                              const std::vector<Shape>& more = {}) {
@@ -197,8 +217,9 @@ Registration on_tensor_cores(const std::string& name, const Factory& make, const
             .edges = joined(kTensorCoreEdges, more), .small = kLarge, .large = kLarge, .make = make, .forward = forward,
             .dtypes = {DType::bf16}};
 }
-const Registered flash_forward(on_tensor_cores("flash attention forward", make<FlashForward>));
-const Registered flash_backward(on_tensor_cores("flash attention backward", make<FlashBackward>, make<FlashForward>));
+const Registered flash_forward(on_tensor_cores("flash attention forward", make<FlashForward>, {}, kFlashDocuments));
+const Registered flash_backward(on_tensor_cores("flash attention backward", make<FlashBackward>, make<FlashForward>,
+                                                kFlashDocuments));
 const Registered cudnn_forward(on_tensor_cores("cuDNN attention forward", make<CudnnForward>, {}, kOtherPlans));
 const Registered cudnn_backward(on_tensor_cores("cuDNN attention backward", make<CudnnBackward>, make<CudnnForward>,
                                                 kOtherPlans));

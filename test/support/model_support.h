@@ -41,6 +41,26 @@ struct GlobalBatch {
     ReferenceBatch reference() const { return {tokens, targets, rows, seq_len}; }
 };
 
+// The reference of rows that consist of documents: each of them alone, in a row of its own.
+inline ReferenceGradient reference_of_documents(const llmc::ParameterTable& table, std::span<const double> parameters,
+                                                const GlobalBatch& batch, int end_of_text) {
+    ReferenceGradient all{.gradient = std::vector<double>(parameters.size())};
+    for (int first = 0, last; first < int(batch.tokens.size()); first = last) {
+        for (last = first + 1; last % batch.seq_len != 0 && batch.tokens[std::size_t(last)] != end_of_text;) ++last;
+        const auto part = [&](std::span<const int> of) {
+            return of.subspan(std::size_t(first), std::size_t(last - first));
+        };
+        const auto alone = reference_gradient(table, parameters, {part(batch.tokens), part(batch.targets), 1,
+                                                                  last - first});
+        all.loss.sum += alone.loss.sum;
+        all.loss.valid_targets += alone.loss.valid_targets;
+        for (std::size_t i = 0; i < all.gradient.size(); ++i)
+            all.gradient[i] += alone.gradient[i] * double(alone.loss.valid_targets);
+    }
+    for (double& g : all.gradient) g /= double(all.loss.valid_targets);
+    return all;
+}
+
 inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len = kTinySeqLen,
                                 int vocabulary = kTinyModel.vocabulary) {
     std::mt19937 engine(seed);
@@ -74,7 +94,7 @@ public:
     Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::OptimizerSettings& settings = {},
             std::uint64_t seed = 1, llmc::GradientExchange::Settings exchange = {})
         : context_(context), rank_(context.world->rank()), ranks_(context.world->size()),
-          upload_(setup.shape, setup.config.vocabulary, context) {
+          upload_(setup, context) {
         setup.sharding.rank = rank_;
         setup.sharding.ranks = ranks_;
         setup.sharding.whole_matrices = settings.kind->whole_matrices;

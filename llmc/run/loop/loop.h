@@ -18,7 +18,7 @@ struct Loop {
     const RunPlan& plan = startup.plan;
     RunBatches& batches = startup.data.batches;
     const std::unique_ptr<Model> model = make_initial_model(startup, context);
-    BatchUpload upload{plan.setup.shape, plan.setup.config.vocabulary, context};
+    BatchUpload upload{plan.setup, context};
     RunHealth health{{.vocabulary = plan.setup.config.vocabulary, .warmup_steps = plan.warmup_steps(),
                       .may_overfit = plan.settings.data.overfit_batch, .in_order = !plan.settings.data.shuffle,
                       .starts_trained = !startup.start.path.empty() && !startup.resumption(),

@@ -60,7 +60,7 @@ Times time_steps(const ModelConfig& config, MicroBatchShape shape, kernels::DTyp
     const auto gradients = make_gradient_exchange(table, {.sharding = setup.sharding}, context);
     OptimizerStep optimizer(*model, *gradients, update, context);
     optimizer.round_parameters(*model);
-    BatchUpload upload(shape, config.vocabulary, context);
+    BatchUpload upload(setup, context);
     std::vector<int> tokens(shape.rows());
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i * 7919 % std::size_t(config.vocabulary));
     const auto positions = std::int64_t(shape.rows()) * setup.sharding.ranks;

@@ -105,7 +105,7 @@ void choose_products(Model& model, const RunPlan& plan, Context& context) {
     const int vocabulary = plan.setup.config.vocabulary;
     std::vector<int> tokens(plan.setup.shape.rows());
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i % std::size_t(vocabulary));
-    BatchUpload upload(plan.setup.shape, vocabulary, context);
+    BatchUpload upload(plan.setup, context);
     model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation),
                           plan.steps.micro_batches(plan.steps.largest()) > 1);
 }

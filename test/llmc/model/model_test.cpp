@@ -102,7 +102,7 @@ TEST_CASE("autotuning before a run does not change its results", "[model]") {
     context.device.logits_bytes = std::size_t(kTinyModel.padded_vocabulary()) * sizeof(float) * 100;  // in chunks
     const GlobalBatch batch = random_batch_with_gaps(3), other = random_batch(4);
     Trainer plain(context, setup), chosen(context, setup);
-    BatchUpload upload(setup.shape, kTinyModel.vocabulary, context);
+    BatchUpload upload(setup, context);
     for (const bool accumulating : {false, true})
         chosen.model().choose_products(
             upload.upload(other.tokens, other.targets, setup.shape, Purpose::evaluation), accumulating);

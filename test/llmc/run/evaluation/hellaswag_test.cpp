@@ -95,11 +95,11 @@ TEST_CASE("a model's HellaSwag scores equal those of its fp64 logits on any numb
     run_ranks(ranks, [&](Communicator& communicator) {
         Context context = make_context(communicator);
         const MicroBatchShape shape{micro_batch, 128};
-        const auto model = make_model({.config = kScored, .shape = shape, .training = false,
-                                       .sharding = {.stage = stage, .rank = communicator.rank(), .ranks = ranks}},
-                                      ParameterTable(kScored), context);
+        const ModelSetup setup{.config = kScored, .shape = shape, .training = false,
+                               .sharding = {.stage = stage, .rank = communicator.rank(), .ranks = ranks}};
+        const auto model = make_model(setup, ParameterTable(kScored), context);
         model->load(weights);
-        BatchUpload upload(shape, kScored.vocabulary, context);
+        BatchUpload upload(setup, context);
         const HellaSwagFile file(path);
         const HellaSwagBatches batches(file, micro_batch, 128);
         scores[std::size_t(communicator.rank())] =
@@ -124,7 +124,7 @@ std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_tim
         const auto model = make_model(tiny_setup(), ParameterTable(kTinyModel), context);
         std::vector<float> weights(std::size_t(model->table().elements()));
         model->load(weights);
-        BatchUpload upload({1, 16}, kTinyModel.vocabulary, context);
+        BatchUpload upload(tiny_setup(), context);
         const HellaSwagFile file(path);
         const HellaSwagBatches batches(file, 1, 16);
         const bool ends = communicator.rank() == 1;
