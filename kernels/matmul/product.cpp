@@ -6,6 +6,8 @@ namespace {
 
 // Documented alignment of the leading dimension of the matrix that GELU_AUX writes and DGELU reads.
 constexpr int kAuxiliaryMultiple = 8;
+// In bytes, of a tensor in a graph of cuDNN's frontend, unless it is described otherwise.
+constexpr std::uintptr_t kCudnnAlignment = 16;
 
 }  // namespace
 
@@ -44,7 +46,7 @@ std::vector<ProductForm> forms_of(const ProductShape& shape) {
     if (shape.product == Product::backward_input && gelu && shape.biased)
         forms.push_back({.gelu = true, .bias_gradient = true});
     forms.push_back({});
-    if (gelu) forms.push_back({.gelu = true, .cudnn = true});
+    if (gelu && shape.alignment >= kCudnnAlignment) forms.push_back({.gelu = true, .cudnn = true});
     if (shape.residual) forms.push_back({.residual = true});
     return forms;
 }

@@ -70,6 +70,9 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
     CHECK(forms(backward_input, bf16, true, false) == "bare");
     CHECK(forms(backward_input, fp32, false, true) == "bare");
     CHECK(forms(backward_weight, bf16, false, false) == "bare");
+    ProductShape unaligned = kShape;
+    unaligned.alignment = 8;
+    CHECK(forms_of(unaligned) == std::vector{kFused, kBare});
 }
 
 TEST_CASE("different products have different keys", "[matmul][tuning]") {
