@@ -39,14 +39,22 @@ std::string_view plain_name(const std::vector<AttentionMethod>& methods) {
     return methods.size() > 1 ? "plain" : "tiled on the CPU";
 }
 
-void require_supported(AttentionMethod asked, const std::vector<AttentionMethod>& methods, DType dtype, int head_size) {
+// cuDNN 9.19's plans for packed sequences, of 12 heads of 64 and at most 1024 tokens each: on an H200 the deterministic
+// backward pass stores seq_len^2 numbers per head and sequence, 12.3 GiB for 512; on an A100 there is none.
+constexpr const char* kWholeRows = "its plans for documents need too much workspace or are not deterministic";
+
+void require_supported(const AttentionSettings& settings, const std::vector<AttentionMethod>& methods, DType dtype,
+                       int head_size) {
     using enum AttentionMethod;
+    const AttentionMethod asked = settings.method;
     if (methods.size() == 1)
         refuse(asked, "auto: on a CPU there is one implementation, " + std::string(plain_name(methods)),
                "omit the flag; on a GPU build with make DEVICE=cuda");
     if (std::ranges::find(methods, asked) == methods.end())
         refuse(asked, "auto, flash or plain: this build has no cuDNN",
                "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
+    if (asked == cudnn && settings.documents)
+        refuse(asked, std::string("auto, flash or plain with --document-mask: ") + kWholeRows, "omit one of the flags");
     if (asked != plain && dtype != DType::bf16)
         refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "set --dtype bf16");
     if (asked == flash && !flash_takes(head_size)) {
@@ -86,11 +94,11 @@ std::vector<AttentionPlan> attention_candidates(const AttentionSettings& setting
                                                 bool backward, const std::function<int(CudnnPass)>& plans) {
     using enum AttentionMethod;
     const bool any = settings.method == automatic;
-    if (!any) require_supported(settings.method, methods, dtype, head_size);
+    if (!any) require_supported(settings, methods, dtype, head_size);
     std::vector<AttentionPlan> candidates;
     for (const AttentionMethod method : methods) {
         const bool supported = method == plain || (dtype == DType::bf16 && (method == cudnn || flash_takes(head_size)));
-        if (!supported || (!any && method != settings.method)) continue;
+        if (!supported || (!any && method != settings.method) || (method == cudnn && settings.documents)) continue;
         for (const bool deterministic : {false, true}) {
             if (!deterministic && (method != cudnn || !backward || settings.deterministic)) continue;
             const int forward = method == cudnn && plans ? plans(CudnnPass::forward) : 1,
@@ -117,7 +125,7 @@ struct Attention::State {
         return name_of(settings.method) + " bf16, batch " + std::to_string(s.batch) + ", seq_len " +
                std::to_string(s.seq_len) + ", heads " + std::to_string(s.heads) + ", head_size " +
                std::to_string(s.head_size) + (backward ? ", both passes" : ", forward") +
-               (settings.deterministic ? ", deterministic" : "");
+               (settings.deterministic ? ", deterministic" : "") + (settings.documents ? ", documents" : "");
     }
     std::vector<AttentionPlan> candidates(DType dtype, const AttentionShape& shape, bool backward) {
         return attention_candidates(settings, methods, dtype, shape.head_size, backward,
@@ -172,6 +180,9 @@ struct Attention::State {
         if (plan.method == cudnn && plan.backward)
             plan.text += plan.deterministic ? ", deterministic" : ", not deterministic";
         if (methods.size() > 1 && settings.method == automatic) plan.text += ", selected by auto";
+        const bool has_cudnn = std::ranges::count(methods, cudnn) > 0;
+        if (settings.documents && settings.method == automatic && has_cudnn && plan.method == flash)
+            plan.why_not_cudnn = kWholeRows;
         if (!times.empty()) plan.text += " (" + times + ")";
         if (!plan.why_not_cudnn.empty()) plan.text += "; not cuDNN: " + plan.why_not_cudnn;
         return plan;
@@ -183,11 +194,16 @@ struct Attention::State {
         return known->second;
     }
 
+    template <class Op>
+    static void check_for_cudnn(const Op& op) {
+        check_attention(op);
+        require(op.starts.empty(), "the starts of documents", op.starts.size(), "none with cuDNN");
+    }
     template <class T>
     void forward(const AttentionPlan& plan, const AttentionForward<T>& op, StreamRef stream) {
         if constexpr (std::is_same_v<T, bf16>) {
             if (plan.method == AttentionMethod::cudnn)
-                return check_attention(op), cudnn.forward(op, plan.forward_plan, stream);
+                return check_for_cudnn(op), cudnn.forward(op, plan.forward_plan, stream);
             if (plan.method == AttentionMethod::flash) return flash_attention_forward(op, stream);
         }
         attention_forward(op, stream);
@@ -196,7 +212,7 @@ struct Attention::State {
     void backward(const AttentionPlan& plan, const AttentionBackward<T>& op, StreamRef stream) {
         if constexpr (std::is_same_v<T, bf16>) {
             if (plan.method == AttentionMethod::cudnn)
-                return check_attention(op), cudnn.backward(op, backward_pass(plan.deterministic), plan.backward_plan,
+                return check_for_cudnn(op), cudnn.backward(op, backward_pass(plan.deterministic), plan.backward_plan,
                                                            stream);
             if (plan.method == AttentionMethod::flash) return flash_attention_backward(op, stream);
         }

@@ -74,6 +74,7 @@ class TunedAlgorithms;
 struct AttentionSettings {
     AttentionMethod method = AttentionMethod::automatic;
     bool deterministic = true;   // false: also allow cuDNN's faster backward pass, whose last bits differ between runs
+    bool documents = false;      // rows may have several documents, which exclude cuDNN: its plans know whole rows
     TunedAlgorithms* tuned = nullptr;  // must outlive this object; nullptr: nothing is timed
 };
 

@@ -38,7 +38,7 @@ struct Tile {
 //                  p and ds), and as many for every eight channels of a result
 //   shared memory  below 81 KiB per block two blocks fit into an A100's 164 KiB, and as many into an H100's, so that
 //                  eight warps hide each other's latency
-// So a tile has 32 columns if 64 would exceed either limit, and one fragment if two would. ptxas uses 178 to 254
+// So a tile has 32 columns if 64 would exceed either limit, and one fragment if two would. ptxas uses 178 to 255
 // registers without spills, so registers also allow two blocks of 128 threads. The numbers other than ptxas' are
 // derived, not measured on a GPU yet.
 struct Tiles {

@@ -174,6 +174,10 @@ void add_options(OptionList& list, DataSettings& s) {
     list.entry("mask-document-start", s.mask_document_start,
         "ignore the loss on the first token of every document, which has no context, in training and validation",
         OnResume::same);
+    list.entry("document-mask", s.document_mask,
+        "attention stays within documents, whose positions count from 0, in training and validation; use the model as "
+        "it was trained",
+        OnResume::same);
     list.entry("pad-last", s.pad_last,
         "pad the last sequence of a shard and the last step of an epoch with ignored targets, so that every token is "
         "used",

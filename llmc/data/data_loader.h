@@ -38,6 +38,7 @@ struct DataSettings {
     std::vector<std::string> train{}, val{};  // globs of shards
     bool shuffle = false;              // a new order of rows for every epoch
     bool mask_document_start = false;  // ignore_document_starts()
+    bool document_mask = false;        // documents of a row do not see each other (kernels/documents.h)
     bool pad_last = false;             // pad the ends of shards and epochs instead of dropping them
     bool overfit_batch = false;        // the first step's batch in every step
 };

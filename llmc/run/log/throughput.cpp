@@ -5,9 +5,9 @@
 
 namespace llmc {
 
-double flops_per_token(const ParameterTable& table, int seq_len) {
+double flops_per_token(const ParameterTable& table, int seq_len, double pair_share) {
     const ModelConfig& config = table.config();
-    return 6.0 * double(table.parameters()) + 6.0 * config.layers * config.channels * double(seq_len);
+    return 6.0 * double(table.parameters()) + 6.0 * config.layers * config.channels * double(seq_len) * pair_share;
 }
 
 std::optional<double> peak_flops(const device::Info& device, kernels::DType dtype, bool tf32) {

@@ -10,8 +10,8 @@
 namespace llmc {
 
 // Forward and backward pass of one token: 6 FLOPs per parameter and 6 * layers * channels * seq_len for causal
-// attention (llm.c's convention).
-double flops_per_token(const ParameterTable& table, int seq_len);
+// attention (llm.c's convention); times the share of the pairs of a row that attention within documents computes.
+double flops_per_token(const ParameterTable& table, int seq_len, double pair_share = 1);
 
 // The device's peak FLOP/s for matrix products of this type; empty: not known.
 std::optional<double> peak_flops(const device::Info& device, kernels::DType dtype, bool tf32);

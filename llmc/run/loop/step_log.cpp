@@ -9,7 +9,8 @@ namespace llmc {
 StepLog::StepLog(Loop& loop, OptimizerStep& optimizer)
     : loop_(loop),
       optimizer_(optimizer),
-      throughput_(flops_per_token(loop.plan.table, loop.plan.setup.shape.seq_len), loop.plan.peak_flops),
+      throughput_(flops_per_token(loop.plan.table, loop.plan.setup.shape.seq_len, loop.plan.pair_share()),
+                  loop.plan.peak_flops),
       noise_(loop.plan.settings.noise.beta),
       last_seconds_(seconds_now()) {
     const TrainerState* const before = loop.resumed();

@@ -206,7 +206,9 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
     std::string text = "plan\n";
     std::optional<double> step_seconds;
     if (speed.is_known()) {
-        const double each = speed.seconds_per_token(plan.setup.config, s.batch.seq_len, step.positions, muon);
+        const double pair_share = s.dry_run.tokens_per_second > 0 ? 1 : plan.pair_share();  // --speed is of this run
+        const double each =
+            speed.seconds_per_token(plan.setup.config, s.batch.seq_len, step.positions, muon, pair_share);
         step_seconds = each * double(step.positions);
         text += "  speed: " + short_text(1 / each) + " tokens/s, " + speed.source + '\n';
     } else {

@@ -216,6 +216,7 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
                   .sharding = {.stage = int(s.exchange.zero_stage), .rank = rank, .ranks = ranks,
                                .whole_matrices = !s.eval_only && s.optimizer.kind->whole_matrices}};
     require_fp8(plan.setup.fp8, plan.setup.config, context.device);
+    if (s.data.document_mask) plan.setup.end_of_text = vocabulary.end_of_text;
     plan.optimizer = s.optimizer;
     if (s.precision.stochastic_rounding) plan.optimizer.rounding_seed = std::uint64_t(s.seed);
     // For the memory plan; plan_steps() knows the warm-up in steps.
@@ -243,12 +244,15 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
     return plan;
 }
 
-void plan_steps(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loader, const Resumption* resumption,
+void plan_steps(RunPlan& plan, const RunFiles& files, const DataLoader* loader, const Resumption* resumption,
                 std::span<const int> nodes) {
     const RunSettings& s = plan.settings;
+    if (const ShardSet* const shards = files.train ? files.train.get() : files.val.get();
+        shards && s.data.document_mask)
+        plan.documents = count_documents((*shards)[0], int(s.batch.seq_len));
     plan.identity.options = JsonValue(to_json(s));
     if (!s.eval_only) plan_training(plan, loader, nodes);
-    if (resumption) plan_resumption(plan, vocabulary, loader, *resumption);
+    if (resumption) plan_resumption(plan, files.vocabulary(), loader, *resumption);
     if (plan.world) plan.steps.set_workers(int(plan.optimizer.outer.workers), plan.optimizer.outer.start_step);
     require(!plan.world || s.exchange.zero_stage < 2 || plan.optimizer.outer.start_step <= plan.first_step,
             "--outer-start-step", plan.optimizer.outer.start_step,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "llmc/data/packed_documents.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/control/schedule.h"
@@ -39,7 +40,9 @@ struct RunPlan {
     OptimizerSettings optimizer{};
     Schedule schedule{};
     std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
+    std::optional<PackedDocuments> documents{};  // with --document-mask: of the first shard that is read
 
+    double pair_share() const { return documents ? documents->pair_share() : 1; }  // that attention computes
     bool is_complete() const { return steps.ends_after(first_step); }
     // Of all steps on this training data, if their number is known.
     std::int64_t positions_on_data() const { return steps.positions_left(identity.data_after); }
@@ -70,7 +73,7 @@ RunPlan plan_model(const RunSettings& given, const RunFiles& files, const Starti
 // alone. Collective; throws SharedError.
 void resolve_auto(RunPlan& plan, const Resumption* resumption, const Context& context);
 // The rest. `loader`: null if there is no training, or for a plan without the number of steps.
-void plan_steps(RunPlan& plan, Vocabulary vocabulary, const DataLoader* loader, const Resumption* resumption,
+void plan_steps(RunPlan& plan, const RunFiles& files, const DataLoader* loader, const Resumption* resumption,
                 std::span<const int> nodes);
 
 // Of a rank with this setup.

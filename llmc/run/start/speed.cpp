@@ -98,10 +98,10 @@ std::pair<double, double> solve(const double (&first)[3], const double (&second)
 
 }  // namespace
 
-Work work_of(const ModelConfig& config, std::int64_t seq_len, bool muon) {
+Work work_of(const ModelConfig& config, std::int64_t seq_len, bool muon, double pair_share) {
     const ParameterTable table(config);
     const double c = config.channels, layers = config.layers;
-    return {.flops = flops_per_token(table, int(seq_len)),
+    return {.flops = flops_per_token(table, int(seq_len), pair_share),
             .elements = 20 * layers * c + config.padded_vocabulary(),
             .parameters = double(table.parameters()),
             // 5 iterations; of each 4 m^2 n + 2 m^3 for a matrix of m x n, m = c, of n = 3c, c, 4c and 4c
@@ -109,8 +109,8 @@ Work work_of(const ModelConfig& config, std::int64_t seq_len, bool muon) {
 }
 
 double Speed::seconds_per_token(const ModelConfig& config, std::int64_t seq_len, std::int64_t tokens,
-                                bool muon) const {
-    const Work work = work_of(config, seq_len, muon);
+                                bool muon, double pair_share) const {
+    const Work work = work_of(config, seq_len, muon, pair_share);
     return flop * work.flops + element * work.elements +
            (parameter * work.parameters + orthogonal * work.orthogonal) / double(tokens);
 }

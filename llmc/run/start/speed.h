@@ -15,7 +15,7 @@ struct Work {
     double flops, elements;         // per token: of matrix products and attention; of activations, read or written
     double parameters, orthogonal;  // per update: parameters; FLOPs of Muon's orthogonalization, 0 without it
 };
-Work work_of(const ModelConfig& config, std::int64_t seq_len, bool muon);
+Work work_of(const ModelConfig& config, std::int64_t seq_len, bool muon, double pair_share = 1);
 
 // Seconds of each, for all ranks together.
 struct Speed {
@@ -26,7 +26,8 @@ struct Speed {
 
     bool is_known() const { return !source.empty(); }
     // Of a training step, per token of it. `tokens`: of the step, over all ranks.
-    double seconds_per_token(const ModelConfig& config, std::int64_t seq_len, std::int64_t tokens, bool muon) const;
+    double seconds_per_token(const ModelConfig& config, std::int64_t seq_len, std::int64_t tokens, bool muon,
+                             double pair_share = 1) const;
 };
 
 // Of this machine with `settings`, whose data type counts if it is decided; otherwise the faster one is taken. Stored

@@ -158,7 +158,7 @@ Context open_context(const RunSettings& options, std::shared_ptr<Communicator>& 
         {.tf32 = options.precision.tf32, .bf16 = algorithms.bf16_arithmetic, .tuned = tuned.get()});
     return {std::move(placement.device), device::Stream(), std::move(matmul),
             kernels::Attention({.method = algorithms.attention, .deterministic = algorithms.deterministic,
-                                .tuned = tuned.get()}),
+                                .documents = options.data.document_mask, .tuned = tuned.get()}),
             communicator, std::move(worker), std::move(across), std::move(tuned)};
 }
 
@@ -203,7 +203,7 @@ Startup prepare_run(const RunSettings& given, ResumeSearch search, Context& cont
     resolve_auto(made, resumption, context);
     RunBatches batches = together(ranks, [&] { return make_batches(files, made.settings, made.steps); });
     DataLoader* const loader = batches.loader.get();
-    together(ranks, [&] { plan_steps(made, files.vocabulary(), loader, resumption, nodes); });
+    together(ranks, [&] { plan_steps(made, files, loader, resumption, nodes); });
     const RunPlan plan = std::move(made);
     const RunSettings& options = plan.settings;
     RunData data{std::move(files), std::move(batches)};

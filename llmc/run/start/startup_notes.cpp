@@ -86,12 +86,26 @@ std::string note_on_cooldown(const RunPlan& plan) {
            "the step after the last one";
 }
 
-// Whether a run with this optimizer has saved the model.
-bool is_of(const std::filesystem::path& model, const std::string& optimizer) {
+// "" if documents are masked as intended.
+std::string note_on_documents(const RunPlan& plan, const RunData& data) {
+    if (!plan.documents) return "";
+    const auto& [tokens, rows, ends, parts, longest, pairs, all_pairs] = *plan.documents;
+    const std::string& shard = (data.files.train ? *data.files.train : *data.files.val)[0].path();
+    const std::int64_t seq_len = plan.settings.batch.seq_len;
+    if (ends == 0)
+        return "--document-mask has no effect on " + shard + ": its first " + counted(tokens, "token") +
+               " have no end of text, " + std::to_string(*plan.setup.end_of_text);
+    if (longest >= seq_len || !plan.setup.training) return "";
+    return "no document of " + shard + " reaches the positions from " + std::to_string(longest) + " to " +
+           std::to_string(seq_len - 1) + ", which are not trained: use -t " + std::to_string(longest);
+}
+
+// An option of the run that has saved the model; null: a model alone.
+nlohmann::json option_of(const std::filesystem::path& model, const char* option) {
     try {
-        return read_trainer_state(model).run.options->value("optimizer", "") == optimizer;
-    } catch (const std::exception&) {  // a model alone
-        return false;
+        return read_trainer_state(model).run.options->value(option, nlohmann::json());
+    } catch (const std::exception&) {
+        return {};
     }
 }
 
@@ -115,7 +129,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         std::to_string(plan.setup.config.vocabulary));
     if (const std::string& why = data.batches.too_small; !why.empty())
         notes.push_back("the plan leaves out --train-data, which is too small for it: " + why);
-    for (const std::string& note : {note_on_passes(plan, data), note_on_disk(plan)})
+    for (const std::string& note : {note_on_passes(plan, data), note_on_disk(plan), note_on_documents(plan, data)})
         if (!note.empty()) notes.push_back(note);
     const int threads = context.device.threads * plan.ranks_here, quota = device::cpu_quota().threads(),
               cores = plan.ranks_here == 1 ? device::usable_threads()  // several are bound to parts of all cores
@@ -134,8 +148,12 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         text_of_number(options.length.minutes) + " ends the run earlier, it does not decay to its end");
     const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
-        !is_of(start.path, name_of(&optimizer, kOptimizers)))
+        option_of(start.path, "optimizer") != name_of(&optimizer, kOptimizers))
         notes.push_back(optimizer.on_other_model);
+    const bool masks = options.data.document_mask;
+    if (start.checkpoint && plan.first_step == 0 && option_of(start.path, "document-mask") == !masks)
+        notes.push_back(std::string("the model of --init was trained with") + (masks ? "out" : "") +
+                        " --document-mask: losses with and without it are not comparable");
     if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);
     const bool out_of_time =
         plan.settings.length.is_timed() && plan.seconds_before.used >= options.length.minutes * 60;

@@ -129,6 +129,19 @@ StartupItem data_item(const RunPlan& plan, const RunData& data) {
     return {lines, fields};
 }
 
+StartupItem documents_item(const RunPlan& plan) {
+    Json fields{{"document_mask", plan.setup.end_of_text.has_value()}};
+    if (!plan.documents) return {"", fields};
+    const PackedDocuments& of = *plan.documents;
+    const double per_row = double(of.parts) / double(of.rows);
+    fields.update({{"documents_per_row", per_row}, {"longest_document", of.longest}, {"pair_share", of.pair_share()}});
+    return {format("documents: attention within them, %.3g %% of a row's pairs of tokens, which MFU counts\n",
+                   100 * of.pair_share()) +
+                format("  %.3g in a row, of at most ", per_row) + counted(of.longest, "token") +
+                "; losses without --document-mask are not comparable\n",
+            fields};
+}
+
 StartupItem model_item(const RunPlan& plan) {
     const ModelConfig& config = plan.setup.config;
     const auto decayed = plan.table.decayed(), not_decayed = plan.table.not_decayed();
@@ -219,6 +232,7 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
                  {{"attention", attention.text}, {"deterministic", attention.deterministic}}),
             options_item(options),
             data_item(plan, data),
+            documents_item(plan),
             model_item(plan),
             training_item(plan),
             optimizer_item(plan.optimizer.kind->report(plan.optimizer_run())),

@@ -26,8 +26,9 @@ Names candidates(const AttentionSettings& settings, const Methods& build, DType 
     }
     return names;
 }
-std::string refusal(AttentionMethod asked, const Methods& build, DType dtype, int head_size) {
-    return test::error_of([&] { candidates({.method = asked}, build, dtype, head_size); }, Blame::input);
+std::string refusal(AttentionMethod asked, const Methods& build, DType dtype, int head_size, bool documents = false) {
+    return test::error_of([&] { candidates({.method = asked, .documents = documents}, build, dtype, head_size); },
+                          Blame::input);
 }
 
 }  // namespace
@@ -60,6 +61,19 @@ TEST_CASE("attention requested by name is used or refused, never replaced",
         CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64),
                    test::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
                                    "omit the flag; on a GPU build with make DEVICE=cuda"));
+}
+
+TEST_CASE("cuDNN does not compute attention within documents", "[attention][attention_choice][documents][one_order]") {
+    CHECK(candidates({.documents = true}, kEverything, DType::bf16, 64) == Names{"flash", "plain"});
+    CHECK_THAT(refusal(cudnn, kEverything, DType::bf16, 64, true),
+               test::StartsWith("--attention is \"cudnn\"; expected auto, flash or plain with --document-mask: ") &&
+                   test::EndsWith("; omit one of the flags"));
+    if (attention_methods().size() == 1) return;
+    const std::string text = Attention({.documents = true}).plan(DType::bf16, {1, 64, 1, 64}, true).text;
+    CHECK_THAT(text, test::StartsWith("flash (mma.sync), selected by auto"));
+    CHECK((text.find("; not cuDNN: ") != text.npos) == (attention_methods().size() == 3));
+    const Attention by_name({.method = flash, .documents = true});
+    CHECK(by_name.plan(DType::bf16, {1, 64, 1, 64}, true).text == "flash (mma.sync)");
 }
 
 TEST_CASE("cuDNN has a deterministic and a nondeterministic backward pass, and pairs of plans",

@@ -1,0 +1,61 @@
+// documents_run_test.cpp - --document-mask in whole runs: what they say and compute, and what is refused at a resume
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+// Documents of at most 11 tokens, which count from a letter.
+void write_documents(const TrainingFolder& folder) {
+    std::mt19937 engine(1);
+    std::vector<std::uint16_t> ids{256};
+    for (int size = 1; ids.size() < 4000; ++size) {
+        if (size == 11 || engine() % 8 == 0) ids.push_back(256), size = 0;
+        else ids.push_back(ids.back() == 256 ? std::uint16_t('a' + engine() % 20) : std::uint16_t(ids.back() + 1));
+    }
+    ShardBytes(ids, 257, 256).write(folder.path("train_0.bin"));
+    ids.resize(700);
+    ShardBytes(ids, 257, 256).write(folder.path("val_0.bin"));
+}
+
+}  // namespace
+
+TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit-identical", "[run][documents]") {
+    const TrainingFolder folder;
+    write_documents(folder);
+    const Texts six{"-x", "6", "-n", "3", "-v", "6", "-o"};
+    const std::string output = folder.run(folder.flags(six + Texts{folder.path("out"), "--document-mask"})).exits(0);
+    CHECK_THAT(output, Contains("documents: attention within them, ") && Contains(" in a row, of at most 11 tokens;") &&
+                           Contains("reaches the positions from 11 to 15, which are not trained: use -t 11\n"));
+    const auto start = folder.log("out", "start").at(0);
+    CHECK(start["document_mask"] == true);
+    CHECK(start["longest_document"] == 11);
+    CHECK((start["pair_share"] > 0.2 && start["pair_share"] < 0.7));
+
+    folder.run(folder.flags(six + Texts{folder.path("whole_rows")})).exits(0);
+    CHECK(folder.log("whole_rows", "start").at(0)["document_mask"] == false);
+    CHECK(folder.losses("whole_rows")[0] != folder.losses("out")[0]);
+
+    const Texts evaluated{"--eval-only", "-v", "250", "-e", folder.path("out"), "-o"};
+    folder.run(folder.flags(evaluated + Texts{folder.path("same"), "--document-mask"})).exits(0);
+    const auto losses = [&](const char* of) { return folder.log(of, "val").back()["loss"].get<double>(); };
+    CHECK(std::fabs(losses("same") - losses("out")) < 1e-6);
+    const std::string without = folder.run(folder.flags(evaluated + Texts{folder.path("other")})).exits(0);
+    CHECK_THAT(without, Contains("note: the model of --init was trained with --document-mask"));
+    CHECK(std::fabs(losses("other") - losses("out")) > 1e-4);
+
+    const Texts again{"-y", folder.step("out", 3).string(), "-o"};
+    folder.run(folder.flags(again + Texts{folder.path("again")})).exits(0);
+    CHECK(folder.model("again", 6) == folder.model("out", 6));
+    CHECK_THAT(folder.run(folder.flags(again + Texts{folder.path("off"), "--document-mask=off"})).exits(2),
+               Contains("error: --document-mask is false; expected true, as in the run that --resume continues"));
+}
+
+TEST_CASE("a run within documents says that its text has none", "[run][documents]") {
+    const TrainingFolder folder;
+    ShardBytes(counting(200), 257, 256).write(folder.path("train_0.bin"));
+    const std::string plan = folder.run(folder.flags({"-x", "2", "--document-mask", "--dry-run"})).exits(0);
+    CHECK_THAT(plan, Contains("note: --document-mask has no effect on ") &&
+                         Contains("its first 200 tokens have no end of text, 256\n") &&
+                         Contains("documents: attention within them, 100 % of a row's pairs"));
+}
