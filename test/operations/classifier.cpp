@@ -64,12 +64,8 @@ struct ClassifierOf : Operation {
         });
     }
 };
-template <class T> struct Classifier : ClassifierOf<T, T> {
-    using ClassifierOf<T, T>::ClassifierOf;
-};
-template <class> struct ClassifierInFp8 : ClassifierOf<bf16, e5m2> {
-    using ClassifierOf<bf16, e5m2>::ClassifierOf;
-};
+template <class T> using Classifier = ClassifierOf<T, T>;
+template <class> using ClassifierInFp8 = ClassifierOf<bf16, e5m2>;
 
 std::unique_ptr<Operation> losses_only(DType dtype, const Shape& s) {
     return make<Classifier>(dtype, {s[0], s[1], s[2], s[3], 0});
