@@ -18,8 +18,8 @@ namespace {
 // without positions, d 10 MB; H of the text: bigram_loss^kBigramPower zstd_loss^kZstdPower of the Facts. A text of U
 // tokens that is read several times counts as at most U (1 + R), R = kRepeats / (1 + parameters / U) (of Muennighoff et
 // al. 2023, arXiv 2305.16264, is the value for small models).
-constexpr double kBigramPower = 0.87, kZstdPower = 0.5, kFloor = 0.244, kScale = 0.69, kOfModel = 0.0675,
-                 kModelPower = 0.554, kOfData = 0.158, kDataPower = 0.637, kRepeats = 15.4;
+constexpr double kBigramPower = 0.87, kZstdPower = 0.5, kFloor = 0.253, kScale = 0.842, kOfModel = 0.06,
+                 kModelPower = 0.5, kOfData = 0.095, kDataPower = 0.5, kRepeats = 15.4;
 // Of one layer it is higher after more tokens than these.
 constexpr double kTokensOfOneLayer = 4e6, kOneLayer = 1.03;
 // Tokens of a step, and AdamW's rate, at this point; the powers of tokens of the run, tokens of a step and parameters

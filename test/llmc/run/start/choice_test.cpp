@@ -45,7 +45,7 @@ TEST_CASE("a run of some minutes chooses model, batch, rate and the rest", "[cho
     CHECK(values["optimizer"] == "muon");
     CHECK_THAT(values["init"], StartsWith("custom:l="));
     CHECK(values["seq-len"] == "128");
-    CHECK(chosen(facts_of_text(1e9), {"--max-minutes", "60"})["seq-len"] == "256");
+    CHECK(chosen(facts_of_text(1e9), {"--max-minutes", "240"})["seq-len"] == "256");
     CHECK(values["lr-schedule"] == "linear");
     CHECK(values["final-lr-fraction"] == "0");
     CHECK(values["warmup-steps"] == "0");
