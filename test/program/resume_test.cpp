@@ -184,6 +184,17 @@ TEST_CASE("an inconsistent checkpoint is refused, even with correct checksums", 
                Contains("step_00000006 is 5; expected the step in its name"));
 }
 
+TEST_CASE("a flag that an earlier version did not have must have its default", "[run][resume]") {
+    const TrainingFolder folder;
+    run(folder, 1, "whole", {"-x", "5"}).exits(0);
+    const fs::path last = folder.step("whole", 5);
+    replace_in(last / "trainer_state.json", "\"document-mask\"", "\"unknown\"");
+    make_checksums_right(last);
+    CHECK_THAT(run(folder, 1, "whole", {"-y", "auto", "-x", "6", "--document-mask"}).exits(2),
+               Contains("--document-mask is true; expected false, as in the run that --resume continues"));
+    run(folder, 1, "whole", {"-y", "auto", "-x", "6"}).exits(0);
+}
+
 TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run][resume]") {
     const TrainingFolder folder;
     run(folder, 1, "whole").exits(0);

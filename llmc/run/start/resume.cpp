@@ -322,10 +322,13 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
     const nlohmann::json &then = *before.options, &today = *now.options;
     RunSettings any;
     const OptionList options = option_table(any);
-    const auto for_each = [&](OnResume rule, const auto& compare) {  // that the earlier run knew
-        for (const Option& option : options.options)
-            if (const std::string name = option.name(); option.resume == rule && then.contains(name))
-                compare("--" + name, text_of(then[name]), text_of(today[name]));
+    const auto for_each = [&](OnResume rule, const auto& compare) {
+        for (const Option& option : options.options) {
+            const std::string name = option.name();
+            // An earlier version without the flag computed as its default does.
+            if (option.resume == rule && (then.contains(name) || (rule == OnResume::same && !option.is_auto())))
+                compare("--" + name, text_of(then.value(name, option.json())), text_of(today[name]));
+        }
     };
     for_each(OnResume::same, require_same);
     // Otherwise the first new checkpoint would silently delete the checkpoints that --major-every has kept.
