@@ -25,11 +25,12 @@ void add_options(OptionList& list, PrecisionSettings& s) {
     list.entry("f,tf32", s.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");
     list.entry("ignore-memory-plan", s.ignore_memory_plan,
         "start even if the memory plan exceeds the available memory");
-    list.check([&s] {
-        require(!s.stochastic_rounding || s.dtype == kernels::DType::bf16, "--stochastic-rounding",
+    list.check([&s, decided = list.decided] {  // a run that chooses the type takes what these need
+        const bool may_be_bf16 = s.dtype == kernels::DType::bf16 || (decided && !decided->contains("dtype"));
+        require(!s.stochastic_rounding || may_be_bf16, "--stochastic-rounding",
                 "set with --dtype " + name_of(s.dtype, kDTypes), "--dtype bf16",
                 "add it, or --stochastic-rounding=off: fp32 parameters are not rounded");
-        require(s.fp8 == Fp8::off || s.dtype == kernels::DType::bf16, "--fp8",
+        require(s.fp8 == Fp8::off || may_be_bf16, "--fp8",
                 name_of(s.fp8, kFp8s) + " with --dtype " + name_of(s.dtype, kDTypes), "--dtype bf16",
                 "add it, or use --fp8 off");
         require(!s.tf32 || device::is_gpu(), "--tf32", "set on a CPU", "a GPU with TF32 tensor cores", "remove it");

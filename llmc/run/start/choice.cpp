@@ -272,8 +272,13 @@ private:
         else
             set("beta2", best.step_tokens <= 65536 ? "0.99" : "0.95");
         if (muon()) set("muon-momentum", best.step_tokens <= 65536 ? "0.9" : "0.95");
-        set("dtype", name_of(facts_.gpu ? kernels::DType::bf16 : facts_.speed.dtype, kDTypes),
-            facts_.gpu ? "" : format("bf16 takes %.2g of the time here", 1 / facts_.speed.bf16_gain));
+        const char* const needs_bf16 = s.precision.fp8 != Fp8::off        ? "because of --fp8"
+                                       : s.precision.stochastic_rounding ? "because of --stochastic-rounding"
+                                                                         : nullptr;
+        set("dtype", name_of(facts_.gpu || needs_bf16 ? kernels::DType::bf16 : facts_.speed.dtype, kDTypes),
+            needs_bf16   ? needs_bf16
+            : facts_.gpu ? ""
+                         : format("bf16 takes %.2g of the time here", 1 / facts_.speed.bf16_gain));
         set("recompute", "none");
         choose_validations(best, steps, passes);
     }

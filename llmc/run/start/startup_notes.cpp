@@ -90,12 +90,13 @@ std::string note_on_cooldown(const RunPlan& plan) {
 std::string note_on_documents(const RunPlan& plan, const RunData& data) {
     if (!plan.documents) return "";
     const auto& [tokens, rows, ends, parts, longest, pairs, all_pairs] = *plan.documents;
-    const std::string& shard = (data.files.train ? *data.files.train : *data.files.val)[0].path();
+    const ShardSet& shards = data.files.train ? *data.files.train : *data.files.val;
+    const std::string& shard = shards[0].path();
     const std::int64_t seq_len = plan.settings.batch.seq_len;
     if (ends == 0)
         return "--document-mask has no effect on " + shard + ": its first " + counted(tokens, "token") +
                " have no end of text, " + std::to_string(*plan.setup.end_of_text);
-    if (longest >= seq_len || !plan.setup.training) return "";
+    if (longest >= seq_len || !plan.setup.training || shards.size() > 1) return "";  // others may have longer ones
     return "no document of " + shard + " reaches the positions from " + std::to_string(longest) + " to " +
            std::to_string(seq_len - 1) + ", which are not trained: use -t " + std::to_string(longest);
 }

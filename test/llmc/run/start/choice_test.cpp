@@ -50,6 +50,11 @@ TEST_CASE("a run of some minutes chooses model, batch, rate and the rest", "[cho
     CHECK(values["final-lr-fraction"] == "0");
     CHECK(values["warmup-steps"] == "0");
     CHECK(values["dtype"] == "bf16");
+    Facts slow = facts_of_text();
+    slow.speed.dtype = kernels::DType::fp32;
+    CHECK(chosen(slow, {"--max-minutes", "3"})["dtype"] == "fp32");
+    CHECK(chosen(slow, {"--max-minutes", "3", "--fp8", "head"})["dtype"] == "bf16");
+    CHECK(chosen(slow, {"--max-minutes", "3", "--stochastic-rounding"})["dtype"] == "bf16");
     CHECK(values["epochs"] == "auto");
     CHECK(values["shuffle"] == "on");
     REQUIRE(three.seconds);
