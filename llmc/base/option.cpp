@@ -97,7 +97,7 @@ void Option::set(const std::string& what, const std::vector<std::string>& values
         **real = range.has_auto ? number_or_auto<double>(what, value, NAN, range.least, range.most) : within(range);
     } else if (auto* const* is_set = std::get_if<bool*>(&field)) {
         const auto given = switch_value(value);
-        require(given.has_value(), what, in_quotes(value), "true or false");
+        require(given.has_value(), what, in_quotes(value), decided ? "true, false or auto" : "true or false");
         **is_set = *given;
     } else if (const auto* const choice = std::get_if<Choice>(&field)) {
         choice->set(what, value);

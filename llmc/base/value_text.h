@@ -102,7 +102,8 @@ inline std::optional<bool> switch_value(std::string_view text) {
 inline std::string switch_with_value(const std::string& flag, std::string_view text, bool has_auto = false) {
     if (has_auto && text == "auto") return flag + "=auto";
     const auto value = switch_value(text);
-    require(value.has_value(), flag, in_quotes(text), "on, off, true, false, yes, no, 1 or 0, or the flag alone");
+    require(value.has_value(), flag, in_quotes(text),
+            std::string(has_auto ? "auto, " : "") + "on, off, true, false, yes, no, 1 or 0, or the flag alone");
     return flag + (*value ? "=true" : "=false");
 }
 

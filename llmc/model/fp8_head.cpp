@@ -15,7 +15,7 @@ void require_fp8(Fp8 fp8, const ModelConfig& config, const device::Info& device)
     const int capability = device.compute_capability;
     require(capability == 0 || capability >= 89, flag + ": the compute capability of " + device.name,
             std::to_string(capability / 10) + "." + std::to_string(capability % 10), "8.9 or later (Ada, Hopper)", off);
-    require(config.channels % 16 == 0, flag + ": the channels of the model", config.channels, "a multiple of 16", off);
+    require(config.channels % 16 == 0, flag + ": the number of channels", config.channels, "a multiple of 16", off);
 }
 
 void round_weights(const Fp8Head& head, std::span<const bf16> gamma, std::span<const bf16> beta,

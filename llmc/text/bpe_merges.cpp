@@ -155,20 +155,22 @@ BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
     };
     if (!has("merges", true) || !has("vocab", false))
         fail(file, "without model.merges or model.vocab", "the tokenizer.json of a byte-level BPE", kGetMerges);
-    const auto require_as_gpt2 = [&](const json& of, const char* key, const json& expected) {
+    const auto require_as_gpt2 = [&](const char* in, const json& of, const char* key, const json& expected) {
         const json own = of.value(key, expected);
-        require(own == expected, builder.at(key), excerpt(own), text_of(expected) + ", as in GPT-2's",
+        require(own == expected || (own.is_null() && expected == ""), builder.at(in + std::string(key)), excerpt(own),
+                text_of(expected) + ", as in GPT-2's",
                 "train a tokenizer with dev/tokenize --tokenizer auto, or use GPT-2's");
     };
-    const json pieces = all.value("pre_tokenizer", json::object());
-    require(pieces.is_object(), builder.at("pre_tokenizer"), excerpt(pieces), "GPT-2's: ByteLevel", kGetMerges);
-    require_as_gpt2(pieces, "type", "ByteLevel");
-    require_as_gpt2(pieces, "add_prefix_space", false);
-    require_as_gpt2(pieces, "use_regex", true);
-    require_as_gpt2(all, "normalizer", nullptr);
-    require_as_gpt2(*model, "type", "BPE");
-    require_as_gpt2(*model, "dropout", nullptr);
-    require_as_gpt2(*model, "ignore_merges", false);
+    const json pieces = all.value("pre_tokenizer", json());
+    require(pieces.is_object(), builder.at("pre_tokenizer"), excerpt(pieces), "ByteLevel, as in GPT-2's", kGetMerges);
+    for (const auto& [key, expected] : {std::pair<const char*, json>("type", "ByteLevel"), {"add_prefix_space", false},
+                                        {"use_regex", true}})
+        require_as_gpt2("pre_tokenizer.", pieces, key, expected);
+    require_as_gpt2("", all, "normalizer", nullptr);
+    for (const auto& [key, expected] : {std::pair<const char*, json>("type", "BPE"), {"dropout", nullptr},
+                                        {"ignore_merges", false}, {"continuing_subword_prefix", ""},
+                                        {"end_of_word_suffix", ""}})
+        require_as_gpt2("model.", *model, key, expected);
     std::size_t index = 0;
     for (const json& merge : (*model)["merges"]) {
         const std::string place = "model.merges[" + std::to_string(index++) + "]";

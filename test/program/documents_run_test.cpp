@@ -26,7 +26,7 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     const Texts six{"-x", "6", "-n", "3", "-v", "6", "-o"};
     const std::string output = folder.run(folder.flags(six + Texts{folder.path("out"), "--document-mask"})).exits(0);
     CHECK_THAT(output, Contains("documents: attention within them, ") && Contains(" in a row, of at most 11 tokens;") &&
-                           Contains("reaches the positions from 11 to 15, which are not trained: use -t 11\n"));
+                           Contains("reaches the positions from 11 to 15, which are not trained\n"));
     const auto start = folder.log("out", "start").at(0);
     CHECK(start["document_mask"] == true);
     CHECK(start["longest_document"] == 11);

@@ -115,4 +115,11 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
     return result;
 }
 
+// Of `factor` times `got`, in the Euclidean norm.
+inline double relative_error(const std::vector<float>& got, double factor, const std::vector<double>& want) {
+    std::vector<double> error(want.size());
+    for (std::size_t i = 0; i < want.size(); ++i) error[i] = factor * got[i] - want[i];
+    return norm(error) / norm(want);
+}
+
 }  // namespace test

@@ -135,7 +135,9 @@ private:
                     facts_.speed.is_known(), "--init", "auto in a plan for another machine",
                 "the speed of that machine", "set --peak-tflops, or --init and --speed");
         require(std::isfinite(facts_.tokens) || settings_.length.has_steps() || settings_.length.minutes > 0, "--init",
-                "auto without data and a length", "one of them, to choose a model for", "set -i, --max-tokens or -e");
+                settings_.data.train.empty() ? "auto without data and a length"
+                                             : "auto, and no file matches --train-data",
+                "data or a length, to choose a model for", "set -i, --max-tokens or -e");
     }
     // Gives a value to a flag that has none.
     void set(const char* flag, const std::string& value, const std::string& reason = "") {

@@ -98,7 +98,7 @@ std::string note_on_documents(const RunPlan& plan, const RunData& data) {
                " have no end of text, " + std::to_string(*plan.setup.end_of_text);
     if (longest >= seq_len || !plan.setup.training || shards.size() > 1) return "";  // others may have longer ones
     return "no document of " + shard + " reaches the positions from " + std::to_string(longest) + " to " +
-           std::to_string(seq_len - 1) + ", which are not trained: use -t " + std::to_string(longest);
+           std::to_string(seq_len - 1) + ", which are not trained";
 }
 
 // An option of the run that has saved the model; null: a model alone.

@@ -155,8 +155,10 @@ TEST_CASE("all file formats of merges give the same table", "[tokenizer]") {
         const std::string escaped = symbols == "\"" || symbols == "\\" ? "\\" + symbols : symbols;
         vocab += "\"" + escaped + "\": " + std::to_string(id) + ", ";
     }
-    const auto json = [&](const std::string& pairs) {
-        return "{\"model\": {\"vocab\": {" + vocab + "\"<|endoftext|>\": 259}, \"merges\": [" + pairs + "]}}";
+    const std::string as_gpt2 = R"({"type": "ByteLevel", "add_prefix_space": false})";
+    const auto json = [&](const std::string& pairs, const std::string& other = "", const std::string& pieces = "") {
+        return "{\"pre_tokenizer\": " + (pieces.empty() ? as_gpt2 : pieces) + ", \"model\": {" + other +
+               "\"vocab\": {" + vocab + "\"<|endoftext|>\": 259}, \"merges\": [" + pairs + "]}}";
     };
     CHECK(parse_merges("tokenizer.json", json("\"h e\", \"\xc4\xa0 t\", \"\xc4\xa0t he\"")).merges == merges.merges);
     CHECK(parse_merges("tokenizer.json", json("[\"h\",\"e\"], [\"\xc4\xa0\",\"t\"], [\"\xc4\xa0t\",\"he\"]")).merges ==
@@ -166,17 +168,15 @@ TEST_CASE("all file formats of merges give the same table", "[tokenizer]") {
                       Contains("no merge") || Contains("the result of a merge"));
     CHECK_THROWS_WITH(parse_merges("tokenizer.json", json("\"\xc4\xa0 t\", \"h e\", \"\xc4\xa0t he\"")),
                       Contains("model.vocab"));
-    const auto with = [&](const std::string& field) {
-        return '{' + field + ", " + json("\"h e\", \"\xc4\xa0 t\", \"\xc4\xa0t he\"").substr(1);
-    };
-    CHECK(parse_merges("t", with(R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false})")).merges ==
-          merges.merges);
-    for (const auto& [field, key] : {std::pair(R"("pre_tokenizer": {"type": "Sequence"})", "type"),
-                                     {R"("pre_tokenizer": {"add_prefix_space": true})", "add_prefix_space"},
-                                     {R"("pre_tokenizer": {"use_regex": false})", "use_regex"},
-                                     {R"("pre_tokenizer": null)", "pre_tokenizer"},
-                                     {R"("normalizer": {"type": "NFC"})", "normalizer"}})
-        CHECK_THROWS_WITH(parse_merges("t", with(field)), Contains("t: " + std::string(key) + " is "));
+    const std::string pairs = "\"h e\", \"\xc4\xa0 t\", \"\xc4\xa0t he\"";
+    for (const auto& [pieces, key] : {std::pair(R"({"type": "Sequence"})", "pre_tokenizer.type"),
+                                      {R"({"add_prefix_space": true})", "pre_tokenizer.add_prefix_space"},
+                                      {R"({"use_regex": false})", "pre_tokenizer.use_regex"},
+                                      {"null", "pre_tokenizer"}, {R"({}, "normalizer": {})", "normalizer"}})
+        CHECK_THROWS_WITH(parse_merges("t", json(pairs, "", pieces)), Contains("t: " + std::string(key) + " is "));
+    CHECK_THROWS_WITH(parse_merges("t", json(pairs, R"("end_of_word_suffix": "</w>", )")),
+                      Contains("t: model.end_of_word_suffix is "));
+    CHECK(parse_merges("t", json(pairs, R"("end_of_word_suffix": null, )")).merges == merges.merges);
 }
 
 TEST_CASE("invalid files of merges are refused with line and reason", "[tokenizer]") {

@@ -151,7 +151,7 @@ TEST_CASE("the error for an unknown flag suggests a similar one", "[options]") {
     CHECK_THAT(refusal({"--every", "3"}),
                test::EndsWith("did you mean --log-every, --val-every or --major-every?"));
     CHECK(refusal({"--shuffle=maybe"}) ==
-          "--shuffle is \"maybe\"; expected on, off, true, false, yes, no, 1 or 0, or the flag alone");
+          "--shuffle is \"maybe\"; expected auto, on, off, true, false, yes, no, 1 or 0, or the flag alone");
 }
 
 TEST_CASE("a flag without its value does not use the next flag as the value", "[options]") {
@@ -271,7 +271,7 @@ TEST_CASE("--fp8 needs bf16, 16 channels and a GPU that has it", "[options][fp8]
     CHECK(refused(0, 32) == "accepted");  // a CPU
     CHECK(refused(89, 32) == "accepted");
     CHECK_THAT(refused(80, 32), test::Contains("capability of NVIDIA A100 is 8.0; expected 8.9 or later"));
-    CHECK_THAT(refused(90, 8), test::Contains("the channels of the model is 8; expected a multiple of 16; use --fp8"));
+    CHECK_THAT(refused(90, 8), test::Contains("the number of channels is 8; expected a multiple of 16; use --fp8"));
 }
 
 TEST_CASE("options come from a file, and flags override them", "[options]") {
@@ -299,7 +299,7 @@ TEST_CASE("options come from a file, and flags override them", "[options]") {
     CHECK(refusal_of("{\"lr\": \"fast\"}") == file + ": lr is \"fast\"; expected a number from 0 to 1000");
     CHECK(refusal_of("{\"lr\": [1]}") ==
           file + ": lr is [1]; expected text, a number, true or false; or for train-data and val-data a list of texts");
-    CHECK(refusal_of("{\"shuffle\": 2}") == file + ": shuffle is \"2\"; expected true or false");
+    CHECK(refusal_of("{\"shuffle\": 2}") == file + ": shuffle is \"2\"; expected true, false or auto");
     CHECK(refusal_of("{\"warm-up-steps\": 2}") ==
           file + ": the name \"warm-up-steps\" is unknown; expected the long name of a flag in train_gpt2 --help; "
                  "did you mean warmup-steps?");

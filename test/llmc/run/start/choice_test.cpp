@@ -150,7 +150,7 @@ TEST_CASE("a text or a budget that is too small for any model is refused", "[cho
     CHECK_THAT(refusal(facts_of_text(), {"--max-minutes", "1e-5"}), StartsWith("--max-minutes is 1e-05; expected "));
     Facts unknown = facts_of_text();
     unknown.tokens = INFINITY;
-    CHECK_THAT(refusal(unknown, {}), StartsWith("--init is auto without data and a length; expected"));
+    CHECK_THAT(refusal(unknown, {}), StartsWith("--init is auto, and no file matches --train-data; expected"));
     unknown.speed = {};
     CHECK_THAT(refusal(unknown, {"--max-minutes", "9"}), Contains("--peak-tflops"));
 }
