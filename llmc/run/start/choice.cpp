@@ -250,7 +250,8 @@ private:
             if (chosen_.larger || chosen_.smaller) reason += ", per byte:\n    ";
             if (chosen_.larger) reason += format("one size up would end %.2g higher", *chosen_.larger);
             if (chosen_.larger && chosen_.smaller) reason += ", ";
-            if (chosen_.smaller) reason += format("one size down %.2g higher", *chosen_.smaller);
+            if (chosen_.smaller)
+                reason += format("one size down %s%.2g higher", chosen_.larger ? "" : "would end ", *chosen_.smaller);
             set("init", best.name, reason);
         }
         if (is_short) set("epochs", format("%g", std::ceil(passes)), "less than the time: more passes would not help");
