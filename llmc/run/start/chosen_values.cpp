@@ -101,7 +101,8 @@ double zstd_loss(std::vector<std::uint16_t> sample, const std::vector<std::uint1
     };
     const double before = bytes_of(sample);
     sample.insert(sample.end(), held_out.begin(), held_out.end());
-    return 8 * std::numbers::ln2 * std::max(bytes_of(sample) - before, 1.0) / double(held_out.size());
+    return 8 * std::numbers::ln2 * std::max(bytes_of(sample) - before, 1.0) /
+           double(std::max<std::size_t>(held_out.size(), 1));
 }
 
 Facts facts_of(const RunSettings& settings, const RunFiles& files, const StartingPoint* start, const Context& context) {
