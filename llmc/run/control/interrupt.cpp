@@ -41,7 +41,8 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+Interrupt::Interrupt()
+    : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr), last_beat_(coarse_seconds()) {
     // sigtimedwait() would return an ignored signal that is blocked, so ignored signals are in neither set.
     sigemptyset(&awaited_);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU})
@@ -65,13 +66,19 @@ void Interrupt::save_begins() {
     save_requested_ = false;
 }
 
+double Interrupt::stopped_seconds() {
+    const std::scoped_lock lock(beats_);
+    const double now = coarse_seconds(), gap = now - std::exchange(last_beat_, now);
+    if (gap >= kStop) stopped_ += gap;
+    return stopped_;
+}
+
 void Interrupt::watch() {
-    for (double last = coarse_seconds();;) {
+    for (;;) {
         siginfo_t info{};
         constexpr timespec kBeat{.tv_sec = 0, .tv_nsec = 100'000'000};
         const int signal = sigtimedwait(&awaited_, &info, &kBeat), fault = errno;
-        const double now = coarse_seconds(), gap = now - std::exchange(last, now);
-        if (gap >= kStop) stopped_ = stopped_ + gap;
+        stopped_seconds();
         if (signal < 0 && (fault == EINTR || fault == EAGAIN)) continue;
         if (signal < 0 || ending_) return;
         handle(signal, launched_ && info.si_pid == getppid());

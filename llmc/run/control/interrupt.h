@@ -21,6 +21,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -44,8 +45,9 @@ public:
     // ranks of a run one after the other.
     void save_begins();
 
-    // Of this process, since construction: stops of kStop or more, to within a tenth of a second.
-    double stopped_seconds() const { return stopped_; }
+    // Of this process, since construction: stops of kStop or more, to within a tenth of a second. A thread that asks
+    // right after a stop knows of it, also before the thread of this object has woken up.
+    double stopped_seconds();
     static constexpr double kStop = 5;  // seconds; on an overloaded machine threads wake up later, but not that late
 
 private:
@@ -60,7 +62,8 @@ private:
     std::atomic<bool> save_requested_ = false;
     std::atomic<Clock::time_point> save_began_ = Clock::time_point{};  // initially the epoch of the clock
     std::atomic<bool> ending_ = false;
-    std::atomic<double> stopped_ = 0;  // seconds
+    std::mutex beats_;
+    double last_beat_, stopped_ = 0;  // seconds; guarded by beats_
     std::thread thread_;
 };
 

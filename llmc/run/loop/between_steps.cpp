@@ -133,13 +133,12 @@ std::optional<double> BetweenSteps::sample() {
 
 bool BetweenSteps::all_can_update() {
     control_.agree(requests());
-    note_stop();
+    note_stop(control_.stopped());
     return !control_.failed();
 }
 
-// Once. Of a stop after the last agreement rank 0 knows its own only.
-void BetweenSteps::note_stop() {
-    const double seconds = std::max(control_.stopped(), stopped_here());
+// Once, for the rank that was stopped longest.
+void BetweenSteps::note_stop(double seconds) {
     if (seconds == 0 || std::exchange(stop_noted_, true)) return;
     report_.warn(made_, {"stopped", "a process of the run was stopped for about " + clock_text(seconds) +
                                         " (Ctrl-Z, SIGSTOP): all times include it, also --max-minutes"});
@@ -194,7 +193,6 @@ int BetweenSteps::finish() {
     step_log_.flush();
     agree_on_health();
     step_log_.end(made_);
-    note_stop();
     note_evaluation(/*ended=*/true);
     while (tasks_.run_next()) {}  // after a failure in a step: saves
     std::exception_ptr unsaved;
@@ -203,6 +201,7 @@ int BetweenSteps::finish() {
     } catch (const SharedError&) {
         unsaved = std::current_exception();
     }
+    note_stop(double(ranks_.host_reduce(std::int64_t(stopped_here()), HostReduction::max)));
     checkpoints_.name_best(loop_.health.state());
     std::exception_ptr failed = unsaved ? unsaved : failure();
     // A run that a signal ended can be resumed, and continues to count.

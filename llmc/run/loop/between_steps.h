@@ -47,7 +47,7 @@ private:
     Began now() const { return {control_.seconds(), stopped_here()}; }
     double seconds_since(const Began& began) const;
     double stopped_here() const { return loop_.interrupt.stopped_seconds() - stopped_before_; }
-    void note_stop();
+    void note_stop(double seconds);
     void note_evaluation(bool ended);
     void report_end(const char* reason);
 
