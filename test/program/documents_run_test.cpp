@@ -36,8 +36,11 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     CHECK(folder.log("whole_rows", "start").at(0)["document_mask"] == false);
     CHECK(folder.losses("whole_rows")[0] != folder.losses("out")[0]);
 
+    CHECK_THAT(folder.run(folder.flags({"-x", "6", "--document-mask=auto", "--dry-run"})).exits(0),
+               Contains("  --document-mask on: ") && Contains(" documents start in a row\n"));
+
     const Texts evaluated{"--eval-only", "-v", "250", "-e", folder.path("out"), "-o"};
-    folder.run(folder.flags(evaluated + Texts{folder.path("same"), "--document-mask"})).exits(0);
+    folder.run(folder.flags(evaluated + Texts{folder.path("same"), "--document-mask=auto"})).exits(0);
     const auto losses = [&](const char* of) { return folder.log(of, "val").back()["loss"].get<double>(); };
     CHECK(std::fabs(losses("same") - losses("out")) < 1e-6);
     const std::string without = folder.run(folder.flags(evaluated + Texts{folder.path("other")})).exits(0);

@@ -35,7 +35,7 @@ train() {
     shift 2
     status=0
     timeout -k 5 60 "$program" -i "$work/count_train_*.bin" -e custom:l=2,h=2,c=64,t=32 -b 2 -t 32 \
-        $([ -e "$out/options.json" ] || echo -d 0 -l 6e-4 --dtype fp32 --shuffle=off -u 0) \
+        $([ -e "$out/options.json" ] || echo -d 0 -l 6e-4 --dtype fp32 --shuffle=off --document-mask=off -u 0) \
         -x "${steps:-12}" -n 4 --threads 1 --tune=off -o "$out" "$@" >"$work/said" 2>&1 || status=$?
     # shellcheck disable=SC2053
     [[ $status == $want ]] || fail "a run in $out: exit code $status, not $want"

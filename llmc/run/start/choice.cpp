@@ -39,6 +39,8 @@ constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of
 // The length of rows: of small models in short runs, twice as much for more tokens, for bytes; 1024 for larger ones.
 constexpr std::int64_t kSeqLen = 128;
 constexpr double kTokensOfLonger = 10e6, kLargeModel = 20e6;
+// Attention within documents lowers the loss if as many start in a row: dev/results/2026-11-29-documents.md.
+constexpr double kDocumentsOfRow = 2;
 constexpr int kLeastSteps = 20;     // in a time
 constexpr double kStepsAnyway = 200;  // even if they learn a tiny text by heart
 
@@ -262,6 +264,7 @@ private:
             "for " + short_text(best.tokens) + " tokens");
         set("micro-batch", "auto");
         set("shuffle", "on");
+        choose_document_mask(best);
         set("lr", two_digits(best.rate), "for steps of this size, and this model");
         set("lr-schedule", "linear");
         set("final-lr-fraction", "0");
@@ -286,6 +289,16 @@ private:
         choose_validations(best, steps, passes);
     }
 
+    void choose_document_mask(const Candidate& best) {
+        const double starts = double(best.seq_len) / facts_.tokens_per_document;  // in a row
+        if (facts_.document_mask)
+            set("document-mask", *facts_.document_mask ? "on" : "off", "as the model of --init was trained");
+        else if (starts >= kDocumentsOfRow && !facts_.is_trained && !facts_.gpu)
+            set("document-mask", "on", format("%.2g documents start in a row", starts));
+        else
+            set("document-mask", "off");
+    }
+
     void choose_validations(const Candidate& best, std::int64_t steps, double passes) {
         const RunSettings& s = settings_;
         const bool validates = facts_.val_tokens > 0 && (is_free("val-every") || s.validation.every > 0);
@@ -301,10 +314,11 @@ private:
         const bool saves = !s.checkpoints.output_dir.empty() || s.dry_run.plans,
                    repeats = validates && passes > std::min(kPasses, 0.7 * most_passes(best.model)) &&
                              !s.data.overfit_batch;
-        set("stop-after", repeats ? "5" : "0", repeats ? format("%.3g passes may be too many", passes) : "");
+        const std::string too_many = repeats ? format("%.3g passes may be too many", passes) : "";
+        set("stop-after", repeats ? "5" : "0", too_many);
         const bool keeps = is_free("keep-checkpoints") || s.checkpoints.keep > 0,
                    best_is_kept = is_free("keep-best") ? repeats && saves && keeps : s.checkpoints.keep_best;
-        set("keep-best", best_is_kept ? "on" : "off", best_is_kept ? "for the same reason" : "");
+        set("keep-best", best_is_kept ? "on" : "off", best_is_kept ? too_many : "");
         set("keep-checkpoints", best_is_kept ? "1" : "0");
     }
 
@@ -331,7 +345,8 @@ std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSetting
     const OptionList table = option_table(read);
     if (!table["optimizer"].is_left_to_run()) return {};
     ChosenValue chosen{"optimizer", "muon", "lower losses than AdamW at every size that was measured"};
-    if (facts.is_trained) chosen = {"optimizer", "adamw", "as the weights of --init, most likely"};
+    if (facts.is_of_muon) chosen.reason = "as the run that trained the model of --init";
+    else if (facts.is_trained) chosen = {"optimizer", "adamw", "as the weights of --init, most likely"};
     if (!table["lr"].is_left_to_run()) chosen = {"optimizer", "adamw", "because --lr is given"};
     RunSettings plain = all_decided({});
     const OptionList defaults = option_table(plain);

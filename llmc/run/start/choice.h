@@ -16,6 +16,7 @@ namespace llmc {
 struct Facts {
     double tokens = INFINITY;       // of one pass over the training data; infinite: no data
     double bytes_per_token = 4.5;   // of text
+    double tokens_per_document = INFINITY;
     double bigram_loss = 1.5, zstd_loss = 1.5;  // nats per byte of held-out text after 300,000 tokens
     double val_tokens = 0;          // of the validation data; 0: none
     int vocabulary = 50257;
@@ -25,6 +26,8 @@ struct Facts {
     Speed speed{};
     std::optional<ModelConfig> model{};  // of --init, if that is given
     bool is_trained = false;        // its weights are those of a checkpoint
+    bool is_of_muon = false;        // and of a run with that optimizer
+    std::optional<bool> document_mask{};  // and of a run with or without it; empty: not known
 };
 
 struct ChosenValue {

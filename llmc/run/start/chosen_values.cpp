@@ -113,6 +113,10 @@ Facts facts_of(const RunSettings& settings, const RunFiles& files, const Startin
     if (files.train) facts.tokens = tokens_per_pass(*files.train);
     if (files.val) facts.val_tokens = double(files.val->tokens());
     if (start) facts.model = start->config, facts.is_trained = start->checkpoint.has_value();
+    if (facts.is_trained) {
+        facts.is_of_muon = start->option("optimizer") == name_of(&kMuon, kOptimizers);
+        if (const auto mask = start->option("document-mask"); mask.is_boolean()) facts.document_mask = mask;
+    }
     return facts;
 }
 
@@ -126,17 +130,21 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
     const auto is_free = [&](const char* flag) { return table[flag].is_left_to_run(); };
     nlohmann::json of_text;  // what rank 0 finds
     on_first_rank(ranks, [&] {
-        const bool matters = is_free("init") || is_free("total-batch-tokens") || is_free("lr");
+        const bool matters = is_free("init") || is_free("total-batch-tokens") || is_free("lr") ||
+                             (is_free("document-mask") && !values.facts.gpu);
         if (!files.train || resumes || settings.eval_only || !matters) return;
         const auto sample = sample_of(*files.train, kTokensOfSample),
                    held_out = sample_of(files.val ? *files.val : *files.train, kTokensOfSample / 3);
         const double bytes = bytes_per_token(files, sample);
-        of_text = {bytes, bigram_loss(sample, held_out, values.facts.vocabulary) / bytes,
+        const auto ends = std::ranges::count(sample, files.train->vocabulary().end_of_text);
+        const double of_document = double(sample.size()) / double(std::max<std::ptrdiff_t>(ends, 1));
+        of_text = {bytes, of_document, bigram_loss(sample, held_out, values.facts.vocabulary) / bytes,
                    zstd_loss(sample, held_out) / bytes};
     });
     if (of_text = gather_json(ranks, of_text)[0]; !of_text.is_null()) {
         Facts& facts = values.facts;
-        facts.bytes_per_token = of_text[0], facts.bigram_loss = of_text[1], facts.zstd_loss = of_text[2];
+        facts.bytes_per_token = of_text[0], facts.tokens_per_document = of_text[1];
+        facts.bigram_loss = of_text[2], facts.zstd_loss = of_text[3];
     }
     const std::optional<ChosenValue> optimizer =
         resumes || settings.eval_only ? std::nullopt : choose_optimizer(values.facts, settings);
@@ -149,16 +157,18 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
     else if (dry_run.elsewhere() || settings.eval_only) values.facts.speed = {};
     else if (dry_run.plans || (!resumes && (in_time || (is_free("dtype") && !device::is_gpu()))))
         values.facts.speed = measure_speed(settings, values.facts.vocabulary, /*confirms=*/in_time, tuning, context);
+    const Facts& facts = values.facts;
     together(ranks, [&] {
         require(dry_run.tokens_per_second == 0 || start, "--speed", dry_run.tokens_per_second,
                 "the model that has this speed", "set --init, or use --peak-tflops");
         require(!settings.eval_only || !is_free("init"), "--init", "auto with --eval-only", "the model to evaluate",
                 "set --init to the folder of a run or a checkpoint");
         if (!resumes && !settings.eval_only) {
-            values.chosen = choose(values.facts, settings);
+            values.chosen = choose(facts, settings);
             for (const ChosenValue& one : values.chosen->values) table[one.flag].set("--" + one.flag, {one.value});
             if (optimizer) values.chosen->values.insert(values.chosen->values.begin(), *optimizer);
         }
+        if (settings.eval_only && is_free("document-mask")) settings.data.document_mask = facts.document_mask == true;
         settings = all_decided(settings);
         check_together(settings, {});
     });

@@ -2,6 +2,8 @@
 #include "llmc/run/start/run_data.h"
 
 #include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "kernels/base/error.h"
@@ -10,6 +12,7 @@
 #include "llmc/base/input_file.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
+#include "llmc/run/checkpoint/trainer_state.h"
 #include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/model_path.h"
 
@@ -154,6 +157,14 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks) {
     });
     model.path = ranks.host_gather(model.path.string())[0];
     return model;
+}
+
+nlohmann::json StartingPoint::option(const char* name) const {
+    try {
+        return read_trainer_state(path).run.options->value(name, nlohmann::json());
+    } catch (const std::exception&) {
+        return {};
+    }
 }
 
 StartingPoint starting_point(const NewestModel& model, const RunSettings& options, const RunFiles& files) {

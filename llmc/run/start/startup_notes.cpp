@@ -101,15 +101,6 @@ std::string note_on_documents(const RunPlan& plan, const RunData& data) {
            std::to_string(seq_len - 1) + ", which are not trained";
 }
 
-// An option of the run that has saved the model; null: a model alone.
-nlohmann::json option_of(const std::filesystem::path& model, const char* option) {
-    try {
-        return read_trainer_state(model).run.options->value(option, nlohmann::json());
-    } catch (const std::exception&) {
-        return {};
-    }
-}
-
 }  // namespace
 
 std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data, const StartingPoint& start,
@@ -149,10 +140,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         text_of_number(options.length.minutes) + " ends the run earlier, it does not decay to its end");
     const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
-        option_of(start.path, "optimizer") != name_of(&optimizer, kOptimizers))
+        start.option("optimizer") != name_of(&optimizer, kOptimizers))
         notes.push_back(optimizer.on_other_model);
     const bool masks = options.data.document_mask;
-    if (start.checkpoint && plan.first_step == 0 && option_of(start.path, "document-mask") == !masks)
+    if (start.checkpoint && plan.first_step == 0 && start.option("document-mask") == !masks)
         notes.push_back(std::string("the model of --init was trained with") + (masks ? "out" : "") +
                         " --document-mask: losses with and without it are not comparable");
     if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);

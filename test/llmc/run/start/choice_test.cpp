@@ -142,6 +142,28 @@ TEST_CASE("given values stay, and the others follow them", "[choice]") {
     CHECK(chosen(trained, {"-e", "folder"}).count("init") == 0);
 }
 
+TEST_CASE("attention stays within documents if rows hold several, and in a model that was trained so", "[choice]") {
+    const std::vector<std::string> flags{"--max-minutes", "3", "-t", "256"};
+    const auto mask_of = [&](const Facts& facts) { return chosen(facts, flags)["document-mask"]; };
+    Facts facts = facts_of_text();
+    CHECK(mask_of(facts) == "off");
+    for (const auto& [tokens, mask] : {std::pair(129.0, "off"), {128.0, "on"}}) {
+        facts.tokens_per_document = tokens;
+        CHECK(mask_of(facts) == mask);
+    }
+    Facts on_gpu = facts, trained = facts;
+    on_gpu.gpu = true;
+    CHECK(mask_of(on_gpu) == "off");
+    trained.model = model_by_name("d12", 2048).config, trained.is_trained = true;
+    CHECK(mask_of(trained) == "off");
+    for (const bool mask : {true, false}) {
+        trained.document_mask = mask;
+        CHECK(mask_of(trained) == (mask ? "on" : "off"));
+    }
+    trained.is_of_muon = true;
+    CHECK(chosen(trained, flags)["optimizer"] == "muon");
+}
+
 TEST_CASE("a text or a budget that is too small for any model is refused", "[choice]") {
     const auto refusal = [](const Facts& facts, const std::vector<std::string>& flags) {
         return error_of([&] { chosen(facts, flags); }, base::Blame::input);
