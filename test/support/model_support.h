@@ -236,4 +236,13 @@ inline std::vector<double> mean_gradient(const Trainer& trainer, const GlobalBat
     return gradient;
 }
 
+// Makes a step, whose loss and gradients must be those of fp64.
+inline kernels::StepScalars check_step(Trainer& trainer, const GlobalBatch& batch, int micro_batches,
+                                       const ReferenceGradient& want) {
+    const kernels::StepScalars scalars = trainer.step(batch, micro_batches);
+    CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
+    CHECK(largest_error(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
+    return scalars;
+}
+
 }  // namespace test

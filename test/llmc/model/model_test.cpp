@@ -1,4 +1,5 @@
-// model_test.cpp - a whole GPT-2: loss, gradients and training against fp64, at the geometry of this build
+// model_test.cpp - a whole GPT-2: loss, gradients and training against fp64, at the geometry of this build; rows of
+// documents (ranks: data_parallel_ranks_test.cpp)
 #include "test/support/model_support.h"
 
 using namespace llmc;
@@ -8,6 +9,31 @@ namespace {
 
 std::size_t activation_bytes(const ModelSetup& setup, const device::Info& device) {
     return model_bytes(setup, ParameterTable(setup.config), device).activations;
+}
+
+std::vector<float> gradients_of(Context& context, const ModelSetup& setup, const GlobalBatch& batch) {
+    Trainer trainer(context, setup);
+    trainer.accumulate(batch, 2);
+    return trainer.gradients();
+}
+
+constexpr int kEnd = 60;  // starts a document
+
+ModelSetup setup_with_documents(kernels::DType dtype = kernels::DType::fp32, Recompute recompute = Recompute::none) {
+    ModelSetup setup = tiny_setup(dtype, recompute);
+    setup.end_of_text = kEnd;
+    return setup;
+}
+
+// Rows of 1 to 5 documents, some of one token.
+GlobalBatch packed_documents() {
+    GlobalBatch batch = random_batch_with_gaps(2);
+    for (int& token : batch.tokens) token %= kEnd;
+    const std::vector<std::vector<int>> starts{{}, {0}, {15}, {0, 15}, {4, 5}, {1}, {3, 7, 8, 12}, {0, 1, 2, 3, 4}};
+    for (int row = 0; row < batch.rows; ++row)
+        for (const int start : starts[std::size_t(row) % starts.size()])
+            batch.tokens[std::size_t(row * batch.seq_len + start)] = kEnd;
+    return batch;
 }
 
 }  // namespace
@@ -21,19 +47,16 @@ TEST_CASE("logits in chunks give the same loss and gradients", "[model]") {
     Trainer trainer(context, tiny_setup());
     const GlobalBatch batch = random_batch_with_gaps(2);
     const auto want = reference_gradient(trainer.table(), widen(trainer.master_weights()), batch.reference());
-    const auto scalars = trainer.step(batch);
-    CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
-    CHECK(largest_error(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
+    check_step(trainer, batch, 1, want);
 }
 
-TEST_CASE("recomputed activations give bit-identical gradients", "[model]") {
+TEST_CASE("recomputed activations give bit-identical gradients, also of documents", "[model][documents]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
-    const GlobalBatch batch = random_batch(5);
+    const bool documents = GENERATE(false, true);
     const auto gradients = [&](Recompute recompute) {
-        Trainer trainer(context, tiny_setup(dtype, recompute));
-        trainer.accumulate(batch, 2);
-        return trainer.gradients();
+        return documents ? gradients_of(context, setup_with_documents(dtype, recompute), packed_documents())
+                         : gradients_of(context, tiny_setup(dtype, recompute), random_batch(5));
     };
     const auto kept = gradients(Recompute::none);
     CHECK(largest_magnitude(widen(kept)) > 0);
@@ -110,4 +133,25 @@ TEST_CASE("autotuning before a run does not change its results", "[model]") {
     for (Trainer* trainer : {&plain, &chosen}) trainer->step(batch, 2);
     CHECK(same_bits(plain.gradients(), chosen.gradients()));
     CHECK(same_bits(plain.master_weights(), chosen.master_weights()));
+}
+
+TEST_CASE("packed documents have the losses and gradients of each in a row of its own", "[model][documents]") {
+    Context context = make_context();
+    Trainer trainer(context, setup_with_documents()), whole_rows(context, tiny_setup());
+    const GlobalBatch batch = packed_documents();
+    const auto want = reference_of_documents(trainer.table(), widen(trainer.master_weights()), batch, kEnd);
+    CHECK(std::fabs(trainer.loss(batch) - want.loss.mean()) <= 1e-6 * want.loss.mean());
+    CHECK(std::fabs(whole_rows.loss(batch) - want.loss.mean()) > 1e-4 * want.loss.mean());
+    const int micro_batches = GENERATE(1, 4);
+    check_step(trainer, batch, micro_batches, want);
+}
+
+TEST_CASE("rows of one document have the bits of a run without --document-mask", "[model][documents]") {
+    Context context = make_context();
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    GlobalBatch batch = random_batch_with_gaps(3);
+    for (std::size_t i = 0; i < batch.tokens.size(); ++i)
+        batch.tokens[i] = i % kTinySeqLen == 0 && i % 32 == 0 ? kEnd : batch.tokens[i] % kEnd;
+    CHECK(same_bits(gradients_of(context, setup_with_documents(dtype), batch),
+                    gradients_of(context, tiny_setup(dtype), batch)));
 }

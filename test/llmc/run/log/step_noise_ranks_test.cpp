@@ -1,4 +1,5 @@
-// step_noise_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch
+// step_noise_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch, also in steps whose
+// number of micro-batches changes
 #include "llmc/run/log/step_noise.h"
 #include "test/support/rank_support.h"
 
@@ -8,10 +9,22 @@ using namespace test;
 namespace {
 
 // Of one step.
-NoiseScale::Estimate measure(const RunResult& run, const GlobalBatch& batch) {
+NoiseScale::Estimate measure(const kernels::RankSums& totals, const GlobalBatch& batch) {
     StepNoise noise(0);  // no memory
-    noise.add(run.ranks[0].totals.back(), batch.positions());
+    noise.add(totals, batch.positions());
     return noise.scale().estimate();
+}
+
+double squares(const ReferenceGradient& of) { return norm(of.gradient) * norm(of.gradient); }
+
+// Norms are accurate to 2e-6; the estimates are differences of norms, weighted by batch sizes.
+void check_estimate(const NoiseScale::Estimate& got, const SmallBatchNorms& norms, double norm_of_all,
+                    std::int64_t tokens) {
+    const NoiseMeasurement want = measure_noise(norms, norm_of_all, tokens);
+    const double small = double(norms.tokens) / double(norms.batches), big = double(tokens),
+                 most = std::max(norms.norms / double(norms.tokens), norm_of_all);
+    CHECK(std::fabs(got.signal - want.signal) <= 4e-6 * (big + small) * most / (big - small));
+    CHECK(std::fabs(got.noise - want.noise) <= 4e-6 * 2 * most / (1 / small - 1 / big));
 }
 
 RankRun run_with(Partition partition, SmallBatches small) {
@@ -39,7 +52,6 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients", "[ranks][no
     const ParameterTable table(kTinyModel);
     const std::vector<double> weights = widen(initial_weights(table, 1));
     const auto reference = [&](const GlobalBatch& of) { return reference_gradient(table, weights, of.reference()); };
-    const auto squares = [](const ReferenceGradient& of) { return norm(of.gradient) * norm(of.gradient); };
     const int of_rank = batch.rows / partition.ranks, of_micro = of_rank / partition.micro_batches;
     SmallBatchNorms norms;
     for (int rank = 0; rank < partition.ranks; ++rank)
@@ -53,15 +65,8 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients", "[ranks][no
             norms.tokens += tokens;
             ++norms.batches;
         }
-    const double norm_of_all = squares(reference(batch));
-    const NoiseMeasurement want = measure_noise(norms, norm_of_all, batch.valid_targets());
-    const NoiseScale::Estimate estimate = measure(run, batch);
-    // Norms are accurate to 2e-6; the estimates are differences of norms, weighted by batch sizes.
-    const double small_batch = double(norms.tokens) / double(norms.batches), big_batch = double(batch.valid_targets());
-    const double small_norm = norms.norms / double(norms.tokens), most = std::max(small_norm, norm_of_all);
-    CHECK(std::fabs(estimate.signal - want.signal) <=
-          4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
-    CHECK(std::fabs(estimate.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
+    check_estimate(measure(run.ranks[0].totals.back(), batch), norms, squares(reference(batch)),
+                   batch.valid_targets());
 }
 
 TEST_CASE("a step with all targets on one rank, or without targets, measures nothing", "[ranks][noise]") {
@@ -69,8 +74,32 @@ TEST_CASE("a step with all targets on one rank, or without targets, measures not
     std::fill(batch.targets.begin() + 128, batch.targets.end(), kernels::kIgnoreTarget);
     const RunResult run = run_ranks(run_with({2, 1}, SmallBatches::ranks), {batch});
     CHECK(run.ranks[0].totals[0].small_batches == 1);
-    CHECK(measure(run, batch).state == NoiseScale::State::invalid);
-    CHECK(std::isnan(measure(run, batch).signal));
+    const NoiseScale::Estimate estimate = measure(run.ranks[0].totals.back(), batch);
+    CHECK(estimate.state == NoiseScale::State::invalid);
+    CHECK(std::isnan(estimate.signal));
+}
+
+TEST_CASE("steps of changing size have the loss, gradient, norm and noise of fp64", "[model][accumulation][noise]") {
+    Context context = make_context();
+    ModelSetup setup = tiny_setup();
+    constexpr int kRows = 4;  // of a micro-batch
+    setup.shape = {kRows, kTinySeqLen};
+    Trainer trainer(context, setup, {}, 1, {.small_batches = SmallBatches::first_micro_batches});
+    unsigned seed = 0;
+    for (const int rows : {8, 16, 8}) {
+        CAPTURE(++seed, rows);
+        const GlobalBatch batch = random_batch(seed, rows);
+        const GlobalBatch first = rows_of(batch, 0, kRows);  // its first micro-batch
+        const std::vector<double> weights = widen(trainer.master_weights());
+        const auto want = reference_gradient(trainer.table(), weights, batch.reference());
+        const auto of_first = reference_gradient(trainer.table(), weights, first.reference());
+        CHECK(std::fabs(trainer.loss(first) - of_first.loss.mean()) <= 1e-6 * of_first.loss.mean());
+        const auto scalars = check_step(trainer, batch, rows / kRows, want);
+        CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-6 * norm(want.gradient));
+        check_estimate(measure(trainer.optimizer().totals(), batch),
+                       {.norms = double(first.positions()) * squares(of_first), .tokens = first.positions(),
+                        .batches = 1}, squares(want), batch.positions());
+    }
 }
 
 TEST_CASE("--noise-scale selects the small batches of a run", "[ranks][noise]") {
