@@ -72,6 +72,16 @@ inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len
     return batch;
 }
 
+// The rows of a batch, several times.
+inline GlobalBatch repeated(const GlobalBatch& batch, int times) {
+    GlobalBatch all{times * batch.rows, batch.seq_len, {}, {}};
+    for (int i = 0; i < times; ++i) {
+        all.tokens.insert(all.tokens.end(), batch.tokens.begin(), batch.tokens.end());
+        all.targets.insert(all.targets.end(), batch.targets.begin(), batch.targets.end());
+    }
+    return all;
+}
+
 // Every row keeps each of its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and
 // rows 4 to 7, a micro-batch of four, have none.
 inline GlobalBatch random_batch_with_gaps(unsigned seed) {

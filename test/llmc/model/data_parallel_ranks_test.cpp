@@ -168,14 +168,7 @@ TEST_CASE("gradients reduced in bf16 are rounded once before the reduction and o
     CAPTURE(stage, micro_batches);
     // Both ranks compute the same gradient g: the sum is exactly 2 round(g). So do both micro-batches, which at stage 2
     // are reduced one by one.
-    GlobalBatch batch = random_batch(1, 4);
-    const auto four_times = [](std::vector<int>& values) {
-        const std::vector<int> copy = values;
-        for (int i = 1; i < 4; ++i) values.insert(values.end(), copy.begin(), copy.end());
-    };
-    four_times(batch.tokens);
-    four_times(batch.targets);
-    batch.rows = 16;
+    const GlobalBatch batch = repeated(random_batch(1, 4), 4);
     RankRun run = run_at({2, micro_batches}, stage);
     const auto exact = run_ranks(run, {batch}).gradient;
     run.exchange.reduce_in_bf16 = true;
