@@ -1,10 +1,144 @@
-// outer_steps_ranks_test.cpp - local steps of workers and the outer step, with ranks as threads
+// outer_steps_ranks_test.cpp - local steps of workers, the outer step, and their state in a checkpoint, with ranks as
+// threads
+#include "llmc/model/outer_steps.h"
+
 #include <cmath>
 
-#include "test/support/outer_support.h"
+#include "llmc/model/muon.h"
+#include "llmc/model/state_files.h"
+#include "test/support/onebit_support.h"
 
 using namespace llmc;
 using namespace test;
+using kernels::DType;
+
+namespace {
+
+OptimizerSettings settings_of(const OptimizerKind& kind, const OuterSettings& outer) {
+    OptimizerSettings settings{.kind = &kind, .outer = outer};
+    resolve_auto(settings.outer, std::max(int(outer.workers), 1), outer.seq_len);
+    if (kind.own) settings.own = kind.own();
+    return settings;
+}
+struct Inner {
+    const OptimizerKind* kind;
+    DType dtype;
+};
+const std::vector<Inner> kInner{{&kAdamW, DType::fp32}, {&kAdamW, DType::bf16}, {&kMuon, DType::fp32},
+                                {&kMuon, DType::bf16}};
+
+// Division of one rank each, or of several.
+struct Division {
+    int workers, ranks_each;
+    int ranks() const { return workers * ranks_each; }
+};
+void divide(Context& context, int ranks_each) {
+    Communicator& world = *context.world;
+    if (ranks_each == 1) {
+        context.worker = alone();
+        return;
+    }
+    context.worker = world.split(world.rank() / ranks_each);
+    context.across = world.split(world.rank() % ranks_each);
+}
+ModelSetup setup_of(int ranks, DType dtype = DType::fp32, int ranks_each = 1, int stage = 1) {
+    ModelSetup setup = short_setup(ranks);
+    setup.dtype = dtype;
+    setup.sharding.stage = ranks_each > 1 ? stage : 0;
+    return setup;
+}
+
+// How workers exchange their changes.
+struct Exchange {
+    int bits;
+    bool errors;
+    OuterSettings of(OuterSettings outer, int workers) const {
+        outer.bits = bits;
+        outer.errors = errors;
+        outer.workers = workers;
+        outer.seq_len = 8;
+        return outer;
+    }
+};
+const std::vector<Exchange> kExchanges{{32, false}, {4, false}, {4, true}, {1, true}};
+
+// Weights after each step, and what the outer steps reported.
+struct Course {
+    std::vector<std::vector<float>> weights{};
+    std::vector<kernels::StepScalars> scalars{};
+    std::vector<std::optional<OuterRound>> rounds{};
+    std::vector<float> momentum{}, errors{};
+};
+using Batches = std::vector<GlobalBatch>;
+
+void make_steps(Trainer& trainer, const Batches& batches, std::size_t from, std::size_t to, Course& course) {
+    for (std::size_t t = from; t < to; ++t) {
+        course.scalars.push_back(trainer.step(batches[t], 1, 1e-2f));
+        course.weights.push_back(trainer.master_weights());
+        course.rounds.push_back(trainer.optimizer().round_after(std::int64_t(t) + 1));
+    }
+    course.momentum = trainer.read_state(trainer.state_file("outer"));
+    course.errors = trainer.read_state(trainer.state_file("outer_errors"));
+}
+
+std::vector<Course> run(int ranks, const OptimizerSettings& settings, const Batches& batches, DType dtype = DType::fp32,
+                        int ranks_each = 1, int stage = 1) {
+    return on_ranks<Course>(ranks, [&](Context& context) {
+        if (settings.outer.every > 0) divide(context, ranks_each);
+        Trainer trainer(context, setup_of(ranks, dtype, ranks_each, stage), settings);
+        Course course;
+        make_steps(trainer, batches, 0, batches.size(), course);
+        return course;
+    });
+}
+
+Batches batches_of(unsigned steps) {
+    Batches batches;
+    for (unsigned t = 0; t < steps; ++t) batches.push_back(short_batch(t));
+    return batches;
+}
+
+// What a checkpoint has, besides the state files.
+struct Saved {
+    std::vector<float> weights;
+    OptimizerCounts counts;
+    std::map<std::string, int> files;
+};
+
+// Saves as a checkpoint does, with two ranks in a worker.
+void save(Trainer& trainer, const ScratchFolder& folder, Communicator& ranks, Saved& saved) {
+    const Optimizer& optimizer = trainer.optimizer().optimizer();
+    const bool is_first = ranks.rank() == 0;
+    const auto anchor = optimizer.weights_to_save();
+    std::vector<float> flat(is_first ? std::size_t(trainer.table().elements()) : 0);
+    if (anchor.empty()) trainer.model().copy_master_weights_to_host(flat);
+    else trainer.model().copy_to_host(anchor, false, flat);
+    for (const StateFile& file : optimizer.state()) {
+        const int files = file.files(ranks.size(), 2);
+        if (ranks.rank() < files)
+            write_state(folder / state_file_name(file.name, ranks.rank(), files), file, trainer.read_state(file));
+        if (is_first) saved.files[file.name] = files;
+    }
+    if (is_first) saved.weights = flat, saved.counts = trainer.optimizer().counts();
+    ranks.barrier();
+}
+
+std::string load(Trainer& trainer, const ScratchFolder& folder, const Saved& saved, Communicator& ranks) {
+    trainer.model().load(saved.weights);
+    std::string notes;
+    trainer.optimizer().load(saved.counts, [&](const StateFile& file) {
+        const auto files = saved.files.find(file.name);
+        notes += read_state(file, {.folder = folder.path(), .files = files == saved.files.end() ? 0 : files->second,
+                                   .rank = ranks.rank(), .ranks = ranks.size()},
+                            [&](std::span<float> to, std::span<const float> values) {
+            std::ranges::copy(values, to.begin());
+        });
+    });
+    trainer.optimizer().round_parameters(trainer.model());
+    return notes;
+}
+
+}  // namespace
 
 TEST_CASE("one worker with outer steps (1, 0) makes the steps of its optimizer", "[outer][ranks]") {
     const Inner inner = GENERATE(from_range(kInner));
@@ -70,12 +204,7 @@ TEST_CASE("workers with the same rows are one worker", "[outer][ranks]") {
     Batches one, all;
     for (unsigned t = 0; t < 5; ++t) {
         one.push_back(random_batch(t, rows, 8));
-        GlobalBatch& same = all.emplace_back(one.back());
-        for (int k = 1; k < workers; ++k) {
-            same.tokens.insert(same.tokens.end(), one[t].tokens.begin(), one[t].tokens.end());
-            same.targets.insert(same.targets.end(), one[t].targets.begin(), one[t].targets.end());
-        }
-        same.rows = 12;
+        all.push_back(repeated(one.back(), workers));
     }
     const OptimizerSettings settings = settings_of(*inner.kind, {.every = 2, .last_step = 5});
     const auto of_one = on_ranks<Course>(ranks_each, [&, ranks_each = ranks_each](Context& context) {
@@ -199,5 +328,57 @@ TEST_CASE("a worker that is not finite sends all back to the anchor", "[outer][r
         CHECK((of.errors_after == of.errors_before));
         CHECK(of.errors_after.empty() != exchange.errors);
         CHECK((of.next && !of.next->skipped && of.next->skipped_in_a_row == 0));
+    }
+}
+
+TEST_CASE("workers of several ranks continue with others from the mean of what they had", "[outer][ranks]") {
+    if (!device::memory_is_host_memory()) return;
+    const Inner inner = GENERATE(Inner{&kAdamW, DType::fp32}, Inner{&kMuon, DType::bf16});
+    const Exchange exchange = GENERATE(Exchange{32, false}, Exchange{1, true});
+    const std::size_t at = GENERATE(1, 4, 5);  // together, between two rounds, and in one
+    const Batches batches = batches_of(8);
+    const ScratchFolder folder;
+    Saved saved;
+    struct State {
+        std::vector<float> weights;
+        std::string notes;
+        Course after;
+    };
+    const auto settings_for = [&](int workers) {
+        return settings_of(*inner.kind, exchange.of({.every = 2, .start_step = 2, .last_step = 8}, workers));
+    };
+    const auto of_two = on_ranks<std::vector<float>>(4, [&](Context& context) {
+        divide(context, 2);
+        Trainer trainer(context, setup_of(4, inner.dtype, 2), settings_for(2));
+        Course course;
+        make_steps(trainer, batches, 0, at, course);
+        save(trainer, folder, *context.world, saved);
+        return trainer.master_weights();
+    });
+    const auto loaded = [&](const Division& to) {
+        return on_ranks<State>(to.ranks(), [&](Context& context) {
+            divide(context, to.ranks_each);
+            Trainer trainer(context, setup_of(to.ranks(), inner.dtype, to.ranks_each), settings_for(to.workers), 7);
+            State state{.weights = {}, .notes = load(trainer, folder, saved, *context.world), .after = {}};
+            state.weights = trainer.master_weights();
+            make_steps(trainer, batches, at, batches.size(), state.after);
+            return state;
+        });
+    };
+    CAPTURE(inner.kind->title, exchange.bits, at);
+    for (const Division& to : {Division{4, 1}, Division{2, 1}, Division{1, 4}}) {
+        if (to.workers == 1 && exchange.bits < 32) continue;
+        const auto states = loaded(to);
+        CAPTURE(to.workers, states[0].notes);
+        if (at == 1) CHECK(states[0].notes.empty());
+        else
+            CHECK_THAT(states[0].notes, Contains(to.ranks() == 4 ? std::to_string(to.workers) + " worker"
+                                                                 : "2 ranks instead of 4"));
+        if (inner.dtype == DType::fp32)
+            for (std::size_t i = 0; i < states[0].weights.size(); ++i)
+                if (states[0].weights[i] != float((double(of_two[0][i]) + double(of_two[2][i])) / 2))
+                    FAIL("weight " << i);
+        for (std::size_t rank = std::size_t(to.ranks_each); rank < states.size(); ++rank)
+            CHECK(states[rank].after.weights.back() == states[0].after.weights.back());
     }
 }
