@@ -3,34 +3,30 @@
 # finetuning of a Hugging Face model on text; llm.c's command in scripts/COMING_FROM.md
 #
 #   test/program/configs.sh [BUILD]     with the programs in BUILD (build/cpu)
-set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
+. "$(dirname "$0")/../support/check.sh"
 root=$PWD build=$(realpath -m "${1:-build/cpu}")
 export PROGRAM=$build/train_gpt2 OMP_NUM_THREADS=1
 unset RANKS HOSTFILE CUDA_VISIBLE_DEVICES
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-export XDG_CACHE_HOME=$scratch/cache # for autotuning results
+export XDG_CACHE_HOME=$work/cache # for autotuning results
 
 # A folder of data with names as llm.c has them: random tokens of GPT-2's vocabulary.
 for prefix in fineweb/fineweb fineweb100B/fineweb edu_fineweb100B/edu_fineweb; do
-    mkdir -p "$scratch/data/$(dirname $prefix)"
-    "$build/random_shard" "$scratch/data/${prefix}_train_000001.bin" 1050000 &&
-        "$build/random_shard" "$scratch/data/${prefix}_val_000000.bin" 600 || exit 1
+    mkdir -p "$work/data/$(dirname $prefix)"
+    "$build/random_shard" "$work/data/${prefix}_train_000001.bin" 1050000 &&
+        "$build/random_shard" "$work/data/${prefix}_val_000000.bin" 600 || exit 1
 done
 # One example of HellaSwag with a context of two tokens and four endings of one, after a header as llm.c's.
-mkdir "$scratch/data/hellaswag"
+mkdir "$work/data/hellaswag"
 python3 -c 'import struct, sys
 sys.stdout.buffer.write(struct.pack("<4i", 20240522, 1, 1, 32).ljust(1024, b"\0") +
     struct.pack("<16H", 65535, 32, 0, 1, 4, 2, 11, 12, 1, 5, 1, 6, 1, 7, 1, 8))' \
-    >"$scratch/data/hellaswag/hellaswag_val.bin"
-cd "$scratch" || exit 1 # the paths in the files are relative
+    >"$work/data/hellaswag/hellaswag_val.bin"
+cd "$work" || exit 1 # the paths in the files are relative
 tiny=(-e "custom:l=1,h=1,c=16,t=32" -t 32 -d 128 -x 20 -u 2 -g 8)
 
 # of_log FOLDER FILTER: the output of a jq filter on all events of its log
-of_log() { jq -s "$2" "$scratch/$1/log.jsonl"; }
+of_log() { jq -s "$2" "$work/$1/log.jsonl"; }
 
 # config NAME STEPS OPTIONS...: the real model's plan, and 20 steps of a tiny model with the other options; the jq
 # expressions OPTIONS must be true for them
@@ -85,7 +81,7 @@ seq 1200 | sed 's/$/ fish swim in a lake/' >fish.txt
 "$build/tokenize" -o data/fish --name fish --document-start . fish.txt >out
 finetune() {
     "$PROGRAM" --config "$root/configs/finetune.json" -e model -i 'data/fish/fish_train_*.bin' \
-        -j 'data/fish/fish_val_*.bin' -o runs/fish -d 1024 -l 1e-3 "$@" 2>&1
+        -j 'data/fish/fish_val_*.bin' -o runs/fish -d 1024 -l 1e-3 2>&1
 }
 said=$(finetune) || fail "finetuning: exit code $?: $said"
 says "finetuning" "$said" "starts from the newest checkpoint, model/step_00000060"

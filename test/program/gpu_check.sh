@@ -1,12 +1,8 @@
 #!/usr/bin/env bash
 # gpu_check.sh - tests dev/gpu_check.sh without a GPU: refused arguments, the chosen steps and their limits, and
 # rehearsed steps that pass, fail and are stopped
-set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. "$(dirname "$0")/../support/check.sh"
 
 one_line 'error: there is no part' dev/gpu_check.sh
 for word in 6 none training=0 training=x data=5=6 ''; do
@@ -14,8 +10,8 @@ for word in 6 none training=0 training=x data=5=6 ''; do
 done
 one_line 'error: unknown option "--fast"' dev/gpu_check.sh 1 --fast
 one_line 'error: -o has no value' dev/gpu_check.sh 1 -o --list
-nvidia-smi -L 2>/dev/null | grep -q GPU || one_line "finds no GPU" dev/gpu_check.sh 1 -o "$scratch/a"
-[ ! -e "$scratch/a" ] || fail "a refused check wrote into its folder"
+nvidia-smi -L 2>/dev/null | grep -q GPU || one_line "finds no GPU" dev/gpu_check.sh 1 -o "$work/a"
+[ ! -e "$work/a" ] || fail "a refused check wrote into its folder"
 
 # lists EXPECTED WORDS...: the chosen steps and limits, and their sum
 lists() {
@@ -37,17 +33,15 @@ names=$(sed -n '/^declare -A/,/)$/{/declare/!p}' dev/gpu_check/plan.sh | grep -o
 
 # Rehearsed steps of the programs in build/cpu: what passes, and a program that fails, takes too long, or runs when the
 # check is stopped.
-mkdir "$scratch/bin"
-export PATH=$scratch/bin:$PATH
-tool() { cat >"$scratch/bin/$1" && chmod +x "$scratch/bin/$1"; }
+export PATH=$work/bin:$PATH
 tool make <<<'#!/bin/sh'
-rehearses() { ends "$1" "$2" dev/gpu_check.sh --rehearse -o "$scratch/r" "${@:3}"; }
+rehearses() { ends "$1" "$2" dev/gpu_check.sh --rehearse -o "$work/r" "${@:3}"; }
 rehearses 0 "summary.md: 0 failed" numbers training bench levers=90
-says "the summary" "$(cat "$scratch/r/steps/summary.md")" "**training** started" "**training** pass, " " s: median " \
+says "the summary" "$(cat "$work/r/steps/summary.md")" "**training** started" "**training** pass, " " s: median " \
     "| nondeterministic attention | 2 + 2 | " "**numbers** pass, " " s: PASS" "**bench** pass" "not run: kernel_times, "
-says "what is kept" "$(tar -tzf "$scratch/r/steps/results.tar.gz")" results/training/log.jsonl results/choices.json \
+says "what is kept" "$(tar -tzf "$work/r/steps/results.tar.gz")" results/training/log.jsonl results/choices.json \
     logs/levers.log
-tar -tzf "$scratch/r/steps/results.tar.gz" | grep step_ && fail "a checkpoint is kept"
+tar -tzf "$work/r/steps/results.tar.gz" | grep step_ && fail "a checkpoint is kept"
 tool mpirun <<'BASH'
 #!/usr/bin/env bash
 echo "mpirun of a test"
@@ -62,6 +56,6 @@ BASH
 HOW=fails rehearses 1 "**ranks** **fail** (3)" ranks
 HOW=waits rehearses 1 "**ranks** **time limit**" ranks=1 batch=5
 HOW=stops rehearses 143 "**ranks** started" ranks
-says "a stopped check" "$(tar -xzOf "$scratch/r/steps/results.tar.gz" logs/ranks.log)" "mpirun of a test"
+says "a stopped check" "$(tar -xzOf "$work/r/steps/results.tar.gz" logs/ranks.log)" "mpirun of a test"
 [ $failed = 0 ] && echo "all checks passed"
 exit $failed

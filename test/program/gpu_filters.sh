@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # gpu_filters.sh TESTS - every alternative of the filters of dev/gpu_check.sh matches cases of TESTS
-set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
+. "$(dirname "$0")/../support/check.sh"
 mapfile -t filters < <(for size in '' --rehearse; do dev/gpu_check.sh 1 2 3 4 5 $size --list; done |
     cut -d ' ' -f 3- | tr ', ' '\n' | grep . | sort -u)
 [ ${#filters[@]} -ge 4 ] || fail "gpu_check.sh --list has ${#filters[@]} filters"

@@ -4,24 +4,20 @@
 # again, and installs programs that start in any folder
 #
 #   test/program/help.sh [BUILD]     with the tools in BUILD (build/cpu)
-set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
+. "$(dirname "$0")/../support/check.sh"
 build=${1:-build/cpu}
 unset MAKEFLAGS
-empty=$(mktemp -d)
-trap 'rm -rf "$empty"' EXIT
 # answers NAME COMMAND...: checks --help in an empty folder, which must stay empty
 answers() {
     local name=$1 said
     shift
-    said=$(cd "$empty" && timeout 20 "$@" </dev/null 2>&1) || fail "$name --help: exit code $?"
+    said=$(cd "$work" && timeout 20 "$@" </dev/null 2>&1) || fail "$name --help: exit code $?"
     [ "$(wc -l <<<"$said")" -ge 2 ] || fail "$name --help prints too little: $said"
     ! grep -q 'default: ""' <<<"$said" || fail "$name --help prints an empty default"
-    [ -z "$(ls -A "$empty")" ] || fail "$name --help leaves something behind"
+    [ -z "$(ls -A "$work")" ] || fail "$name --help leaves something behind"
 }
-refuses() { one_line "" env -C "$empty" timeout 20 "$@" </dev/null; }  # COMMAND...
+refuses() { one_line "" env -C "$work" timeout 20 "$@" </dev/null; }  # COMMAND...
 # fills NAME COMMAND...: checks the output to a full device
 fills() {
     local name=$1 said status=0
@@ -61,9 +57,9 @@ done
 one_line 'error: FOLDER is "-x", a flag; expected a folder' scripts/get_gpt2_tokenizer.sh -x
 one_line 'expected a folder that can be created: File exists' scripts/get_gpt2_tokenizer.sh Makefile
 one_line 'error: FILE is "dev"; expected a file' dev/gpu_check/pack.sh dev
-said=$(PIP_NO_INDEX=1 scripts/get_gpt2_tokenizer.sh "$empty/merges" 2>&1) && fail "GPT-2's merges without a network"
+said=$(PIP_NO_INDEX=1 scripts/get_gpt2_tokenizer.sh "$work/merges" 2>&1) && fail "GPT-2's merges without a network"
 [ "$(wc -l <<<"$said")" = 1 ] && [[ $said = "error: "*" with --merges FILE" ]] || fail "GPT-2's merges: $said"
-[ -z "$(ls -A "$empty")" ] || fail "GPT-2's merges without a network leave something behind"
+[ -z "$(ls -A "$work")" ] || fail "GPT-2's merges without a network leave something behind"
 answers train_gpt2 "$root/$build/train_gpt2" --help
 for request in help version print-config; do fills "--$request" "$root/$build/train_gpt2" --$request; done
 [ "$("$root/$build/train_gpt2" --help 2>&1 | read -r; echo "${PIPESTATUS[0]}")" = 0 ] || fail "--help without a reader"
@@ -71,7 +67,7 @@ refuses "$root/$build/train_gpt2" --word
 
 # ---- make, in a tree without sources
 
-tree=$empty/tree bin=$empty/bin
+tree=$work/tree bin=$work/bin
 mkdir -p "$tree"/build/{deps,python,aarch64/root,aarch64/root.partial,cpu} \
     "$tree"/{kernels,llmc,dev,test} "$bin"
 cp Makefile config.mk "$tree"
@@ -90,7 +86,7 @@ makes 0 "rm -rf" DEVICE=cpu EXTRA="-g -O1" clean
 kept=$(cd "$tree/build" && find . -mindepth 1 | sort | tr '\n' ' ')
 [ "$kept" = "./aarch64 ./aarch64/root ./deps ./python " ] || fail "make clean leaves $kept"
 
-stage=$empty/stage
+stage=$work/stage
 makes 2 "error: ./train_gpt2 is missing; run make first" DEVICE=cpu DESTDIR="$stage" install
 ln -s "$root/$build/train_gpt2" "$tree"
 ln -s "$root/$build"/{tokenize,generate,export_llmc} "$tree/dev"

@@ -1,21 +1,15 @@
 #!/usr/bin/env bash
 # install_deps.sh - scripts/install_deps.sh reports a library that is too old, its version and the one required. Headers
 # of old versions come before the system's in the search path, and an apt-get that installs nothing before apt-get
-set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-printf '#!/bin/sh\nexit 0\n' >"$work/apt-get"
-chmod +x "$work/apt-get"
-cp "$work/apt-get" "$work/sudo"
+. "$(dirname "$0")/../support/check.sh"
+for name in apt-get sudo; do tool $name <<<'#!/bin/sh'; done
 # old HEADER EXPECTED TEXT: checks the error when HEADER has this text
 old() {
     rm -rf "$work/include"
     mkdir -p "$(dirname "$work/include/$1")"
     echo "$3" >"$work/include/$1"
-    refused "an old $1" "error: $2" env PATH="$work:$PATH" CXX="g++ -isystem $work/include" scripts/install_deps.sh
+    refused "an old $1" "error: $2" env PATH="$work/bin:$PATH" CXX="g++ -isystem $work/include" scripts/install_deps.sh
 }
 old cxxopts.hpp "cxxopts is 1.4.2; expected version 2.2, Debian's and Ubuntu's packages: libcxxopts-dev (" '
 #define CXXOPTS__VERSION_MAJOR 1
@@ -23,7 +17,7 @@ old cxxopts.hpp "cxxopts is 1.4.2; expected version 2.2, Debian's and Ubuntu's p
 #define CXXOPTS__VERSION_PATCH 2
 namespace cxxopts { class Options {}; class OptionException {}; }'
 old zstd.h "zstd is missing; expected version 1.3, Debian's and Ubuntu's packages: libzstd-dev" '#include <not/there.h>'
-refuses() { one_line "$1" env PATH="$work:$PATH" "${@:2}"; }  # EXPECTED COMMAND...
+refuses() { one_line "$1" env PATH="$work/bin:$PATH" "${@:2}"; }  # EXPECTED COMMAND...
 refuses 'error: unexpected argument "test"; see install_deps.sh --help' scripts/install_deps.sh test
 refuses 'error: CXX is "absent++", which cannot compile a small C++20 program; expected g++ 11 or clang++ 14' \
     env CXX=absent++ scripts/install_deps.sh
@@ -32,6 +26,6 @@ IFS=: read -ra folders <<<"$PATH"
 for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$work/some/" 2>/dev/null; done
 rm "$work/some/jq"
 refuses 'error: these are still missing after apt-get installed them: jq; check PATH' \
-    env PATH="$work:$work/some" scripts/install_deps.sh
+    env PATH="$work/bin:$work/some" scripts/install_deps.sh
 [ $failed = 0 ] && echo "old libraries are reported with their version and the one required"
 exit $failed

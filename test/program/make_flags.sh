@@ -5,18 +5,13 @@
 # those that nvidia-smi lists, CUDA_ARCHS, or 80 and 90a; and PTX for the lowest
 #
 # Needs no CUDA: nvcc and nvidia-smi are scripts, and make runs nothing.
-set -uo pipefail
-cd "$(dirname "$0")/../.."
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+. "$(dirname "$0")/../support/check.sh"
 nvcc_of() {  # ROOT: an nvcc that reports its toolkit there
     printf '#!/bin/sh\ncase "$*" in\n*--list-gpu-code*) printf "sm_%%s\\n" 80 86 89 90 100 120 ;;\n%s' \
-        "*) echo '#\$ _HERE_=$1/bin' >&2 ;;"$'\nesac\n' >"$folder/nvcc"
-    chmod +x "$folder/nvcc"
+        "*) echo '#\$ _HERE_=$1/bin' >&2 ;;"$'\nesac\n' | tool nvcc
 }
-mkdir -p "$folder/toolkit/bin"
+mkdir -p "$work/toolkit/bin"
 system="(-isystem|-I|-L|-Wl,-rpath,) *(/usr/include|/usr/local/include|/usr/lib|/usr/lib64|/lib|/lib64)(/$(
     "${CXX:-g++}" -print-multiarch))?/?( |\$)"
 # check TOOLKIT ROOTS...: the compile and link commands of everything
@@ -24,7 +19,7 @@ check() {
     nvcc_of "$1"
     local toolkit=$1 commands named
     shift
-    commands=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" "$@" all tests 2>/dev/null)
+    commands=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$work/bin/nvcc" "$@" all tests 2>/dev/null)
     if [ "$(grep -c -- " -c " <<<"$commands")" -lt 50 ]; then
         fail "toolkit in $toolkit, $*: the build has too few commands"; return
     fi
@@ -33,33 +28,32 @@ check() {
 }
 check /usr
 for root in /usr /usr/; do
-    for library in MPI_ROOT NCCL_ROOT CUBLAS_ROOT CUDNN_ROOT; do check "$folder/toolkit" $library=$root; done
-    check "$folder/toolkit" MPI_ROOT=$root NCCL_ROOT=$root CUBLAS_ROOT=$root CUDNN_ROOT=$root NVRTC_ROOT=$root \
+    for library in MPI_ROOT NCCL_ROOT CUBLAS_ROOT CUDNN_ROOT; do check "$work/toolkit" $library=$root; done
+    check "$work/toolkit" MPI_ROOT=$root NCCL_ROOT=$root CUBLAS_ROOT=$root CUDNN_ROOT=$root NVRTC_ROOT=$root \
         CUDNN_FRONTEND="${root%/}/include"
 done
 
 # Open MPI 5 names its folder in a separate argument; without it -rpath takes the next one, which is -lmpi.
-says="-L$folder/mpi -Wl,-rpath -Wl,$folder/mpi -lmpi"
-printf '#!/bin/sh\n[ "$1" != --showme:link ] || echo "-pthread %s"\n' "$says" >"$folder/mpicxx"
-chmod +x "$folder/mpicxx"
+says="-L$work/mpi -Wl,-rpath -Wl,$work/mpi -lmpi"
+printf '#!/bin/sh\n[ "$1" != --showme:link ] || echo "-pthread %s"\n' "$says" | tool mpicxx
 # grep reads to the end, because make fails if its reader stops.
-PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 2>/dev/null |
+PATH=$work/bin:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 2>/dev/null |
     grep -- "^g++.* $says" >/dev/null || {
     fail "the linker does not get the flags of mpicxx: $says"
 }
 
-nvcc_of "$folder/toolkit"
-without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$folder/headers" all tests 2>/dev/null |
-    grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
+nvcc_of "$work/toolkit"
+without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$work/bin/nvcc" BUNDLED="$work/headers" all tests 2>/dev/null |
+    grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $work/headers|/processor_check.cpp")
 [ -z "$without" ] || fail "these commands do not search the bundle: $without"
 
 # From python3's packages: NVRTC's second library, which is only loaded by name, and the headers of NVTX ranges.
-packages=$folder/python/nvidia
-mkdir -p "$packages"/{cu13,cudnn}/{include,lib} "$packages/nvtx/include/nvtx3" "$folder/headers"
+packages=$work/python/nvidia
+mkdir -p "$packages"/{cu13,cudnn}/{include,lib} "$packages/nvtx/include/nvtx3" "$work/headers"
 touch "$packages"/{cu13/include/nvrtc.h,nvtx/include/nvtx3/nvToolsExt.h,cudnn/include/cudnn.h} \
     "$packages"/{cu13/lib/libnvrtc.so.13,cu13/lib/libnvrtc-builtins.so.13.0,cudnn/lib/libcudnn.so.9} \
-    "$folder/headers/cudnn_frontend.h"
-from_packages=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" PYTHON="$packages" BUNDLED="$folder/headers" \
+    "$work/headers/cudnn_frontend.h"
+from_packages=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$work/bin/nvcc" PYTHON="$packages" BUNDLED="$work/headers" \
     build/cuda-none/train_gpt2 2>/dev/null)
 grep -- " -isystem $packages/nvtx/include .* -c kernels/device/range_cuda.cpp" <<<"$from_packages" >/dev/null || {
     fail "the NVTX header is not searched in python3's packages"
@@ -74,9 +68,8 @@ grep -- " -o build/cuda-none/train_gpt2 .* $builtins" <<<"$from_packages" >/dev/
 # selects GPUS ARGUMENT EXPECTED: compute capabilities, one per line, or nvidia-smi's message; expected -gencode values
 selects() {
     local found
-    printf '#!/bin/sh\nprintf "%%b\\n" "%s"\n' "$1" >"$folder/nvidia-smi"
-    chmod +x "$folder/nvidia-smi"
-    found=$(PATH=$folder:$PATH make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" ${2:+"$2"} \
+    printf '#!/bin/sh\nprintf "%%b\\n" "%s"\n' "$1" | tool nvidia-smi
+    found=$(PATH=$work/bin:$PATH make -n -B DEVICE=cuda SUFFIX=-none NVCC="$work/bin/nvcc" ${2:+"$2"} \
         build/cuda-none/kernels/gelu.cu.o 2>&1 | grep -E -- '-c kernels/gelu.cu|expected all' |
         grep -oE 'arch=[^ ]+|expected all.*' | sed 's/arch=compute_//' | tr '\n' ' ')
     found=${found% }

@@ -3,38 +3,35 @@
 # README's section Start, as they stand
 #
 #   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
-set -euo pipefail
-cd "$(dirname "$0")/../.."
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+set -e
 build=$PWD/${1:-build/cpu}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
 
 # ---- README's commands, in their order, in a tree without programs, and those that a quickstart ends with
-tree=$scratch/tree
+tree=$work/tree
 mkdir -p "$tree/dev" "$tree/build"
 cp -r scripts "$tree"
 cp dev/{plot,run_plot.py,run_log.py,tool_main.py} "$tree/dev"
 ln -s "$PWD"/{kernels,llmc} "$tree"
 for folder in deps python; do [ ! -e build/$folder ] || ln -s "$PWD/build/$folder" "$tree/build"; done
 seq 3000 | sed 's/$/ fish swim in the lake/' >"$tree/my.txt"
-mkdir "$scratch/some"  # PATH without what own text does not need
+mkdir "$work/some"  # PATH without what own text does not need
 IFS=: read -ra folders <<<"$PATH"
-for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$scratch/some/" 2>/dev/null || true; done
-rm -f "$scratch"/some/{apt-get,bible,python3,mpirun,mpicxx,jq}
+for ((i = ${#folders[@]} - 1; i >= 0; i--)); do ln -sf "${folders[i]}"/* "$work/some/" 2>/dev/null || true; done
+rm -f "$work"/some/{apt-get,bible,python3,mpirun,mpicxx,jq}
 printf 'train_gpt2 dev/tokenize dev/generate:\n\tln -s %s/$(@F) $@\n' "$build" >"$tree/Makefile"
-run() { (cd "$tree" && QUICKSTART_MINUTES=0.03 eval "$1") </dev/null >"$scratch/out" 2>&1; }
-PATH=$scratch/some run scripts/quickstart.sh && wrong "a quickstart without its text"
-grep -q "^error: the program bible, .* is missing, .* scripts/quickstart.sh my.txt$" "$scratch/out" ||
-    wrong "a quickstart without its text says: $(cat "$scratch/out")"
+run() { (cd "$tree" && QUICKSTART_MINUTES=0.03 eval "$1") </dev/null >"$work/out" 2>&1; }
+PATH=$work/some run scripts/quickstart.sh && wrong "a quickstart without its text"
+grep -q "^error: the program bible, .* is missing, .* scripts/quickstart.sh my.txt$" "$work/out" ||
+    wrong "a quickstart without its text says: $(cat "$work/out")"
 mapfile -t commands < <(awk '/^## / { if (inside) exit; inside = /^## Start$/ }
     inside && /^    / { print; any = 1 } any && /^$/ { exit }' README.md | grep -v 'scripts/test\.sh ')
 [ ${#commands[@]} = 4 ] || wrong "README's section Start has these commands: ${commands[*]}"
-own="PATH=$scratch/some"  # and a language whose numbers have a comma
-if localedef -i de_DE -f UTF-8 "$scratch/de_DE.UTF-8" 2>/dev/null; then
-    ln -s /usr/lib/locale/C.* "$scratch"
-    own+=" LOCPATH=$scratch LC_ALL=de_DE.UTF-8"
+own="PATH=$work/some"  # and a language whose numbers have a comma
+if localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" 2>/dev/null; then
+    ln -s /usr/lib/locale/C.* "$work"
+    own+=" LOCPATH=$work LC_ALL=de_DE.UTF-8"
 else
     echo "skipped: a quickstart in German: no localedef, or no source of de_DE"
 fi
@@ -42,20 +39,20 @@ ended=()
 for command in "${commands[@]}"; do
     environment=
     [[ $command != *my.txt* ]] || environment=$own
-    run "$environment $command" || wrong "README's command \"$command\": $(tail -n 5 "$scratch/out")"
-    [ -z "$environment" ] || grep -qE '^validation loss: [0-9]\.[0-9]{4} nats' "$scratch/out" ||
-        wrong "own text: $(grep '^validation loss' "$scratch/out")"
-    mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$scratch/out")
+    run "$environment $command" || wrong "README's command \"$command\": $(tail -n 5 "$work/out")"
+    [ -z "$environment" ] || grep -qE '^validation loss: [0-9]\.[0-9]{4} nats' "$work/out" ||
+        wrong "own text: $(grep '^validation loss' "$work/out")"
+    mapfile -t -O ${#ended[@]} ended < <(sed '1,/^next:/d' "$work/out")
 done
 [ ${#ended[@]} = 6 ] || wrong "two quickstarts end with these commands: ${ended[*]}"
 [[ ${ended[4]} == *"-e runs/quickstart-2 --prompt '3000 fish swim in'" ]] || wrong "own text's prompt: ${ended[4]}"
 [ -e "$tree/data/my/my_val_000000.bin" ] || wrong "data of my.txt: $(ls "$tree/data")"
 # ---- lines of JSON; a run that does not start
 seq 40 | sed 's/.*/{"text": "& fish"}/' >"$tree/lines.JSON"
-run "scripts/quickstart.sh lines.JSON" || wrong "lines of JSON: $(tail -n 5 "$scratch/out")"
-grep -q "^training: *36 documents" "$scratch/out" || wrong "lines of JSON: $(grep ^training: "$scratch/out")"
-printf '#!/bin/sh\nexit 2\n' >"$scratch/refuses" && chmod +x "$scratch/refuses"
-run "ln -sf $scratch/refuses train_gpt2; scripts/quickstart.sh my.txt" && wrong "a refused run passes"
+run "scripts/quickstart.sh lines.JSON" || wrong "lines of JSON: $(tail -n 5 "$work/out")"
+grep -q "^training: *36 documents" "$work/out" || wrong "lines of JSON: $(grep ^training: "$work/out")"
+tool refuses <<<$'#!/bin/sh\nexit 2'
+run "ln -sf $work/bin/refuses train_gpt2; scripts/quickstart.sh my.txt" && wrong "a refused run passes"
 [ ! -e "$tree/runs/quickstart-4" ] || wrong "a run that does not start leaves runs/quickstart-4"
 ln -sf "$build/train_gpt2" "$tree/train_gpt2"
 # Twice 1.8 s, and what follows. In 3 minutes, validations take at most a tenth of the time.
@@ -69,8 +66,8 @@ jq -es '
 ' "$tree/runs/quickstart/log.jsonl" "$tree/runs/quickstart-2/log.jsonl" >/dev/null ||
     wrong "duration and validations: $(tail -n 3 "$tree"/runs/quickstart*/log.jsonl)"
 for command in "${ended[@]:3}"; do
-    run "$command" || wrong "a quickstart ends with \"$command\": $(tail -n 5 "$scratch/out")"
+    run "$command" || wrong "a quickstart ends with \"$command\": $(tail -n 5 "$work/out")"
 done
 [ "$(jq -s 'map(select(.event == "end")) | length' "$tree/runs/quickstart-2/log.jsonl")" = 2 ] ||
-    wrong "a resume trains no longer: $(tail -n 5 "$scratch/out")"
+    wrong "a resume trains no longer: $(tail -n 5 "$work/out")"
 echo "a quickstart takes the time that it prints, and the commands that follow it work"

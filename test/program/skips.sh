@@ -3,13 +3,10 @@
 # test cases, scripts
 #
 #   test/program/skips.sh [BUILD]     with the tests in BUILD (build/cpu)
-set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
+. "$(dirname "$0")/../support/check.sh"
 build=${1:-build/cpu}
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+logs=$work  # of the functions of scripts/test.sh
 mkdir "$logs/results" "$logs/tests"
 eval "$(sed -nE '/^(timed|skips|run_one|run_cases)\(\) \{/,/^}/p' scripts/test.sh)"
 # counts KIND "PASSED FAILED SKIPPED" LINES COMMAND...: the result of run_KIND, and its lines about skipped tests

@@ -3,13 +3,9 @@
 # branches a checkpoint
 #
 #   test/program/sweep.sh [BUILD]     with the programs in BUILD (build/cpu)
-set -uo pipefail
-cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=test/support/check.sh
-. test/support/check.sh
+. "$(dirname "$0")/../support/check.sh"
 build=$PWD/${1:-build/cpu}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 check() {  # WHAT COMMAND...
     local what=$1
     shift
@@ -97,7 +93,7 @@ check "without a plot" test $? = 0
 says "the last line" "$(tail -n 1 "$work/out")" "note: no $work/sweep/plot.png"
 
 # Notes below the table. The loss is least at --lr 4; the scatter of two seeds is 0.01, and beta2 changes less.
-cat >"$work/fake" <<'END'
+tool fake <<'END'
 #!/usr/bin/env bash
 [[ $* != *--dry-run* ]] || { echo "validation data: "; exit 0; }
 while [ $# -gt 1 ]; do declare "${1//-/}=$2" && shift 2; done
@@ -107,11 +103,10 @@ mkdir -p "$o"
     echo "{'event':'end','reason':'${reason:-all steps completed}','seconds':60}"
 } | tr "'" '"' >"$o/log.jsonl"
 END
-chmod +x "$work/fake"
 notes() {  # SEEDS LRS EXPECTED
     rm -rf "$work/notes"
     dev/sweep.sh -o "$work/notes" --seeds "$1" --vary "--lr $2" --vary '--beta2 0.9 0.99' --vary '--dtype bf16' -- \
-        "$work/fake" >"$work/out" 2>&1
+        "$work/bin/fake" >"$work/out" 2>&1
     check "the notes of $2" test "$(grep '^[^|]' "$work/notes/table.md")" = "$3"
 }
 # That a larger beta2 is better by 0.0045 is no reason to try a still larger one, with two seeds or one.

@@ -1,7 +1,18 @@
-# check.sh - what the shell tests share; to source
+# check.sh - what the shell tests share; to source first: enters the root of the sources, and makes $work, a folder
+# that is removed at exit
 #
 # fail counts on; wrong ends the test. A test that uses fail ends with `exit $failed`.
+# shellcheck shell=bash
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 export LC_ALL=C.UTF-8
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# tool NAME: a program in $work/bin, whose text is the input
+tool() {
+    mkdir -p "$work/bin"
+    cat >"$work/bin/$1" && chmod +x "$work/bin/$1"
+}
 failed=0
 fail() {
     echo "$1"

@@ -1,9 +1,8 @@
-# two_hosts.sh - sourced by scripts: two hosts joined by a link. The hosts are network namespaces of this machine with
-# their own addresses and names (hosta, 10.98.0.1 and hostb, 10.98.0.2), each with half of its cores
+# two_hosts.sh - to source after check.sh: two hosts joined by a link. The hosts are network namespaces of this machine
+# with their own addresses and names (hosta, 10.98.0.1 and hostb, 10.98.0.2), each with half of its cores
 #
-#   make_hosts            call once; sets $work, a folder that is removed at exit, and the namespaces $host_a and
-#                         $host_b. Exit code 77 if hosts are not possible: they need root, network namespaces and host
-#                         names
+#   make_hosts            call once; sets the namespaces $host_a and $host_b. Exit code 77 if hosts are not possible:
+#                         they need root, network namespaces and host names
 #   on_first_host COMMAND...   runs COMMAND; scripts/run_two_nodes.sh there starts a rank on each host
 # shellcheck shell=bash
 
@@ -25,7 +24,7 @@ make_hosts() {
     local tool host cores half
     [ "$(id -u)" = 0 ] || skip "network namespaces need root"
     for tool in ip mpirun unshare taskset; do command -v "$tool" >/dev/null || skip "no $tool"; done
-    work=$(mktemp -d) host_a=link_a_$$ host_b=link_b_$$
+    host_a=link_a_$$ host_b=link_b_$$
     trap end_hosts EXIT
     for host in "$host_a" "$host_b"; do
         ip netns add "$host" 2>/dev/null || skip "network namespaces are not permitted"
