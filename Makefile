@@ -218,18 +218,18 @@ define compile_executor
 $(CCACHE) $(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) $(KEEP) -MMD -MP -x c++ -c $< -o $@
 endef
 
-# The second rule of a pair is for united files.
 MAKE_FILES := Makefile config.mk
-$(HOSTBUILD)/%.cpp.o: %.cpp $(MAKE_FILES) $(HOSTBUILD)/flags
-	$(compile_host)
-$(HOSTBUILD)/%.cpp.o: $(HOSTBUILD)/%.cpp $(MAKE_FILES) $(HOSTBUILD)/flags
-	$(compile_host)
+# $(eval $(call rules,FOLDER,SOURCE,COMMAND)): objects in FOLDER of a source, a pattern, and of a united file.
+define rules
+$(1)/$(2).o: $(2) $(MAKE_FILES) $(1)/flags
+	$$($(3))
+$(1)/$(2).o: $(1)/$(2) $(MAKE_FILES) $(1)/flags
+	$$($(3))
+endef
+$(eval $(call rules,$(HOSTBUILD),%.cpp,compile_host))
 ifneq ($(PLAINBUILD),$(HOSTBUILD))
 $(PLAINBUILD)/%.cpp.o: private CXXFLAGS := $(PLAINFLAGS)
-$(PLAINBUILD)/test/%.cpp.o: test/%.cpp $(MAKE_FILES) $(PLAINBUILD)/flags
-	$(compile_host)
-$(PLAINBUILD)/test/%.cpp.o: $(PLAINBUILD)/test/%.cpp $(MAKE_FILES) $(PLAINBUILD)/flags
-	$(compile_host)
+$(eval $(call rules,$(PLAINBUILD),test/%.cpp,compile_host))
 endif
 ifeq ($(DEVICE),cuda)
 define compile_cuda
@@ -237,21 +237,12 @@ define compile_cuda
 $(CCACHE) $(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || \
   { cat $(@:.o=.ptxas) >&2; exit 1; }
 endef
-$(BUILD)/kernels/%.cu.o: kernels/%.cu $(MAKE_FILES) $(BUILD)/flags
-	$(compile_cuda)
-$(BUILD)/kernels/%.cu.o: $(BUILD)/kernels/%.cu $(MAKE_FILES) $(BUILD)/flags
-	$(compile_cuda)
+$(eval $(call rules,$(BUILD),kernels/%.cu,compile_cuda))
 else
-$(BUILD)/%.cu.o: %.cu $(MAKE_FILES) $(BUILD)/flags
-	$(compile_executor)
-$(BUILD)/%.cu.o: $(BUILD)/%.cu $(MAKE_FILES) $(BUILD)/flags
-	$(compile_executor)
+$(eval $(call rules,$(BUILD),%.cu,compile_executor))
 endif
 $(BUILD)/kernels/simt/%.cpp.o: private CUFLAGS :=
-$(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp $(MAKE_FILES) $(BUILD)/flags
-	$(compile_executor)
-$(BUILD)/kernels/simt/%.cpp.o: $(BUILD)/kernels/simt/%.cpp $(MAKE_FILES) $(BUILD)/flags
-	$(compile_executor)
+$(eval $(call rules,$(BUILD),kernels/simt/%.cpp,compile_executor))
 # main() is host code; only its name says CUDA.
 $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu $(MAKE_FILES) $(HOSTBUILD)/flags
 	@mkdir -p $(@D)
