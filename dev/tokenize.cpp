@@ -233,26 +233,21 @@ void run(const cxxopts::ParseResult& given) {
     for (const char* const flag : {"document-start", "document-key"})
         if (given.count(flag) && summary.train.documents + summary.val.documents == parts)
             std::cout << "note:       every file is one document, because no line matches --" << flag << '\n';
-    if (summary.left_over > 0)
-        std::cout << "note:       " << llmc::counted(summary.left_over, "file")
-                  << " of killed runs found and removed\n";
-    if (summary.boms > 0)
-        std::cout << "note:       " << llmc::counted(summary.boms, "file")
-                  << " began with a byte order mark (U+FEFF), which was removed\n";
-    if (summary.lone_surrogates > 0)
-        std::cout << "note:       " << llmc::counted(summary.lone_surrogates, "escaped surrogate")
-                  << " (\\ud800 to \\udfff) without the other half of a pair, replaced by U+FFFD\n";
-    if (summary.binary_files > 0)
-        std::cout << "note:       " << llmc::counted(summary.binary_files, "file")
-                  << " may be binary and not text, because there is a NUL in the first 8192 bytes\n";
+    const auto note = [](std::int64_t count, const char* noun, const char* what) {
+        if (count > 0) std::cout << "note:       " << llmc::counted(count, noun) << ' ' << what << '\n';
+    };
+    note(summary.left_over, "file", "of killed runs found and removed");
+    note(summary.boms, "file", "began with a byte order mark (U+FEFF), which was removed");
+    note(summary.lone_surrogates, "escaped surrogate",
+         "(\\ud800 to \\udfff) without the other half of a pair, replaced by U+FFFD");
+    note(summary.binary_files, "file",
+         "may be binary and not text, because there is a NUL in the first 8192 bytes");
     if (summary.invalid_bytes > 0)
         std::cout << llmc::format("note:       %s (%.3g %%) not in UTF-8, the first in ",
                                   llmc::counted(summary.invalid_bytes, "byte").c_str(),
                                   100 * double(summary.invalid_bytes) / bytes)
                   << summary.first_invalid << ", kept; iconv -f ENCODING -t UTF-8 converts text in LATIN1, GBK, ...\n";
-    if (summary.crlf_lines > 0)
-        std::cout << "note:       " << llmc::counted(summary.crlf_lines, "line")
-                  << " ended with CR LF, which was kept; sed 's/\\r$//' converts it to LF\n";
+    note(summary.crlf_lines, "line", "ended with CR LF, which was kept; sed 's/\\r$//' converts it to LF");
 }
 
 }  // namespace
