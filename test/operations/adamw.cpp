@@ -128,7 +128,6 @@ struct StochasticAdamW : AdamW<T> {
     explicit StochasticAdamW(const Shape& shape) : AdamW<T>(shape, stochastic(shape[2])) {}
 };
 
-template <class>
 struct RoundParameters : Operation {
     Rounding rounding = shape[2] ? stochastic(shape[1]) : Rounding{};
     StepScalars step{.adam_step = kManySteps + 7};
@@ -164,7 +163,7 @@ const Registered round_parameters({.name = "round parameters", .tag = "[rounding
                                    .dimensions = {"elements", "first / 16", "stochastic"},
                                    .edges = with_each(kElements, kFirsts, {0, 1}),
                                    .small = {{1 << 24, 0, 0}, {1 << 24, 0, 1}},
-                                   .large = {{124475904, 0, 0}, {124475904, 0, 1}}, .make = make<RoundParameters>,
+                                   .large = {{124475904, 0, 0}, {124475904, 0, 1}}, .make = make_one<RoundParameters>,
                                    .dtypes = {DType::bf16}});
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/implementations.h"
-#include "test/operations/documents.h"
 #include "test/operations/operation.h"
+#include "test/operations/text_tokens.h"
 
 namespace operations::attention_operation {
 namespace {

@@ -65,7 +65,6 @@ struct ClassifierOf : Operation {
     }
 };
 template <class T> using Classifier = ClassifierOf<T, T>;
-template <class> using ClassifierInFp8 = ClassifierOf<bf16, e5m2>;
 
 std::unique_ptr<Operation> losses_only(DType dtype, const Shape& s) {
     return make<Classifier>(dtype, {s[0], s[1], s[2], s[3], 0});
@@ -84,7 +83,7 @@ const Registered in_fp8({.name = "classifier, fp8", .tag = "[classifier][fp8]",
                          .edges = with_each({{1, 61, 64}, {37, 61, 64}, {1, 257, 272}, {3, 384, 384}, {2, 1, 16},
                                              {9, 9000, 9024}, {3, 50257, 50304}}, {0, -300}, {1}),
                          .small = {{256, 50257, 50304, 0, 1}}, .large = {{65536, 50257, 50304, 0, 1}},
-                         .make = make<ClassifierInFp8>, .dtypes = {DType::bf16}});
+                         .make = make_one<ClassifierOf<bf16, e5m2>>, .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations::classifier_operation

@@ -1,7 +1,6 @@
 // embedding.cpp - token plus position embedding and its gradient
 #include "kernels/embedding.h"
 
-#include "test/operations/documents.h"
 #include "test/operations/operation.h"
 #include "test/operations/text_tokens.h"
 

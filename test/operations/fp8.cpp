@@ -5,13 +5,11 @@
 #include "kernels/matmul/matmul.h"
 
 #include "test/operations/operation.h"
-#include "test/operations/products.h"
 
 namespace operations::fp8_operation {
 namespace {
 
 // Exact powers of two.
-template <class>
 struct Fp8Scales : Operation {
     Tensor<float> scales = output<float>("scales", kernels::kFp8Scales);
     Tensor<float> partial = scratch<float>("scratch", kernels::fp8_scales_scratch(std::size_t(shape[1])));
@@ -40,7 +38,6 @@ struct Fp8Scales : Operation {
 };
 
 // Normally distributed values, some beyond the largest; every value and tie: test/kernels/fp8_test.cu.
-template <class>
 struct Fp8Round : Operation {
     static constexpr float kScale = 0x1p7f;
     Tensor<e4m3> out = output<e4m3>("out", shape[0]);
@@ -57,7 +54,6 @@ struct Fp8Round : Operation {
     }
 };
 
-template <class>
 struct Fp8Transpose : Operation {
     int rows = shape[0], columns = shape[1], padded = kernels::fp8_padded_rows(rows);
     Tensor<e5m2> out = output<e5m2>("out", std::size_t(padded) * columns);
@@ -75,7 +71,7 @@ struct Fp8Transpose : Operation {
 };
 
 template <class Left, class Out>
-struct Fp8ProductOf : Operation {
+struct Fp8Product : Operation {
     int m = shape[0], n = shape[1], k = shape[2];
     bool add = shape[3];
     float factor = std::is_same_v<Left, e4m3> ? 1.0f : 1.0f / 37;
@@ -86,7 +82,7 @@ struct Fp8ProductOf : Operation {
     Tensor<float> right_factor = input<float>("right's factor", 1, {.deviation = 0, .mean = 0x1p-2});
     Tensor<Out> out = output_or_in_out<Out>(add, "out", std::size_t(m) * n);
 
-    explicit Fp8ProductOf(const Shape& shape) : Operation(shape) {
+    explicit Fp8Product(const Shape& shape) : Operation(shape) {
         flops = 2.0 * m * n * k;
         bytes = (double(m) + n) * k + double(m) * n * sizeof(Out) * (1 + add);
     }
@@ -108,37 +104,34 @@ struct Fp8ProductOf : Operation {
         });
     }
 };
-template <class> using Fp8Forward = Fp8ProductOf<e4m3, bf16>;
-template <class> using Fp8BackwardInput = Fp8ProductOf<e5m2, bf16>;
-template <class> using Fp8BackwardWeight = Fp8ProductOf<e5m2, float>;
 
 const Registered scales({.name = "fp8 scales", .tag = "[fp8]", .dimensions = {"channels", "weights"},
                          .edges = {{16, 16}, {48, 48 * 61}, {768, 65536}, {4112, 2 * 65536 + 16}},
-                         .small = {{768, 50304 * 768}}, .large = {{768, 50304 * 768}}, .make = make<Fp8Scales>,
+                         .small = {{768, 50304 * 768}}, .large = {{768, 50304 * 768}}, .make = make_one<Fp8Scales>,
                          .dtypes = {DType::bf16}});
 const Registered round({.name = "fp8 round", .tag = "[fp8][one_order]", .dimensions = {"elements"},
                         .edges = {{16}, {1040}, {70000}}, .small = {{1024 * 768}}, .large = {{65536 * 768}},
-                        .make = make<Fp8Round>, .dtypes = {DType::bf16}});
+                        .make = make_one<Fp8Round>, .dtypes = {DType::bf16}});
 // One tile and less, padded rows, and several tiles both ways.
 const Registered transpose({.name = "fp8 transpose", .tag = "[fp8]", .dimensions = {"rows", "columns"},
                             .edges = {{1, 16}, {16, 16}, {37, 48}, {128, 128}, {131, 272}, {300, 144}},
                             .small = {{256, 50304}}, .large = {{65536, 50304}, {65536, 768}},
-                            .make = make<Fp8Transpose>, .dtypes = {DType::bf16}});
+                            .make = make_one<Fp8Transpose>, .dtypes = {DType::bf16}});
 
 // Odd rows, and the boundaries of the tiles in which a CPU widens (512 rows, 1024 columns, 768 in between).
 const std::vector<Shape> kProducts{{1, 48, 16}, {3, 16, 80}, {37, 80, 48}, {520, 16, 784}, {3, 1040, 32}};
 const std::vector<std::string> kDimensions{"m", "n", "k", "add"};
 const Registered forward({.name = "fp8 product", .tag = "[fp8][matmul]", .dimensions = kDimensions,
                           .edges = with_each(kProducts, {0}), .small = {{256, 50304, 768, 0}},
-                          .large = {{65536, 50304, 768, 0}}, .make = make<Fp8Forward>, .dtypes = {DType::bf16},
-                          .same_on_any_threads = false});
+                          .large = {{65536, 50304, 768, 0}}, .make = make_one<Fp8Product<e4m3, bf16>>,
+                          .dtypes = {DType::bf16}, .same_on_any_threads = false});
 const Registered backward_input({.name = "fp8 product of gradients", .tag = "[fp8][matmul]", .dimensions = kDimensions,
                                  .edges = with_each(kProducts, {0}), .small = {{256, 768, 50304, 0}},
-                                 .large = {{65536, 768, 50304, 0}}, .make = make<Fp8BackwardInput>,
+                                 .large = {{65536, 768, 50304, 0}}, .make = make_one<Fp8Product<e5m2, bf16>>,
                                  .dtypes = {DType::bf16}, .same_on_any_threads = false});
 const Registered backward_weight({.name = "fp8 product to fp32", .tag = "[fp8][matmul]", .dimensions = kDimensions,
                                   .edges = with_each(kProducts, {0, 1}), .small = {{50304, 768, 256, 1}},
-                                  .large = {{50304, 768, 65536, 1}}, .make = make<Fp8BackwardWeight>,
+                                  .large = {{50304, 768, 65536, 1}}, .make = make_one<Fp8Product<e5m2, float>>,
                                   .dtypes = {DType::bf16}, .same_on_any_threads = false});
 
 }  // namespace

@@ -1,7 +1,6 @@
 // gelu.cpp - GELU in its tanh form and its gradient
 #include "kernels/gelu.h"
 
-#include "test/operations/gelu.h"
 #include "test/operations/operation.h"
 
 namespace operations::gelu_operation {

@@ -25,7 +25,6 @@ struct GradientCopy : Operation {
     }
 };
 
-template <class>
 struct GradientRounding : Operation {
     Tensor<float> in = input<float>("in", shape[0]);
     Tensor<bf16> out = output<bf16>("out", shape[0]);
@@ -46,7 +45,7 @@ const Registered gradient_copy({.name = "gradient copy", .tag = "[gradient_copy]
                                 .large = with_each({{124475904}}, {0, 1}), .make = make<GradientCopy>});
 const Registered gradient_rounding({.name = "gradient rounding", .tag = "[gradient_copy][one_order]",
                                     .dimensions = {"elements"}, .edges = kEdges, .small = {{1 << 25}},
-                                    .large = {{124475904}}, .make = make<GradientRounding>,
+                                    .large = {{124475904}}, .make = make_one<GradientRounding>,
                                     .dtypes = {DType::bf16}});
 
 }  // namespace

@@ -4,9 +4,7 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/product.h"
 #include "kernels/tuning/tuned_algorithms.h"
-#include "test/operations/gelu.h"
 #include "test/operations/operation.h"
-#include "test/operations/products.h"
 
 namespace operations::linear_operation {
 namespace {

@@ -5,7 +5,6 @@
 #include "kernels/grad_norm.h"
 #include "kernels/matmul/matmul.h"
 #include "test/operations/operation.h"
-#include "test/operations/products.h"
 
 namespace operations::muon_operation {
 namespace {

@@ -169,7 +169,6 @@ struct ServeAt : Onebit {
 };
 
 // The levels of a bucket's values, none close to the middle between two levels.
-template <class>
 struct Quantize : Onebit {
     bool one = shape[5] != 0;
     Tensor<float> values = input<float>("values", masked ? layout.size : layout.padded());
@@ -242,13 +241,6 @@ struct CommitAt : Onebit {
     }
 };
 
-template <class> using Compress = CompressTo<1>;
-template <class> using Compress4 = CompressTo<4>;
-template <class> using Serve = ServeAt<1>;
-template <class> using Serve4 = ServeAt<4>;
-template <class> using Commit = CommitAt<1>;
-template <class> using Commit4 = CommitAt<4>;
-
 // No elements; less than a pack; chunks that end within a word of bits, and begin within a word of the mask; padding
 // over many chunks; groups of words, and a little more than a tile in either geometry; tiles and a remainder.
 const std::vector<Shape> kEdges{{0, 2, 8, 0, 0},        {1, 1, 8, 0, 0},      {7, 2, 8, 0, 1},
@@ -264,25 +256,28 @@ const std::vector<std::string> kWithErrors = and_one(kOnebitDimensions, "errors"
 const Registered compress({.name = "onebit compress", .tag = "[onebit]",
                            .dimensions = and_one(kOnebitDimensions, "momentum"),
                            .edges = with_each(kEdges, {0, 1, 2}), .small = with_each(kSmall, {0, 1}),
-                           .large = with_each(kLarge, {0, 1}), .make = make<Compress>, .dtypes = {DType::fp32}});
+                           .large = with_each(kLarge, {0, 1}), .make = make_one<CompressTo<1>>,
+                           .dtypes = {DType::fp32}});
 const Registered serve({.name = "onebit serve", .tag = "[onebit]", .dimensions = kWithOne,
                         .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
-                        .make = make<Serve>, .dtypes = {DType::fp32}});
+                        .make = make_one<ServeAt<1>>, .dtypes = {DType::fp32}});
 const Registered commit({.name = "onebit commit", .tag = "[onebit][one_order]", .dimensions = kOnebitDimensions,
                          .edges = kEdges, .small = {{1 << 24, 2, 128, 0, 0}}, .large = {{124475904, 2, 128, 0, 0}},
-                         .make = make<Commit>, .dtypes = {DType::fp32}});
+                         .make = make_one<CommitAt<1>>, .dtypes = {DType::fp32}});
 const Registered compress_4({.name = "onebit compress at 4 bits", .tag = "[onebit]", .dimensions = kWithErrors,
                              .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {0, 1}),
-                             .large = with_each(kLarge, {0, 1}), .make = make<Compress4>, .dtypes = {DType::fp32}});
+                             .large = with_each(kLarge, {0, 1}), .make = make_one<CompressTo<4>>,
+                             .dtypes = {DType::fp32}});
 const Registered quantize({.name = "onebit quantize", .tag = "[onebit]", .dimensions = kWithOne,
                            .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {1}),
-                           .large = with_each(kLarge, {1}), .make = make<Quantize>, .dtypes = {DType::fp32}});
+                           .large = with_each(kLarge, {1}), .make = make_one<Quantize>, .dtypes = {DType::fp32}});
 const Registered serve_4({.name = "onebit serve at 4 bits", .tag = "[onebit]", .dimensions = kWithOne,
                           .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
-                          .make = make<Serve4>, .dtypes = {DType::fp32}});
+                          .make = make_one<ServeAt<4>>, .dtypes = {DType::fp32}});
 const Registered commit_4({.name = "onebit commit at 4 bits", .tag = "[onebit][one_order]",
                            .dimensions = kOnebitDimensions, .edges = kEdges, .small = {{1 << 24, 2, 128, 0, 0}},
-                           .large = {{124475904, 2, 128, 0, 0}}, .make = make<Commit4>, .dtypes = {DType::fp32}});
+                           .large = {{124475904, 2, 128, 0, 0}}, .make = make_one<CommitAt<4>>,
+                           .dtypes = {DType::fp32}});
 
 }  // namespace
 }  // namespace operations::onebit_operation

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -102,6 +103,11 @@ struct Tensor {
     operator std::span<const E>() const { return span(); }
 };
 
+// A tensor that an operation has only with documents.
+inline std::span<const int> if_any(const std::optional<Tensor<int>>& tensor) {
+    return tensor ? tensor->span() : std::span<int>();
+}
+
 // One way to evaluate a formula: all tensors as vectors of Number.
 template <class Number_>
 struct Values {
@@ -187,6 +193,20 @@ void normalise(int channels, In x, Out normed, Statistic mean, Statistic rstd, P
         normed[first + c] = (N(x[first + c]) - average) * scale * N(weight[c]) + N(bias[c]);
     mean[row] = average;
     rstd[row] = scale;
+}
+
+// GELU and its derivative, with (1 + tanh u) / 2 as 1 / (1 + exp(-2u)); float's exponents end at 88.
+inline constexpr double kTwiceRootTwoOverPi = 1.5957691216057308, kCubic = 0.044715;
+
+template <class N> N gelu_gate(N x) {
+    const N argument = -N(kTwiceRootTwoOverPi) * (x + N(kCubic) * x * x * x);
+    return N(1) / (N(1) + exp(argument < N(88) ? argument : N(88)));
+}
+template <class N> N gelu(N x) { return x * gelu_gate(x); }
+template <class N> N gelu_slope(N x) {
+    const N gate = gelu_gate(x);
+    const N rest = N(1 - kUnit / 2) < gate ? N(0) : N(1) - gate;  // in float 1 + exp is exactly 1 from here on
+    return gate + x * gate * rest * (N(kTwiceRootTwoOverPi) * (N(1) + N(3 * kCubic) * x * x));
 }
 
 // An operation at one shape in one type.
@@ -306,6 +326,13 @@ inline constexpr Factory make{[](DType dtype, const Shape& shape) -> std::unique
                              [](DType dtype, const Shape& shape) {
                                  return dtype == DType::bf16 ? Op<bf16>::applies(shape) : Op<float>::applies(shape);
                              }};
+
+// Of an operation whose element types are always the same.
+template <class Op>
+inline constexpr Factory make_one{[](DType, const Shape& shape) -> std::unique_ptr<Operation> {
+                                      return std::make_unique<Evaluated<Op>>(shape);
+                                  },
+                                  [](DType, const Shape& shape) { return Op::applies(shape); }};
 
 struct Registration {
     std::string name, tag;

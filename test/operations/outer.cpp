@@ -54,9 +54,6 @@ struct OuterNorm : Operation {
         });
     }
 };
-template <class> using OuterChange = OuterNorm<true>;
-template <class> using OuterMean = OuterNorm<false>;
-template <class> using ScaledChange = OuterNorm<true, true>;
 
 template <class T>
 struct OuterUpdate : Operation {
@@ -89,7 +86,6 @@ struct OuterUpdate : Operation {
 };
 
 // The last number of a shape: the bits of an element; the one before it: whether there are errors.
-template <class>  // of no effect: all is fp32
 struct OuterApply : Onebit {
     bool one = shape[3] == 0, has_error = shape[5] != 0;
     Tensor<float> compensated = input<float>("compensated", has_error ? layout.size : 0);
@@ -141,17 +137,17 @@ const std::vector<Shape> kWorkers = with_each(kElements, {1, 3, 8});
 
 const Registered outer_change({.name = "outer change", .tag = "[outer]", .dimensions = {"elements"},
                                .edges = kElements, .small = {{1 << 24}}, .large = {{124475904}},
-                               .make = make<OuterChange>, .dtypes = {DType::fp32}});
+                               .make = make_one<OuterNorm<true>>, .dtypes = {DType::fp32}});
 const Registered outer_mean({.name = "outer mean", .tag = "[outer]", .dimensions = {"elements", "workers"},
                              .edges = kWorkers, .small = {{1 << 24, 4}}, .large = {{124475904, 4}},
-                             .make = make<OuterMean>, .dtypes = {DType::fp32}});
+                             .make = make_one<OuterNorm<false>>, .dtypes = {DType::fp32}});
 const Registered outer_update({.name = "outer update", .tag = "[outer]", .dimensions = {"elements", "workers"},
                                .edges = kWorkers, .small = {{1 << 24, 4}}, .large = {{124475904, 4}},
                                .make = make<OuterUpdate>});
 
 const Registered scaled_change({.name = "outer change of an exchange", .tag = "[outer]", .dimensions = {"elements"},
                                 .edges = kElements, .small = {{1 << 24}}, .large = {{124475904}},
-                                .make = make<ScaledChange>, .dtypes = {DType::fp32}});
+                                .make = make_one<OuterNorm<true, true>>, .dtypes = {DType::fp32}});
 const std::vector<Shape> kBuckets{{32, 1, 128, 0, 1, 1, 1},      {160, 2, 32, 0, 0, 0, 4},
                                   {8224, 1, 128, 0, 1, 1, 4},    {20000, 2, 128, 0, 1, 0, 4},
                                   {70016, 8, 128, 4096, 1, 1, 1}, {9600, 2, 128, 64, 0, 1, 4}};
@@ -159,7 +155,7 @@ const Registered outer_apply({.name = "outer apply", .tag = "[outer]",
                               .dimensions = and_one(and_one(kOnebitDimensions, "errors"), "bits"), .edges = kBuckets,
                               .small = {{1 << 24, 4, 128, 0, 0, 0, 4}, {1 << 24, 4, 128, 0, 0, 1, 1}},
                               .large = {{124475904, 4, 128, 0, 0, 0, 4}, {124475904, 4, 128, 0, 0, 1, 1}},
-                              .make = make<OuterApply>, .dtypes = {DType::fp32}});
+                              .make = make_one<OuterApply>, .dtypes = {DType::fp32}});
 
 }  // namespace
 }  // namespace operations::outer_operation

@@ -104,4 +104,20 @@ inline Rounded log(const Rounded& x) {
     return rounded(std::log(x.value), x.variance / square(x.value), 4) + Rounded(0, square(2 * kUnit));
 }
 
+// A sum of products in an order that the library chooses, on tensor cores not rounded to nearest: its error, relative
+// to the sum of the terms' magnitudes, grows with the square root of their number.
+template <class N> struct Products {
+    N sum = 0;
+    void add(N a, N b) { sum += a * b; }
+    N result(int) const { return sum; }
+};
+template <> struct Products<Rounded> {
+    double sum = 0, magnitude = 0;
+    void add(const Rounded& a, const Rounded& b) {
+        sum += a.value * b.value;
+        magnitude += std::fabs(a.value * b.value);
+    }
+    Rounded result(int terms) const { return {sum, square((4 + std::sqrt(terms)) * kUnit * magnitude / kDeviations)}; }
+};
+
 }  // namespace operations

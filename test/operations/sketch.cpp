@@ -19,7 +19,6 @@ std::uint32_t mix(std::uint32_t x) {
     return x ^ x >> 16;
 }
 
-template <class>
 struct Sketch : Operation {
     int elements = shape[0];
     std::uint32_t draw = shape[1];
@@ -47,7 +46,7 @@ struct Sketch : Operation {
 const Registered sketch({.name = "sketch", .tag = "[sketch][one_order]", .dimensions = {"elements", "draw"},
                          .edges = {{0, 0}, {64, 5}, {kSketchColumns - 1, 5}, {kSketchColumns, 0},
                                    {kSketchColumns + 70, 5}, {33 * kSketchColumns + 5, 0}},
-                         .small = {{1 << 24, 5}}, .large = {{124475904, 5}}, .make = make<Sketch>,
+                         .small = {{1 << 24, 5}}, .large = {{124475904, 5}}, .make = make_one<Sketch>,
                          .dtypes = {DType::fp32}});
 
 }  // namespace

@@ -1,4 +1,4 @@
-// text_tokens.h - token ids distributed as in text: a few very frequent, most of them rare
+// text_tokens.h - token ids distributed as in text: a few very frequent, most of them rare; and random documents
 //
 // p(rank) ~ 1 / (rank + 2.15), ranks from 0 (Zipf-Mandelbrot). With GPT-2's 50257 ids the most frequent one is 4.5 % of
 // the tokens, and the entropy is 8.00 nats; uniform ids have 10.82. (GPT-2's ids of English: the comma of 2 MB of the
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -51,5 +52,18 @@ private:
     std::vector<int> id_;        // by rank
     std::vector<double> below_;  // sum of 1 / (rank + offset) up to and with each rank
 };
+
+// s(t) of kernels/documents.h, with documents of this many tokens on average: some of one token, also at the ends of a
+// row. 0: empty, rows are whole.
+inline std::vector<int> random_starts(int batch, int seq_len, int document) {
+    std::mt19937 engine(11);
+    std::vector<int> starts;
+    for (int row = 0; row < batch; ++row)
+        for (int t = 0, start = 0; t < seq_len; ++t) {
+            if (document > 0 && engine() % unsigned(document) == 0) start = t;
+            starts.push_back(start);
+        }
+    return starts;
+}
 
 }  // namespace operations
