@@ -249,3 +249,10 @@ TEST_CASE("invalid moments are refused at any position", "[moments]") {
     if (bad == -1e-30f && !non_negative) CHECK(heard == "accepted");
     else CHECK_THAT(heard, Contains((folder / state_file_name("optimizer", 0, 1)).string() + ": a value of w.moment"));
 }
+
+TEST_CASE("times_covered() is empty unless ranges cover all elements equally often", "[checkpoint]") {
+    CHECK(times_covered({{.first = 0, .size = 6}, {.first = 4, .size = 2}, {.first = 0, .size = 4}}, 6) == 2);
+    CHECK_FALSE(times_covered({{.first = 1, .size = 5}}, 6));
+    // the total is 12, but not every element is covered twice
+    CHECK_FALSE(times_covered({{.first = 0, .size = 6}, {.first = 0, .size = 3}, {.first = 0, .size = 3}}, 6));
+}
