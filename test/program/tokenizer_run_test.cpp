@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include "llmc/text/tokenizer_files.h"
-#include "test/support/gpt2_merges.h"
 #include "test/support/run_support.h"
 
 using namespace test;

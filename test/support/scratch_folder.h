@@ -1,10 +1,12 @@
-// scratch_folder.h - a temporary folder for a test, removed at its end, and reading and writing of files
+// scratch_folder.h - a temporary folder for a test, removed at its end, reading and writing of files, and dropping the
+// right to read any file
 #pragma once
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -77,6 +79,13 @@ std::string fault_of_file(const std::filesystem::path& file, const std::string& 
     if (said != "accepted") CHECK_THAT(said, Contains(file.string()) && Contains("expected ") && !Contains("\n"));
     return said;
 }
+
+// Drops root's rights during its lifetime, because root may read every file.
+struct WithoutRoot {
+    const bool root = geteuid() == 0;
+    WithoutRoot() { if (root) REQUIRE(seteuid(65534) == 0); }
+    ~WithoutRoot() { if (root && seteuid(0) != 0) std::abort(); }
+};
 
 // What `work` writes to the descriptor.
 template <class Work> std::string written_to(int descriptor, Work&& work) {

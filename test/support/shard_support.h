@@ -1,4 +1,5 @@
-// shard_support.h - shared by the tests of data: a full disk, and valid and invalid shards written byte by byte
+// shard_support.h - shared by the tests of data: a full disk, valid and invalid shards written byte by byte, and
+// GPT-2's merges
 #pragma once
 #include <sys/resource.h>
 
@@ -10,9 +11,11 @@
 #include <filesystem>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llmc/data/shard_set.h"
+#include "llmc/text/bpe_merges.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
@@ -77,6 +80,23 @@ inline llmc::ShardSet counting_shards(const ScratchFolder& folder, const std::ve
         first += sizes[i];
     }
     return llmc::ShardSet(folder / "s_*.bin");
+}
+
+// The tokens of documents: 256 and the bytes of each.
+inline std::vector<int> byte_tokens(const std::vector<std::string_view>& documents) {
+    std::vector<int> ids;
+    for (const auto document : documents) {
+        ids.push_back(256);
+        for (const char c : document) ids.push_back(static_cast<unsigned char>(c));
+    }
+    return ids;
+}
+
+// GPT-2's merges. Skips the test case without them.
+inline std::filesystem::path gpt2_merges() {
+    const std::filesystem::path file = llmc::find_gpt2_merges();
+    if (file.empty()) skip("scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");
+    return file;
 }
 
 }  // namespace test

@@ -10,7 +10,6 @@
 #include "llmc/text/shard_writer.h"
 #include "llmc/text/tokenizer.h"
 #include "test/support/shard_support.h"
-#include "test/support/without_root.h"
 
 using namespace llmc;
 using namespace test;

@@ -3,7 +3,6 @@
 
 #include "llmc/text/bpe_split.h"
 #include "llmc/text/bpe_tokenizer.h"
-#include "test/support/gpt2_merges.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;

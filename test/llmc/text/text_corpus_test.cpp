@@ -164,15 +164,8 @@ TEST_CASE("of few documents the last tenth of every file is held out, cut after 
     CHECK(summary.tails);
     CHECK(summary.train.documents == 2);
     CHECK(summary.val.documents == 2);
-    const auto stream = [](const std::string& first, const std::string& second) {
-        std::vector<int> ids = {256};
-        for (const char byte : first) ids.push_back(byte);
-        ids.push_back(256);
-        for (const char byte : second) ids.push_back(byte);
-        return ids;
-    };
-    CHECK((tokens_of(folder / "out/text_train_*.bin") == stream(prose.substr(0, cut), words + ' ')));
-    CHECK((tokens_of(folder / "out/text_val_*.bin") == stream(prose.substr(cut), rest)));
+    CHECK((tokens_of(folder / "out/text_train_*.bin") == byte_tokens({prose.substr(0, cut), words + ' '})));
+    CHECK((tokens_of(folder / "out/text_val_*.bin") == byte_tokens({prose.substr(cut), rest})));
 
     const TextCorpusSettings several = {.files = {a, b},
                                        .output_dir = folder / "documents",

@@ -3,7 +3,6 @@
 
 #include "llmc/text/bpe_tokenizer.h"
 #include "llmc/text/tokenizer_files.h"
-#include "test/support/gpt2_merges.h"
 #include "test/support/shard_support.h"
 
 using namespace llmc;

@@ -25,16 +25,6 @@ TextCorpusSettings corpus(const ScratchFolder& folder, const std::vector<std::st
     return {.files = files, .output_dir = folder / "out", .name = "t", .hold_out = 2};
 }
 
-// The expected tokens: 256 and the bytes, document by document.
-std::vector<int> stream(const std::vector<std::string_view>& documents) {
-    std::vector<int> ids;
-    for (const auto document : documents) {
-        ids.push_back(256);
-        for (const char c : document) ids.push_back(static_cast<unsigned char>(c));
-    }
-    return ids;
-}
-
 }  // namespace
 
 TEST_CASE("the byte tokenizer decodes every text to itself", "[tokenizer]") {
@@ -137,8 +127,8 @@ TEST_CASE("shards have an end of text before every document, and every k-th is h
     settings.hold_out = 3;
     settings.shard_tokens = 10;
     const auto summary = write_text_corpus(settings);
-    CHECK(tokens_of(folder / "out/t_train_*.bin") == stream({texts[0], texts[1], texts[3], texts[4], texts[6]}));
-    CHECK(tokens_of(folder / "out/t_val_*.bin") == stream({texts[2], texts[5]}));
+    CHECK(tokens_of(folder / "out/t_train_*.bin") == byte_tokens({texts[0], texts[1], texts[3], texts[4], texts[6]}));
+    CHECK(tokens_of(folder / "out/t_val_*.bin") == byte_tokens({texts[2], texts[5]}));
     CHECK(summary.train.documents == 5);
     CHECK(summary.val.documents == 2);
     CHECK(summary.train.bytes == 5 * 7 + 2);  // two of them have a newline

@@ -5,8 +5,7 @@
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/saved_model.h"
 #include "llmc/weights/step_folder.h"
-#include "test/support/scratch_folder.h"
-#include "test/support/without_root.h"
+#include "test/support/run_support.h"
 
 using namespace llmc;
 using test::Contains;
@@ -26,10 +25,7 @@ struct RunFolder {
             const ParameterTable table(ModelConfig{1, 1, 8, 4, 16});
             const std::vector<float> weights(std::size_t(table.elements()), float(step));
             write_model(folder, table, weights, -1);
-            Manifest manifest;
-            for (const char* const name : {"config.json", "model.safetensors"})
-                manifest[name] = fingerprint_of_file(folder / name);
-            write_manifest(folder, manifest);
+            test::make_checksums_right(folder);
         }
     }
     void flip_a_bit() const {
@@ -63,12 +59,9 @@ TEST_CASE("the newest model is found while a run deletes older ones", "[checkpoi
 
 TEST_CASE("a tokenizer with flipped bits is not used", "[checkpoint]") {
     const RunFolder run;
-    Manifest manifest;
     const auto tokenizer = run.last / "tokenizer.json";
     test::write_bytes(tokenizer, "{}");
-    for (const char* const name : {"config.json", "model.safetensors", "tokenizer.json"})
-        manifest[name] = fingerprint_of_file(run.last / name);
-    write_manifest(run.last, manifest);
+    test::make_checksums_right(run.last);
     CHECK(newest_model(run.last).path == run.last);
     test::write_bytes(tokenizer, "{ ");
     CHECK_THAT(test::error_of([&] { newest_model(run.last); }),

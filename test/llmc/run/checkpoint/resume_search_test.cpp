@@ -6,15 +6,12 @@
 #include "llmc/comm/communicator.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
-#include "test/support/scratch_folder.h"
-#include "test/support/without_root.h"
+#include "test/support/run_support.h"
 
 using namespace llmc;
 using namespace test;
 
 namespace {
-
-namespace fs = std::filesystem;
 
 // An output folder with checkpoints of steps 10 and 20, whose files have any contents: only manifests are compared.
 struct OutputFolder {
@@ -35,13 +32,10 @@ struct OutputFolder {
         fs::create_directories(folder);
         write_trainer_state(folder, {.step = step, .optimizer = {.updates = step},
                                      .batches = {{0, 1}}, .run = {.options = JsonValue(nlohmann::json::object())}});
-        Manifest manifest{{"trainer_state.json", fingerprint_of_file(folder / "trainer_state.json")}};
         for (const char* const name : {"config.json", "model.safetensors", "optimizer-00000-of-00001.safetensors",
-                                       "tokenizer.json"}) {
+                                       "tokenizer.json"})
             write_bytes(folder / name, name);
-            manifest[name] = fingerprint_of_file(folder / name);
-        }
-        write_manifest(folder, manifest);
+        make_checksums_right(folder);
         return folder;
     }
     ResumeSearch search() const { return find_resumption(options, *communicator); }
