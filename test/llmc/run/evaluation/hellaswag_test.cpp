@@ -31,6 +31,27 @@ double nats_of(const ParameterTable& table, const std::vector<double>& parameter
     return reference_loss(table, parameters, {tokens, targets, 1, int(tokens.size())}).sum;
 }
 
+// The scores of the ranks, of which only rank 1 receives the signal, or is out of time.
+std::vector<HellaSwagScore> scores_of(const std::string& path, const std::vector<float>& weights, int ranks,
+                                      int micro_batch, int stage, int signal = 0, bool out_of_time = false) {
+    std::vector<HellaSwagScore> scores(static_cast<std::size_t>(ranks));
+    run_ranks(ranks, [&](Communicator& communicator) {
+        Context context = make_context(communicator);
+        const int rank = communicator.rank();
+        const ModelSetup setup{.config = kScored, .shape = {micro_batch, 128}, .training = false,
+                               .sharding = {.stage = stage, .rank = rank, .ranks = ranks}};
+        const auto model = make_model(setup, ParameterTable(kScored), context);
+        model->load(weights);
+        BatchUpload upload(setup, context);
+        const HellaSwagFile file(path);
+        const HellaSwagBatches batches(file, micro_batch, 128);
+        scores[std::size_t(rank)] = hellaswag_score(batches, *model, upload, context,
+                                                    [&] { return rank == 1 ? signal : 0; },
+                                                    [&] { return rank == 1 && out_of_time; });
+    }, {});
+    return scores;
+}
+
 }  // namespace
 
 TEST_CASE("the ending with the lowest summed or mean loss wins", "[hellaswag]") {
@@ -87,58 +108,21 @@ TEST_CASE("a model's HellaSwag scores equal those of its fp64 logits on any numb
     const HellaSwagScore want = score_of(file, nats), off_by_one = score_of(file, shifted);
     REQUIRE((want.right != off_by_one.right && want.right_norm != off_by_one.right_norm));
     REQUIRE(want.right != want.right_norm);
-    struct Case { int ranks, micro_batch, stage; };
-    const Case given = GENERATE(Case{1, 1, 0}, Case{2, 3, 1}, Case{3, 1, 2}, Case{8, 16, 0});
-    const int ranks = given.ranks, micro_batch = given.micro_batch, stage = given.stage;
+    const auto [ranks, micro_batch, stage] = GENERATE(std::tuple(1, 1, 0), std::tuple(2, 3, 1), std::tuple(3, 1, 2),
+                                                      std::tuple(8, 16, 0));
     CAPTURE(ranks, micro_batch, stage);
-    std::vector<HellaSwagScore> scores(static_cast<std::size_t>(ranks));
-    run_ranks(ranks, [&](Communicator& communicator) {
-        Context context = make_context(communicator);
-        const MicroBatchShape shape{micro_batch, 128};
-        const ModelSetup setup{.config = kScored, .shape = shape, .training = false,
-                               .sharding = {.stage = stage, .rank = communicator.rank(), .ranks = ranks}};
-        const auto model = make_model(setup, ParameterTable(kScored), context);
-        model->load(weights);
-        BatchUpload upload(setup, context);
-        const HellaSwagFile file(path);
-        const HellaSwagBatches batches(file, micro_batch, 128);
-        scores[std::size_t(communicator.rank())] =
-            hellaswag_score(batches, *model, upload, context, [] { return 0; }, [] { return false; });
-    }, {});
-    for (const HellaSwagScore& score : scores) {
+    for (const HellaSwagScore& score : scores_of(path, weights, ranks, micro_batch, stage)) {
         CHECK(score.examples == 60);
         CHECK(score.right == want.right);
         CHECK(score.right_norm == want.right_norm);
     }
 }
 
-namespace {
-
-// Two ranks: only rank 1 receives the signal or is out of time.
-std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_time) {
+TEST_CASE("a signal to one rank, or one that is out of time, ends HellaSwag on all", "[ranks][hellaswag]") {
     const ScratchFolder folder;
     const std::string path = HellaSwagBytes(random_hellaswag(8, 61, 9), 61, 0).write(folder / "few.bin");
-    std::vector<HellaSwagScore> scores(2);
-    run_ranks(2, [&](Communicator& communicator) {
-        Context context = make_context(communicator);
-        const auto model = make_model(tiny_setup(), ParameterTable(kTinyModel), context);
-        std::vector<float> weights(std::size_t(model->table().elements()));
-        model->load(weights);
-        BatchUpload upload(tiny_setup(), context);
-        const HellaSwagFile file(path);
-        const HellaSwagBatches batches(file, 1, 16);
-        const bool ends = communicator.rank() == 1;
-        scores[std::size_t(communicator.rank())] =
-            hellaswag_score(batches, *model, upload, context, [&] { return ends ? signal : 0; },
-                            [&] { return ends && out_of_time; });
-    }, {});
-    return scores;
-}
-
-}  // namespace
-
-TEST_CASE("a signal to one rank, or one that is out of time, ends HellaSwag on all", "[ranks][hellaswag]") {
-    for (const HellaSwagScore& score : scores_where_rank_1_ends(15, false)) CHECK(score.signal == 15);
-    for (const HellaSwagScore& score : scores_where_rank_1_ends(0, true))
+    const std::vector<float> zeros(std::size_t(ParameterTable(kScored).elements()));
+    for (const HellaSwagScore& score : scores_of(path, zeros, 2, 1, 0, 15)) CHECK(score.signal == 15);
+    for (const HellaSwagScore& score : scores_of(path, zeros, 2, 1, 0, 0, true))
         CHECK((score.out_of_time && score.signal == 0 && score.examples == 0));
 }
