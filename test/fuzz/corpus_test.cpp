@@ -1,23 +1,19 @@
 // corpus_test.cpp - every parser, without libFuzzer, on its corpus: the inputs of earlier findings and their likes
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include "kernels/base/error.h"
 #include "test/fuzz/target.h"
-#include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 TEST_CASE("every parser keeps its contract on each file of its corpus", "[fuzz]") {
     const std::filesystem::path corpus = "test/fuzz/corpus";
     for (const fuzz::NamedTarget& target : fuzz::targets()) {
         int files = 0;
         for (const auto& entry : std::filesystem::directory_iterator(corpus / target.name)) {
-            std::ifstream file(entry.path(), std::ios::binary);
-            const std::string bytes(std::istreambuf_iterator<char>(file), {});
             CAPTURE(entry.path().string());
             try {
-                fuzz::check(target.parse, bytes);
+                fuzz::check(target.parse, test::read_bytes(entry.path()));
             } catch (const fuzz::Finding& finding) {
                 FAIL("not " << finding.what);
             }

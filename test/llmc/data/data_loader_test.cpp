@@ -34,9 +34,10 @@ DataLoaderSettings settings(int micro_batch, int seq_len, int rank, int world, i
     o.prefetch = false;
     return o;
 }
-DataLoaderSettings shuffled(DataLoaderSettings o, std::uint64_t seed) {
-    o.data.shuffle = true;
+DataLoaderSettings ordered(DataLoaderSettings o, bool shuffle, std::uint64_t seed, bool pad = false) {
+    o.data.shuffle = shuffle;
     o.seed = seed;
+    o.data.pad_last = pad;
     return o;
 }
 
@@ -123,10 +124,7 @@ TEST_CASE("rows of weighted corpora: each by its share, in epochs of its own, on
     const auto with = [&](const char* name, const char* weight) { return (folder / name).string() + weight; };
     const ShardSet shards({with("s_{0,2}.bin", ":1"), with("s_1.bin", ":2.5"), with("s_3.bin", ":0.5")});
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true);
-    DataLoaderSettings o = settings(1, 8, 0, 1);
-    if (shuffle) o.data.shuffle = true;
-    o.seed = 7;
-    o.data.pad_last = pad;
+    DataLoaderSettings o = ordered(settings(1, 8, 0, 1), shuffle, 7, pad);
     const auto reference = global_rows(shards, o, {1, 24, 1}, 22 * 24);
     for (const Layout layout : {Layout{1, 1, 24}, {4, 2, 3}, {3, 8, 1}, {2, 3, 4}})
         CHECK((global_rows(shards, o, layout, 22 * 24) == reference));
@@ -159,10 +157,7 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     // Rows of 8: 62 + 41 + 0 + 51 + 0; padded 63 + 42 + 1 + 52 + 0.
     const ShardSet shards = counting_shards(folder, {500, 333, 7, 411, 1});
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true);
-    DataLoaderSettings o = settings(1, 8, 0, 1);
-    if (shuffle) o.data.shuffle = true;
-    o.seed = 7;
-    o.data.pad_last = pad;
+    DataLoaderSettings o = ordered(settings(1, 8, 0, 1), shuffle, 7, pad);
     // More than three epochs; with padding, each ends with its seventh step of 24.
     const std::int64_t rows = pad ? 158 : 154, epoch = pad ? 7 * 24 : rows;
     const auto reference = global_rows(shards, o, {1, 24, 1}, 22 * 24);
@@ -211,7 +206,6 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     for (int i = 0; i < 7; ++i) loader.next();
     CHECK(loader.position() == (pad ? LoaderPosition{1, 0} : LoaderPosition{1, 7 * 24 - 154}));
     if (!shuffle) return;
-    o.data.shuffle = true;
     o.seed = 8;
     CHECK((global_rows(shards, o, {1, 24, 1}, 22 * 24) != reference));
 }
@@ -221,14 +215,11 @@ TEST_CASE("a loader continues from any position, with any number of ranks and mi
     const ShardSet shards = counting_shards(folder, {300, 1, 77, 200});  // rows of 8: 37 + 9 + 24; padded 38 + 10 + 25
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true), prefetch = GENERATE(false, true);
     CAPTURE(shuffle, pad, prefetch);
-    DataLoaderSettings o = settings(1, 8, 0, 1);
-    if (shuffle) o.data.shuffle = true;
-    o.seed = 3;
-    o.data.pad_last = pad, o.prefetch = prefetch;
+    const DataLoaderSettings plain = ordered(settings(1, 8, 0, 1), shuffle, 3, pad);
+    DataLoaderSettings o = plain;
+    o.prefetch = prefetch;
     const std::vector<Layout> layouts{{1, 12, 1}, {2, 2, 3}, {3, 4, 1}, {4, 1, 3}};  // of a step of 12 rows
     const std::int64_t epoch = pad ? 84 : 70, ahead = 30;
-    DataLoaderSettings plain = o;
-    plain.prefetch = false;
     const auto reference = global_rows(shards, plain, layouts[0], 2 * epoch + 12 + ahead);
     for (std::size_t before = 0; before < layouts.size(); ++before) {
         DataLoaderSettings of_rank = o;  // the last rank's; all have the same position
@@ -292,7 +283,7 @@ TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data
     CHECK_THROWS_WITH(DataLoader(ShardSet(folder / "s_2.bin"), padded),
                       Contains("longest shard of the training data is 1; expected at least 2, an input and its"));
     CHECK_THROWS_AS(DataLoader(shards, settings(1, 1000, 0, 1)), Error);
-    CHECK_THROWS_AS(DataLoader(shards, shuffled(settings(1, 60, 0, 1), 1)), Error);
+    CHECK_THROWS_AS(DataLoader(shards, ordered(settings(1, 60, 0, 1), true, 1)), Error);
     CHECK_THROWS_WITH(DataLoader(shards, settings(0, 1, 0, 1)), Contains("micro-batch is 0"));
     CHECK_THROWS_WITH(DataLoader(shards, settings(1, 0, 0, 1)), Contains("sequence length is 0"));
     CHECK_THROWS_WITH(DataLoader(shards, settings(1, 1, 0, 0)), Contains("number of ranks is 0"));
@@ -323,7 +314,7 @@ TEST_CASE("tokens beyond 2^31 bytes are read from the right offset", "[data_load
     file.close();
 
     const ShardSet shards(path);
-    DataLoader loader(shards, shuffle ? shuffled(settings(1, 2, 0, 1), 9) : settings(1, 2, 0, 1));
+    DataLoader loader(shards, ordered(settings(1, 2, 0, 1), shuffle, 9));
     loader.seek(place);
     const Batch& batch = loader.next();
     CHECK(batch.inputs == Row{11, 12});

@@ -158,16 +158,16 @@ TEST_CASE("--log-every reduces the lines of steps, and nothing else", "[report]"
         for (; step.size.number <= 8; ++step.size.number) report.step(step);
         report.end(8, "interrupted", 1);
     });
-    Texts before_end;
-    for (const std::string& line : lines_of(cut))
-        if (line.starts_with("step ") && line.find("loss") == line.npos) before_end.push_back(line.substr(5, 2));
-    CHECK(before_end == Texts{"1/", "5/", "5/", "8/"});
-    Texts steps;
-    for (const std::string& line : lines_of(text))
-        if (line.starts_with("step ") && line.find("loss") == line.npos)
-            steps.push_back(line.substr(5, line.find('/') - 5));
+    const auto steps_of = [](const std::string& printed) {
+        Texts steps;
+        for (const std::string& line : lines_of(printed))
+            if (line.starts_with("step ") && line.find("loss") == line.npos)
+                steps.push_back(line.substr(5, line.find('/') - 5));
+        return steps;
+    };
+    CHECK(steps_of(cut) == Texts{"1", "5", "5", "8"});
     // the first, the skipped one, multiples of 10, the last, and the validation
-    CHECK(steps == Texts{"4", "7", "10", "20", "23", "21"});
+    CHECK(steps_of(text) == Texts{"4", "7", "10", "20", "23", "21"});
     const std::string log = read_bytes(out + "/log.jsonl");
     CHECK(std::count(log.begin(), log.end(), '\n') == 20 + 1 + 1);
 }
