@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,31 +19,15 @@ class Memory {
 public:
     Memory() = default;
     explicit Memory(std::size_t bytes);  // throws a run-time Error that names the size if the allocation fails
+    using Free = std::function<void(std::byte*)>;
     // Of another allocator, which `free` returns it to.
-    Memory(std::byte* data, std::size_t bytes, std::function<void()> free)
-        : data_(data),
-          bytes_(bytes),
-          free_(std::move(free)) {}
-    ~Memory() { free_ ? free_() : free(data_); }
-    Memory(Memory&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)),
-          bytes_(std::exchange(other.bytes_, 0)),
-          free_(std::exchange(other.free_, nullptr)) {}
-    Memory& operator=(Memory&& other) noexcept {
-        std::swap(data_, other.data_);
-        std::swap(bytes_, other.bytes_);
-        std::swap(free_, other.free_);
-        return *this;
-    }
-    std::byte* data() const { return data_; }
+    Memory(std::byte* data, std::size_t bytes, Free free) : data_(data, std::move(free)), bytes_(bytes) {}
+    std::byte* data() const { return data_.get(); }
     std::size_t bytes() const { return bytes_; }
 
 private:
-    static void free(std::byte* data) noexcept;
-
-    std::byte* data_ = nullptr;
+    std::unique_ptr<std::byte, Free> data_;
     std::size_t bytes_ = 0;
-    std::function<void()> free_{};
 };
 
 // Bytes that a Memory of `bytes` occupies after rounding up, for memory plans.
@@ -53,16 +38,13 @@ class PinnedMemory {
 public:
     PinnedMemory() = default;
     explicit PinnedMemory(std::size_t bytes);
-    ~PinnedMemory();
-    PinnedMemory(PinnedMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-    PinnedMemory& operator=(PinnedMemory&& other) noexcept {
-        std::swap(data_, other.data_);
-        return *this;
-    }
-    std::byte* data() const { return data_; }
+    std::byte* data() const { return data_.get(); }
 
 private:
-    std::byte* data_ = nullptr;
+    struct Free {
+        void operator()(std::byte* data) const noexcept;
+    };
+    std::unique_ptr<std::byte, Free> data_;
 };
 
 // All enqueue on `stream`. The host memory must stay valid and unchanged until the stream has passed this point.

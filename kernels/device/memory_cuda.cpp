@@ -15,20 +15,19 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
         fail("an allocation of device memory", bytes, "room for that many bytes",
              "make --micro-batch or --seq-len smaller", Blame::runtime);
     }
-    data_ = static_cast<std::byte*>(data);
+    data_ = {static_cast<std::byte*>(data), [](std::byte* allocated) { cudaFree(allocated); }};
 }
-void Memory::free(std::byte* data) noexcept { cudaFree(data); }
 
 PinnedMemory::PinnedMemory(std::size_t bytes) {
     void* data = nullptr;
     if (bytes) CHECKED(cudaMallocHost(&data, bytes));
-    data_ = static_cast<std::byte*>(data);
+    data_.reset(static_cast<std::byte*>(data));
 }
 // The documentation says that cudaFree waits for work that may use the memory; it says nothing of cudaFreeHost. When an
 // error ends a run, copies may be in flight.
-PinnedMemory::~PinnedMemory() {
-    if (data_) cudaDeviceSynchronize();
-    cudaFreeHost(data_);
+void PinnedMemory::Free::operator()(std::byte* data) const noexcept {
+    cudaDeviceSynchronize();
+    cudaFreeHost(data);
 }
 
 void copy_to_device(void* device, const void* host, std::size_t bytes, StreamRef stream) {

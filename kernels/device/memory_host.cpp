@@ -38,21 +38,17 @@ void copy(void* to, const void* from, std::size_t bytes) {
 
 std::size_t allocation_size(std::size_t bytes) { return round_up(bytes, alignment_of(bytes)); }
 
-Memory::Memory(std::size_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
-    data_ = allocate(bytes);
-    if (!data_)
+Memory::Memory(std::size_t bytes) : Memory(bytes > 0 ? allocate(bytes) : nullptr, bytes, std::free) {
+    if (bytes > 0 && !data_)
         fail("an allocation of device memory", bytes, "room for that many bytes",
              "make --micro-batch or --seq-len smaller", Blame::runtime);
 }
-void Memory::free(std::byte* data) noexcept { std::free(data); }
 
-PinnedMemory::PinnedMemory(std::size_t bytes) {
-    if (bytes == 0) return;
-    data_ = allocate(bytes);
-    if (!data_) fail("an allocation of host memory", bytes, "room for that many bytes", {}, Blame::runtime);
+PinnedMemory::PinnedMemory(std::size_t bytes) : data_(bytes > 0 ? allocate(bytes) : nullptr) {
+    if (bytes > 0 && !data_)
+        fail("an allocation of host memory", bytes, "room for that many bytes", {}, Blame::runtime);
 }
-PinnedMemory::~PinnedMemory() { std::free(data_); }
+void PinnedMemory::Free::operator()(std::byte* data) const noexcept { std::free(data); }
 
 void copy_to_device(void* device, const void* host, std::size_t bytes, StreamRef) { copy(device, host, bytes); }
 void copy_to_host(void* host, const void* device, std::size_t bytes, StreamRef) { copy(host, device, bytes); }

@@ -44,10 +44,10 @@ ncclDataType_t type_of(ElementType element) {
 device::Memory nccl_memory(std::size_t bytes, std::function<void()> before_free = [] {}) {
     void* data = nullptr;
     CHECKED(ncclMemAlloc(&data, bytes));
-    return {static_cast<std::byte*>(data), bytes, [data, before_free = std::move(before_free)] {
+    return {static_cast<std::byte*>(data), bytes, [before_free = std::move(before_free)](std::byte* allocated) {
         cudaDeviceSynchronize();  // kernels may use the memory: cudaFree waits for them, ncclMemFree need not
         before_free();
-        ncclMemFree(data);
+        ncclMemFree(allocated);
     }};
 }
 
