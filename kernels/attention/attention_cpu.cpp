@@ -19,6 +19,8 @@
 
 #include "kernels/attention/check.h"
 #include "kernels/attention/cpu_tile.h"
+#include "kernels/attention/flash.h"
+#include "kernels/attention/implementations.h"
 #include "kernels/base/error.h"
 
 namespace kernels {
@@ -403,6 +405,15 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef) {
     const long threads = omp_get_max_threads(), rounds = ceil_div(tiling.sequences(), threads);
     if (5 * rounds * threads <= 7 * tiling.sequences() || tiling.tiles == 1) backward_by_heads(op, tiling);
     else backward_by_tiles(op, tiling);
+}
+
+std::vector<AttentionMethod> attention_methods() { return {AttentionMethod::plain}; }
+
+void flash_attention_forward(const AttentionForward<bf16>&, StreamRef) {
+    throw Error("this build has no flash attention", Blame::runtime);
+}
+void flash_attention_backward(const AttentionBackward<bf16>&, StreamRef) {
+    throw Error("this build has no flash attention", Blame::runtime);
 }
 
 template void attention_forward(const AttentionForward<float>&, StreamRef);

@@ -1,5 +1,4 @@
-// implementations.h - the attention implementations of a build: implementations_gpu.cpp (cuda, fibers) |
-// implementations_cpu.cpp
+// implementations.h - the attention implementations of a build
 #pragma once
 #include <functional>
 #include <vector>
@@ -8,7 +7,8 @@
 
 namespace kernels {
 
-// In order of preference. A CPU has one, attention_cpu.cpp, under the name plain.
+// In order of preference: plain_gpu.cu (cuda, fibers) | attention_cpu.cpp. A CPU has one, the latter, under the name
+// plain.
 std::vector<AttentionMethod> attention_methods();
 
 // The candidates of these methods in the order in which they are tried if no times are known; at least one. cuDNN has

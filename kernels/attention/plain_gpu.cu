@@ -12,7 +12,9 @@
 #include <cfloat>
 #include <cmath>
 
+#include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/check.h"
+#include "kernels/attention/implementations.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
@@ -393,6 +395,11 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
             {.grid = {grid, LanePacks / kPacksPerBlock}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2),
              .stream = stream}, op, scale);
     });
+}
+
+std::vector<AttentionMethod> attention_methods() {
+    using enum AttentionMethod;
+    return cudnn_version().empty() ? std::vector{flash, plain} : std::vector{cudnn, flash, plain};
 }
 
 template void attention_forward(const AttentionForward<float>&, StreamRef);
