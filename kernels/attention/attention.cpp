@@ -298,8 +298,6 @@ struct Attention::State {
 
 Attention::Attention(const AttentionSettings& settings) : state_(new State{settings}) {}
 Attention::~Attention() = default;
-Attention::Attention(Attention&&) noexcept = default;
-Attention& Attention::operator=(Attention&&) noexcept = default;
 
 void Attention::choose(DType dtype, const AttentionShape& shape, bool backward, StreamRef stream) {
     state_->choose(dtype, shape, backward, stream);

@@ -95,8 +95,6 @@ class Attention {
 public:
     explicit Attention(const AttentionSettings& settings = {});
     ~Attention();
-    Attention(Attention&&) noexcept;
-    Attention& operator=(Attention&&) noexcept;
 
     // Autotuning: times all candidates on its own tensors, if settings.tuned allows it and has no result yet. Takes the
     // fastest; of cuDNN's deterministic ones only if two runs are bit-identical. Synchronizes. Does nothing if there

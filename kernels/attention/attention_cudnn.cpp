@@ -71,8 +71,6 @@ struct CudnnAttention::State {
 
 CudnnAttention::CudnnAttention() : state_(new State) {}
 CudnnAttention::~CudnnAttention() = default;
-CudnnAttention::CudnnAttention(CudnnAttention&&) noexcept = default;
-CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
 
 std::string cudnn_version() {
     const std::size_t version = cudnnGetVersion();  // 9.19.0 is 91900

@@ -15,8 +15,6 @@ class CudnnAttention {
 public:
     CudnnAttention();
     ~CudnnAttention();
-    CudnnAttention(CudnnAttention&&) noexcept;
-    CudnnAttention& operator=(CudnnAttention&&) noexcept;
 
     // The number of plans of cuDNN's heuristics for a pass of a shape; 1 if there is none, which is refused.
     int plans(const AttentionShape& shape, CudnnPass pass);

@@ -7,8 +7,6 @@ namespace kernels {
 struct CudnnAttention::State {};
 CudnnAttention::CudnnAttention() = default;
 CudnnAttention::~CudnnAttention() = default;
-CudnnAttention::CudnnAttention(CudnnAttention&&) noexcept = default;
-CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
 
 std::string cudnn_version() { return ""; }
 int CudnnAttention::plans(const AttentionShape&, CudnnPass) { return 1; }

@@ -86,8 +86,6 @@ struct CudnnProduct::State {
 
 CudnnProduct::CudnnProduct() : state_(new State) {}
 CudnnProduct::~CudnnProduct() = default;
-CudnnProduct::CudnnProduct(CudnnProduct&&) noexcept = default;
-CudnnProduct& CudnnProduct::operator=(CudnnProduct&&) noexcept = default;
 
 std::vector<AlgorithmBytes> CudnnProduct::algorithms(const ProductShape& shape) {
     return state_->product_of(shape).algorithms;

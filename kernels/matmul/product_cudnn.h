@@ -22,8 +22,6 @@ class CudnnProduct {
 public:
     CudnnProduct();
     ~CudnnProduct();
-    CudnnProduct(CudnnProduct&&) noexcept;
-    CudnnProduct& operator=(CudnnProduct&&) noexcept;
 
     // The plans of cuDNN's heuristics, in their order; none if it does not support the product or cannot run.
     std::vector<AlgorithmBytes> algorithms(const ProductShape& shape);

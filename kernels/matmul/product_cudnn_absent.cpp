@@ -7,8 +7,6 @@ namespace kernels {
 struct CudnnProduct::State {};
 CudnnProduct::CudnnProduct() = default;
 CudnnProduct::~CudnnProduct() = default;
-CudnnProduct::CudnnProduct(CudnnProduct&&) noexcept = default;
-CudnnProduct& CudnnProduct::operator=(CudnnProduct&&) noexcept = default;
 
 std::vector<AlgorithmBytes> CudnnProduct::algorithms(const ProductShape&) { return {}; }
 int CudnnProduct::build(const ProductShape&, const AlgorithmBytes&, std::size_t) {
