@@ -257,12 +257,9 @@ struct Matmul::State {
                          stream);
     }
 
-    template <class T>
-    void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardWeight<T>& op, StreamRef stream) {
-        multiply(plan, shape, operands_of(op), stream);
-    }
-    template <class Left, class Out>
-    void execute(const Plan& plan, const ProductShape& shape, const Fp8Product<Left, Out>& op, StreamRef stream) {
+    // LinearBackwardWeight, Fp8Product
+    template <class Op>
+    void execute(const Plan& plan, const ProductShape& shape, const Op& op, StreamRef stream) {
         multiply(plan, shape, operands_of(op), stream);
     }
 
