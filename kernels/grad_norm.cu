@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
-#include "kernels/outlier_window.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 
@@ -84,6 +83,34 @@ __global__ void __launch_bounds__(1) put_counts_kernel(RankSums* row, RankCounts
     row->small_batches = double(counts.small_batches);
 }
 
+// Of a window of losses or norms.
+struct WindowSpread {
+    double mean = NAN, deviation = NAN;  // NaN: the window is not full
+    __device__ double z_score(double x) const { return deviation > 0 ? (x - mean) / deviation : NAN; }
+};
+
+// `values`: window.losses or window.norms. All threads of the block must call it; no thread may add to the window
+// before all have read it.
+__device__ WindowSpread window_spread(const OutlierWindow& window, const double (&values)[OutlierWindow::kSize]) {
+    constexpr int kSize = OutlierWindow::kSize;
+    if (window.count < kSize) return {};
+    const auto by_age = [&](int i) { return values[(window.next + i) % kSize]; };  // oldest first
+    double sum = 0;
+    for (int i = threadIdx.x; i < kSize; i += kNormThreads) sum += by_age(i);
+    const double mean = block_sum<kNormThreads>(sum) / kSize;
+    double squares = 0;
+    for (int i = threadIdx.x; i < kSize; i += kNormThreads) squares += (by_age(i) - mean) * (by_age(i) - mean);
+    const double deviation = sqrt(block_sum<kNormThreads>(squares) / kSize);
+    return {mean, fmax(deviation, OutlierWindow::kMinDeviation * fabs(mean))};
+}
+
+__device__ void add_step(OutlierWindow& window, double loss, double norm) {
+    window.losses[window.next] = loss;
+    window.norms[window.next] = norm;
+    window.next = (window.next + 1) % OutlierWindow::kSize;
+    if (window.count < OutlierWindow::kSize) window.count += 1;
+}
+
 // In double throughout; values for the optimizer are rounded to float once.
 __device__ void decide(const StepScalarsInput& op, const WindowSpread& losses, const WindowSpread& norms) {
     StepScalars& step = op.scalars[0];
@@ -124,8 +151,8 @@ __device__ void decide(const StepScalarsInput& op, const WindowSpread& losses, c
 __global__ void __launch_bounds__(kNormThreads) step_scalars_kernel(StepScalarsInput op) {
     // All threads read the window before the barrier; one thread adds to it after the barrier.
     const OutlierWindow& window = op.window[0];
-    const WindowSpread losses = window_spread<kNormThreads>(window, window.losses),
-                       norms = window_spread<kNormThreads>(window, window.norms);
+    const WindowSpread losses = window_spread(window, window.losses),
+                       norms = window_spread(window, window.norms);
     constexpr int kDoubles = sizeof(RankSums) / sizeof(double);
     for (int i = int(threadIdx.x); i < kDoubles; i += kNormThreads) {
         double sum = 0;
