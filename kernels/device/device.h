@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "kernels/device/peaks.h"
+
 namespace device {
 
 struct Info {
@@ -22,8 +24,7 @@ struct Info {
     std::size_t cache = 0;       // bytes of the last-level cache; 0: unknown
     int threads = 1;             // CPU threads in use
     std::size_t logits_bytes = 0;  // recommended size of the head's logits buffer
-    // dense FLOP/s, from the vendor's data sheet; empty: unknown
-    std::optional<double> peak_flops_bf16, peak_flops_tf32, peak_flops_fp32;
+    std::optional<Peaks> peaks;  // empty: unknown
 };
 
 // Selects the device of this process and the number of CPU threads. Throws Error if the machine does not have it.

@@ -9,7 +9,6 @@
 
 #include "kernels/device/checked_cuda.h"
 #include "kernels/device/control_groups.h"
-#include "kernels/device/peaks.h"
 
 namespace device {
 namespace {
@@ -68,11 +67,7 @@ Info open(int threads, int index) {
     info.logits_bytes = std::max(std::size_t(1) << 30, info.memory_total / 16);
     info.threads = threads > 0 ? threads : usable_threads();
     omp_set_num_threads(info.threads);
-    if (const auto peaks = peaks_of(info.name)) {
-        info.peak_flops_bf16 = peaks->bf16;
-        info.peak_flops_tf32 = peaks->tf32;
-        info.peak_flops_fp32 = peaks->fp32;
-    }
+    info.peaks = peaks_of(info.name);
     return info;
 }
 

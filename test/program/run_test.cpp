@@ -23,7 +23,7 @@ TEST_CASE("a run trains, validates, samples, logs and saves the model", "[run]")
     CHECK(steps.back()["tokens"] == 128);
     CHECK(steps.back()["valid_tokens"] == 128);
     CHECK(steps.back()["tokens_so_far"] == 60 * 128);
-    const bool peak_known = device::open(1).peak_flops_fp32.has_value();
+    const bool peak_known = device::open(1).peaks.has_value();
     CHECK(steps.back().contains("mfu") == peak_known);
     if (peak_known) CHECK((steps.back()["mfu"].get<double>() > 0 && steps.back()["mfu"].get<double>() < 1));
     for (const char* const absent : {"comm_ms", "comm_hidden", "comm_wait_ms", "gpu"})

@@ -11,8 +11,8 @@ double flops_per_token(const ParameterTable& table, int seq_len, double pair_sha
 }
 
 std::optional<double> peak_flops(const device::Info& device, kernels::DType dtype, bool tf32) {
-    if (dtype == kernels::DType::bf16) return device.peak_flops_bf16;
-    return tf32 ? device.peak_flops_tf32 : device.peak_flops_fp32;
+    if (!device.peaks) return {};
+    return dtype == kernels::DType::bf16 ? device.peaks->bf16 : tf32 ? device.peaks->tf32 : device.peaks->fp32;
 }
 
 Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std::int64_t valid_targets) {
