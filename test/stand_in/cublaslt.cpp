@@ -3,7 +3,6 @@
 // Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 (1 also more) and 4 parts: last bits differ.
 #include <cublasLt.h>
 
-#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -151,7 +150,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INTERNAL_ERROR);
     // Header: INVALID_VALUE if no algorithm is requested.
-    if (!preference_handle || most <= 0 || !results || !found) return CUBLAS_STATUS_INVALID_VALUE;
+    if (most <= 0) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     Product product;
     const cublasStatus_t status = find_product(product, handle, description, a, b, c, d);
@@ -190,7 +189,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     const cublasStatus_t status = find_product(product, handle, description, a, b, c, d);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     Algorithm algorithm;
-    if (!result || !read(algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!read(algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!computes(algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
     fill(*result, algorithm, product);  // Header: all but its algorithm.
     return CUBLAS_STATUS_SUCCESS;
@@ -235,8 +234,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     const Epilogue epilogue = product.epilogue();
 
-    // Guide: an unexpected NULL is INVALID_VALUE; no algorithm means the one that default preferences find.
-    if (!alpha || !beta || !a_data || !b_data || !d_data) return CUBLAS_STATUS_INVALID_VALUE;
+    // Guide: no algorithm means the one that default preferences find.
     if (algorithm_bytes && !read(product.algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     // Header, CUBLASLT_MATMUL_DESC_POINTER_MODE: by default alpha and beta are the host's.
     std::memcpy(&product.alpha, alpha, sizeof product.alpha);
@@ -245,10 +243,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     product.b_data = b_data;
     product.c_data = c_data;
     product.d_data = d_data;
-    // That C may be NULL if beta is 0 is not documented.
-    if (product.beta != 0 && !c_data) return CUBLAS_STATUS_INVALID_VALUE;
-    if (epilogue.has_bias() && !product.description.bias) return CUBLAS_STATUS_INVALID_VALUE;
-    if (epilogue.has_auxiliary() && !product.description.auxiliary) return CUBLAS_STATUS_INVALID_VALUE;
 
     // Header, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: INVALID_VALUE if types do not support it.
     const Description& described = product.description;

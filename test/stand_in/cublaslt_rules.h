@@ -5,7 +5,6 @@
 #pragma once
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -163,9 +162,8 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
                                    cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                    cublasLtMatrixLayout_t d) {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    // Guide, cublasLtMatmul: INVALID_VALUE if parameters are unexpectedly NULL, in conflict or impossible;
-    // NOT_SUPPORTED if the device does not support the operation.
-    if (!description || !a || !b || !d) return CUBLAS_STATUS_INVALID_VALUE;
+    // Guide, cublasLtMatmul: INVALID_VALUE if parameters are in conflict or impossible; NOT_SUPPORTED if the device
+    // does not support the operation. Another unexpected NULL is an invalid access here.
     if (c != d) stop("the stand-in for cuBLASLt supports C only in the layout of D");
     const auto layout = [](cublasLtMatrixLayout_t from) { return *reinterpret_cast<const Layout*>(from); };
     product = {*reinterpret_cast<const Description*>(description), layout(a), layout(b), layout(d)};
@@ -197,7 +195,6 @@ inline bool computes(const Algorithm& algorithm, const Product& product) {
 
 // False if these are not the bytes of an algorithm.
 inline bool read(Algorithm& algorithm, const cublasLtMatmulAlgo_t* from) {
-    if (!from) return false;
     std::memcpy(static_cast<void*>(&algorithm), from, sizeof algorithm);
     return algorithm.magic == kMagic && algorithm.id >= 0 && std::size_t(algorithm.id) < kParts.size();
 }

@@ -30,8 +30,6 @@
 namespace stand_in {
 namespace {
 
-enum class Schedule { eager, late };
-
 constexpr int kSilenceMilliseconds = 3;
 constexpr std::size_t kMostPoisoned = std::size_t(64) << 20;
 
@@ -107,14 +105,13 @@ struct Wait {
 class Device {
 public:
     Device(int commands, int done) : host_link_(commands, done) {
-        const char* const value = std::getenv("STAND_IN_SCHEDULE");
-        const std::string_view name = value ? value : "eager";
-        schedule_ = name == "late" ? Schedule::late : Schedule::eager;
+        const char* const schedule = std::getenv("STAND_IN_SCHEDULE");
+        late_ = schedule && schedule == std::string_view("late");
     }
     void run() {
         while (receive(milliseconds_to_wait())) {
             answer_waits();  // completed waits are answered before more work runs
-            advance();
+            if (may_run()) run_one();
             answer_waits();
         }
     }
@@ -124,9 +121,10 @@ private:
     // How long to wait for the host, since no work can run.
     int milliseconds_to_wait() {
         if (!can_run_) return polls_ ? 1 : -1;
-        if (schedule_ == Schedule::eager || !waits_.empty() || silent_) return 0;
-        return kSilenceMilliseconds;
+        return may_run() ? 0 : kSilenceMilliseconds;
     }
+    // Whether the schedule lets work run now.
+    bool may_run() const { return !late_ || !waits_.empty() || silent_; }
 
     // Receives a command if one arrives in time. Returns false if the host has ended.
     bool receive(int milliseconds) {
@@ -150,12 +148,6 @@ private:
         read(&command, sizeof command);
         using Kind = Command::Kind;
         switch (command.kind) {
-            case Kind::work:
-            case Kind::copy:
-            case Kind::fill:
-            case Kind::record:
-            case Kind::wait_for_event:
-            case Kind::call_host: break;
             case Kind::allocate: return allocate(command.to, command.bytes);
             case Kind::free: return free(command.to, command.bytes);
             case Kind::destroy_event: events_.erase(command.event); return;
@@ -172,6 +164,7 @@ private:
                 return;
             case Kind::query_event: return answer_query(command);
             case Kind::elapsed: return answer_elapsed(command);
+            default: break;  // an operation of a stream
         }
         Pending pending{.command = command, .age = ++age_};
         pending.ranges.resize(command.range_count);
@@ -246,11 +239,7 @@ private:
         });
     }
     void answer(std::uint64_t number, double value) {
-        Message message{};
-        message.kind = Message::Kind::answer;
-        message.number = number;
-        message.value = value;
-        send(message);
+        send({.kind = Message::Kind::answer, .number = number, .value = value});
     }
     void answer_query(const Command& command) {
         const auto known = events_.find(command.event);
@@ -275,23 +264,15 @@ private:
         return head.command.kind != Command::Kind::wait_for_event || head.point->done;
     }
 
-    void advance() {
-        if (schedule_ == Schedule::eager) {
-            run_one();
-            return;
-        }
-        if (!waits_.empty() || silent_) run_one();
-    }
-
     // Runs one operation that can run, if any; skips those that wait for another process.
     void run_one() {
         std::vector<std::uint32_t> order;
         for (const auto& [number, stream] : streams_)
             if (is_ready(stream)) order.push_back(number);
         const auto age = [&](std::uint32_t number) { return streams_[number].pending.front().age; };
-        if (schedule_ == Schedule::eager) std::ranges::sort(order, {}, age);
-        else std::ranges::sort(order, std::greater(), age);
-        if (schedule_ == Schedule::late && !waits_.empty()) {
+        if (late_) std::ranges::sort(order, std::greater(), age);
+        else std::ranges::sort(order, {}, age);
+        if (late_ && !waits_.empty()) {
             const auto& points = waits_.front().points;
             const auto point = std::ranges::find(points, false, [](const auto& one) { return one->done; });
             const std::uint32_t needed = point == points.end() ? 0 : stream_needed((*point)->stream);
@@ -351,14 +332,9 @@ private:
                 stream.seconds = std::max(stream.seconds, pending.point->seconds);
                 break;
             case Command::Kind::call_host:
-                if (begins) {
-                    Message message{};
-                    message.kind = Message::Kind::call_host;
-                    message.number = pending.age;
-                    message.function = command.from;
-                    message.argument = command.to;
-                    send(message);
-                }
+                if (begins)
+                    send({.kind = Message::Kind::call_host, .number = pending.age, .function = command.from,
+                          .argument = command.to});
                 if (!host_link_.is_done(pending.age)) return false;
                 break;
             default: break;
@@ -368,7 +344,7 @@ private:
     }
 
     HostLink host_link_;
-    Schedule schedule_ = Schedule::eager;
+    bool late_;
     std::vector<std::byte> buffer_ = std::vector<std::byte>(kMostCommand);
     std::map<std::uint32_t, Stream> streams_;
     std::map<std::uint32_t, std::shared_ptr<Point>> events_;
@@ -392,8 +368,7 @@ void explain_fault(int, siginfo_t* info, void*) {
 }  // namespace
 
 void report_wrong(const std::string& what) {
-    Message message{};
-    message.kind = Message::Kind::wrong;
+    Message message{.kind = Message::Kind::wrong};
     what.copy(message.text, sizeof message.text - 1);
     if (device) {
         device->send(message);

@@ -12,12 +12,10 @@
 //
 // The shared memory is an unnamed file, which exists until the last process closes it: ncclGetUniqueId creates it, the
 // other ranks open it as /proc/PID/fd/FD.
-#include <fcntl.h>
 #include <nccl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -42,16 +40,13 @@ struct ncclComm {
 
 namespace {
 
-struct Call {
-    ncclComm_t comm;
-    cudaStream_t stream;
-    Operation op;
-};
 // State of ncclGroupStart and ncclGroupEnd, per thread.
 struct Group {
     int depth = 0;
     ncclResult_t failed = ncclSuccess;
-    std::vector<Call> calls;
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    std::vector<Operation> operations;
 };
 thread_local Group group;
 
@@ -99,9 +94,16 @@ ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncc
     if (op.count == 0) return ncclSuccess;
     if ((!op.in && op.bytes_read(comm->rank, comm->size)) || (!op.out && op.bytes_written(comm->rank, comm->size)))
         return fail(ncclInvalidArgument, "a buffer is null");
+    if (group.depth == 0) {
+        enqueue(comm, stream, std::span(&op, 1));
+        return ncclSuccess;
+    }
     // ncclGroupStart: no operation starts before ncclGroupEnd
-    if (group.depth == 0) enqueue(comm, stream, std::span(&op, 1));
-    else group.calls.push_back({comm, stream, op});
+    if (!group.operations.empty() && (comm != group.comm || stream != group.stream))
+        stop("the stand-in for NCCL supports groups on one stream of one communicator only");
+    group.comm = comm;
+    group.stream = stream;
+    group.operations.push_back(op);
     return ncclSuccess;
 }
 
@@ -111,20 +113,8 @@ ncclResult_t end_group(ncclResult_t status) {
     if (--group.depth > 0) return status;
     const Group ended = std::exchange(group, {});
     if (ended.failed != ncclSuccess) return ended.failed;  // none of its operations starts
-    std::vector<Operation> operations;
-    for (const Call& call : ended.calls) {
-        if (call.comm != ended.calls[0].comm || call.stream != ended.calls[0].stream)
-            stop("the stand-in for NCCL supports groups on one stream of one communicator only");
-        operations.push_back(call.op);
-    }
-    if (!operations.empty()) enqueue(ended.calls[0].comm, ended.calls[0].stream, operations);
+    if (!ended.operations.empty()) enqueue(ended.comm, ended.stream, ended.operations);
     return ncclSuccess;
-}
-
-Place place_of(const ncclUniqueId& id) {
-    Place place;
-    std::memcpy(&place, id.internal, sizeof place);
-    return place;
 }
 
 // Waits for the other ranks in ncclCommInitRank.
@@ -179,7 +169,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
     if (size < 1 || rank < 0 || rank >= size || size > kMostRanks)
         stop("ncclCommInitRank: rank " + std::to_string(rank) + " of " + std::to_string(size) + ", of at most 16");
-    Place place = place_of(id);
+    Place place;
+    std::memcpy(&place, id.internal, sizeof place);
     Shared* const shared = open_shared(place, size);
     if (!shared) return fail(ncclRemoteError, "the process that created the identifier has ended");
     Rank& mine = shared->rank[rank];

@@ -70,7 +70,6 @@ void post(Launch& launch, Shared& shared) {
             std::memcpy(shared.area(launch.rank) + op.at, op.in, bytes);
     std::ranges::copy(launch.all(), mine.operation);
     mine.operations = launch.operations;
-    mine.begun = launch.number;
     for (int peer = 0; peer < launch.size; ++peer)
         if (launch.concerns(peer)) ++mine.posted[peer];
     launch.posted = true;

@@ -60,7 +60,7 @@ enum class State { absent, joined, aborted, destroyed };
 struct Rank {
     std::atomic<State> state;
     std::atomic<pid_t> host;                        // its host process
-    std::atomic<std::uint64_t> begun, ended;        // launches
+    std::atomic<std::uint64_t> ended;               // launches
     std::atomic<std::uint64_t> posted[kMostRanks];  // launches sent to each rank
     std::atomic<std::uint64_t> taken[kMostRanks];   // launches received from each rank
     std::size_t operations;                         // of the last posted launch
