@@ -47,10 +47,7 @@ files=$(included) ||
 gathered=$(mktemp -d)
 trap 'rm -rf "$gathered"' EXIT
 for header in "${headers[@]}"; do
-    path=$(grep -m 1 "/$header\$" <<<"$files") || {
-        echo "error: the compiler's list has no file that ends with $header" >&2
-        exit 1
-    }
+    path=$(grep -m 1 "/$header\$" <<<"$files") || give_up "the compiler's list has no file that ends with $header"
     root=${path%"/$header"} folder=${header%%/*}
     while read -r file; do
         mkdir -p "$gathered/include/$(dirname "${file#"$root/"}")"
@@ -89,10 +86,8 @@ command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=${OMPI_MCA_plm_rsh_ag
 ENV
 
 size=$(du -sk "$gathered" | cut -f1)
-[ "$size" -le $largest_kib ] || {
-    echo "error: the bundle is $size KiB; expected at most $largest_kib, so that it is quick to copy" >&2
-    exit 1
-}
+[ "$size" -le $largest_kib ] ||
+    give_up "the bundle is $size KiB; expected at most $largest_kib, so that it is quick to copy"
 mkdir -p build
 rm -rf build/deps
 mv "$gathered" build/deps

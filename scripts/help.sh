@@ -1,6 +1,6 @@
 # help.sh - sourced first by scripts: -h and --help print the comment at the beginning of the script
 #
-#   refuse MESSAGE...         prints the error and exits with 2
+#   refuse MESSAGE...         prints the error and exits with 2; give_up: with 1
 #   most_words COUNT "$@"     refuses more than COUNT arguments
 #   whole_numbers "$@"        refuses arguments that are not positive integers
 #   make_folder FLAG PATH     creates a folder for output, or refuses one that cannot be created or written to
@@ -17,6 +17,10 @@ esac
 refuse() {
     echo "error: $*" >&2
     exit 2
+}
+give_up() {
+    echo "error: $*" >&2
+    exit 1
 }
 
 most_words() {

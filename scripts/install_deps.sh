@@ -83,10 +83,9 @@ mapfile -t probes < <(printf '%s\n' "${probes[@]}" | grep -vxE "$without")
 mapfile -t lacking < <(fails_to_compile "${probes[@]}")
 for probe in "${lacking[@]}"; do read -ra names < <(of_probe "$probe" $packages) && missing+=("${names[@]}"); done
 if [ "$CXX" != g++ ] && [[ " ${lacking[*]} " = *" compiler "* ]]; then
-    echo "error: CXX is \"$CXX\", which cannot compile a small C++20 program; expected" \
+    refuse "CXX is \"$CXX\", which cannot compile a small C++20 program; expected" \
         "$(of_probe compiler $expected): set CXX to one, or unset it for g++" \
-        "($(grep -m 1 -E 'error|not found' "$probed/compiler" | cut -c 1-160))" >&2
-    exit 2
+        "($(grep -m 1 -E 'error|not found' "$probed/compiler" | cut -c 1-160))"
 fi
 # dev/plot draws with matplotlib. That of Debian suits only Debian's Python; another one gets its own, with pip.
 imports() { PYTHONPATH=build/python "${2:-python3}" -c "import $1" >/dev/null 2>&1; }

@@ -38,8 +38,7 @@ flock -n $lock || { echo "waiting for another quickstart to build and write its 
 echo "building"
 build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/generate || {
     tail -n 30 build.log >&2
-    echo "error: the build failed; its output is in build.log" >&2
-    exit 1
+    give_up "the build failed; its output is in build.log"
 }
 
 if [ ${#texts[@]} -eq 0 ]; then

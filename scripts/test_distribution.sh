@@ -43,7 +43,7 @@ trap 'exit 130' INT TERM
 echo "creating $distribution in $system"
 debootstrap --variant=minbase --include=ca-certificates $suite "$system" "$mirror" \
     >"$log" 2>&1 ||
-    { tail -n 20 "$log" >&2; echo "error: debootstrap failed; its output is in $log" >&2; exit 1; }
+    { tail -n 20 "$log" >&2; give_up "debootstrap failed; its output is in $log"; }
 git clone -q --no-hardlinks . "$system/root/train_gpt2"
 
 run_inside() {
@@ -100,9 +100,6 @@ run_inside() {
     return $failed
 }
 export -f run_inside
-if unshare --mount --pid --fork --kill-child bash -c run_inside; then
-    echo "$distribution: all commands passed; their output is in $log"
-else
-    echo "error: $distribution: a command failed; the output is in $log" >&2
-    exit 1
-fi
+unshare --mount --pid --fork --kill-child bash -c run_inside ||
+    give_up "$distribution: a command failed; the output is in $log"
+echo "$distribution: all commands passed; their output is in $log"
