@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -18,10 +19,10 @@
 #include "kernels/device/device.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/option.h"
+#include "llmc/comm/communicator.h"
 #include "llmc/run/options/run_settings.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
-#include "test/support/processes.h"
 #include "test/support/shard_support.h"
 
 namespace test {
@@ -32,6 +33,34 @@ using Texts = std::vector<std::string>;
 inline Texts operator+(Texts all, const Texts& more) {
     all.insert(all.end(), more.begin(), more.end());
     return all;
+}
+
+// Exit code and output of a program, and how long it took.
+struct Result {
+    int exit_code;
+    std::string output;
+    double seconds = 0;
+    int count(const std::string& text) const {
+        int times = 0;
+        for (auto at = output.find(text); at != std::string::npos; at = output.find(text, at + 1)) ++times;
+        return times;
+    }
+    int lines() const { return count("\n"); }
+    // Requires this exit code. Returns the output.
+    const std::string& exits(int code) const {
+        CAPTURE(output);
+        REQUIRE(exit_code == code);
+        return output;
+    }
+};
+
+// Skips the test case if ranks cannot be processes; otherwise sets the environment for mpirun.
+inline void skip_without_mpi() {
+    if (!llmc::why_no_mpi().empty()) skip("this build lacks " + llmc::why_no_mpi());
+    if (std::system("command -v mpirun >/dev/null") != 0) skip("no mpirun");
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMP_WAIT_POLICY", "passive", 1);  // ranks share cores
 }
 
 // Starts `ranks` processes of the program that follows. Skips the test case without MPI, so not first in a CHECK.
