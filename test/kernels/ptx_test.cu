@@ -57,20 +57,15 @@ __device__ FragmentB fill_b(const bf16* matrix, int lane) {
 // other operand is a full matrix.
 constexpr unsigned kOne = 0x3f80;
 constexpr float kBefore = 512;  // in D; all sums are exact
-__global__ void one_of_a(float* out, const bf16* b) {
-    const int lane = threadIdx.x, i = blockIdx.x % 8;
-    FragmentA a{};
-    if (lane == int(blockIdx.x / 8)) a.reg[i / 2] = kOne << 16 * (i % 2);
+template <bool OfA>
+__global__ void one_element(float* out, const bf16* full) {
+    constexpr int kElements = OfA ? 8 : 4;
+    const int lane = threadIdx.x, i = blockIdx.x % kElements;
+    std::conditional_t<OfA, FragmentA, FragmentB> one{};
+    if (lane == int(blockIdx.x / kElements)) one.reg[i / 2] = kOne << 16 * (i % 2);
     float d[4] = {kBefore, kBefore, kBefore, kBefore};
-    kernels::mma_m16n8k16(d, a, fill_b(b, lane));
-    for (int k = 0; k < 4; ++k) out[(blockIdx.x * 32 + lane) * 4 + k] = d[k];
-}
-__global__ void one_of_b(float* out, const bf16* a) {
-    const int lane = threadIdx.x, i = blockIdx.x % 4;
-    FragmentB b{};
-    if (lane == int(blockIdx.x / 4)) b.reg[i / 2] = kOne << 16 * (i % 2);
-    float d[4] = {kBefore, kBefore, kBefore, kBefore};
-    kernels::mma_m16n8k16(d, fill_a(a, lane), b);
+    if constexpr (OfA) kernels::mma_m16n8k16(d, one, fill_b(full, lane));
+    else kernels::mma_m16n8k16(d, fill_a(full, lane), one);
     for (int k = 0; k < 4; ++k) out[(blockIdx.x * 32 + lane) * 4 + k] = d[k];
 }
 
@@ -84,9 +79,11 @@ std::vector<bf16> counted(int size) {
 TEST_CASE("every register of A, B and D holds the elements that the PTX ISA specifies", "[ptx]") {
     const auto a = test::on_device(counted(16 * 16)), b = test::on_device(counted(16 * 8));
     auto out = test::poisoned<float>(32 * 8 * 32 * 4);
-    simt::launch<one_of_a>({.grid = 32 * 8, .block = 32}, out.span().data(), static_cast<const bf16*>(b.span().data()));
+    simt::launch<one_element<true>>({.grid = 32 * 8, .block = 32}, out.span().data(),
+                                    static_cast<const bf16*>(b.span().data()));
     const auto with_a = out.download(nullptr);
-    simt::launch<one_of_b>({.grid = 32 * 4, .block = 32}, out.span().data(), static_cast<const bf16*>(a.span().data()));
+    simt::launch<one_element<false>>({.grid = 32 * 4, .block = 32}, out.span().data(),
+                                    static_cast<const bf16*>(a.span().data()));
     const auto with_b = out.download(nullptr);
     for (int lane = 0; lane < 32; ++lane)
         for (int k = 0; k < 4; ++k) {

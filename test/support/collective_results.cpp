@@ -4,23 +4,20 @@
 #include <algorithm>
 #include <cstring>
 
+#include "test/operations/rounded.h"
+
 namespace llmc {
 namespace {
-
-float widened(float x) { return x; }
-float widened(kernels::bf16 x) { return kernels::bf16_to_float(x); }
-void round_to(float& out, float x) { out = x; }
-void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); }
 
 template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ElementRange shard) {
     out.resize(shard.size * sizeof(T));
     for (std::int64_t i = 0; i < shard.size; ++i) {
         const auto of = [&](const Bytes& input) {
-            return widened(reinterpret_cast<const T*>(input.data())[shard.first + i]);
+            return float(operations::widen(reinterpret_cast<const T*>(input.data())[shard.first + i]));
         };
         auto sum = of(inputs[0]);
         for (std::size_t rank = 1; rank < inputs.size(); ++rank) sum += of(inputs[rank]);
-        round_to(reinterpret_cast<T*>(out.data())[i], sum);
+        reinterpret_cast<T*>(out.data())[i] = operations::narrow<T>(sum);
     }
 }
 
