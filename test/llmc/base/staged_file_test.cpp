@@ -6,14 +6,6 @@
 namespace fs = std::filesystem;
 using test::read_bytes;
 
-namespace {
-
-std::ptrdiff_t entries(const fs::path& folder) {
-    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
-}
-
-}  // namespace
-
 TEST_CASE("a staged file creates its folders, replaces an old file and leaves nothing else", "[staged_file]") {
     const test::ScratchFolder scratch;
     const fs::path folder = scratch / "a" / "b", place = folder / "file.json";
@@ -21,7 +13,7 @@ TEST_CASE("a staged file creates its folders, replaces an old file and leaves no
     CHECK(read_bytes(place) == "first");
     llmc::write_whole(place, "");
     CHECK(read_bytes(place).empty());
-    CHECK(entries(folder) == 1);
+    CHECK(test::names_in(folder).size() == 1);
 }
 
 TEST_CASE("if a staged file cannot be written, the old one stays and nothing is left behind", "[staged_file]") {
@@ -34,12 +26,12 @@ TEST_CASE("if a staged file cannot be written, the old one stays and nothing is 
     }();
     CHECK_THAT(heard, test::StartsWith("cannot write " + place.string() + ": File too large; raise "));
     CHECK(read_bytes(place) == "old");
-    CHECK(entries(scratch.path()) == 1);
+    CHECK(test::names_in(scratch.path()).size() == 1);
 
     fs::create_directory(scratch / "folder");
     CHECK_THAT(test::error_of([&] { llmc::write_whole(scratch / "folder", "x"); }),
                test::StartsWith("cannot write " + (scratch / "folder").string() + ": "));
     CHECK_THAT(test::error_of([&] { llmc::write_whole(place / "below", "x"); }),
                test::StartsWith("cannot create " + place.string() + ": "));
-    CHECK(entries(scratch.path()) == 2);
+    CHECK(test::names_in(scratch.path()).size() == 2);
 }
