@@ -40,7 +40,6 @@ def command_line():
                         'end, or Ctrl-C. wandb then uploads, as WANDB_MODE says')
     parser.add_argument('-o', '--output', metavar='DIR', help='output folder, created if missing; keeps existing files')
     parser.add_argument('--project', default=PROJECT, metavar='NAME', help=f"wandb's project (default: {PROJECT})")
-    parser.add_argument('-h', '--help', action='store_true', help='print this help and exit')
     return parser
 
 

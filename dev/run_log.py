@@ -141,9 +141,6 @@ class Run:
                 found.append({**event, **{('losses', name): loss for name, loss in sets}, 'targets': targets})
         return found
 
-    def tokens_per_step(self):
-        return number(self.start.get('tokens_per_step'))
-
     def vocabulary(self):
         """Number of token ids of the model, None if the log does not have it."""
         model = self.start.get('model')
@@ -174,7 +171,7 @@ class Run:
             if so_far is None: continue
             if tokens is not None: at.setdefault(event['step'] - 1, so_far - tokens)
             at[event['step']] = so_far
-        if not steps: at = {step: step * (self.tokens_per_step() or 0) for step in self.steps_at()}
+        if not steps: at = {step: step * (number(self.start.get('tokens_per_step')) or 0) for step in self.steps_at()}
         return at
 
 

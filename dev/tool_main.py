@@ -167,6 +167,7 @@ class Parser(OnceParser):
 
     def read(self, arguments):
         """The parsed options. Throws ToolError for unknown arguments. None: --help was printed."""
+        self.add_argument('-h', '--help', action='store_true', help='print this help and exit')
         if '-h' in arguments or '--help' in arguments:
             print(self.format_help(), end='')
             return None

@@ -10,7 +10,6 @@
 # Source    karpathy/llm.c, dev/data/data_common.py, where the header from [4] on is unused.
 import array
 import json
-import sys
 
 from shards import header, new_file
 from tool_main import fail, in_quotes
@@ -50,7 +49,6 @@ def examples(path):
 def encoded(texts, what, tokenizer, folder):
     """The ids of each text."""
     ids = array.array('H', b''.join(tokenizer.tokens(what, texts, folder)))
-    if sys.byteorder == 'big': ids.byteswap()
     begins = [i for i, token in enumerate(ids) if token == tokenizer.end_of_text] + [len(ids)]
     return [ids[begin + 1:end] for begin, end in zip(begins, begins[1:])]
 
@@ -70,7 +68,6 @@ def write_evaluation(found, what, tokenizer, folder, place):
         for row in rows:
             stream.append(len(row))
             stream.extend(row)
-    if sys.byteorder == 'big': stream.byteswap()
     with new_file(place) as file:
         file.write(header(MAGIC, VERSION, len(found), longest, tokenizer.vocabulary, tokenizer.end_of_text))
         file.write(stream.tobytes())

@@ -17,7 +17,6 @@ def command_line():
     parser = Parser('dev/data/parquet_lines.py', SAYS, EXAMPLES)
     parser.add_argument('tables', metavar='FILE', nargs='+', help='a Parquet table')
     parser.add_argument('--column', default='text', metavar='NAME', help='column of the texts (default: text)')
-    parser.add_argument('-h', '--help', action='store_true', help='print this help and exit')
     return parser
 
 

@@ -118,7 +118,6 @@ def command_line():
     parser.add_argument("--expect-loss", type=float, help="our loss over the same tokens")
     parser.add_argument("--seq-len", type=int, default=0)
     parser.add_argument("--tolerance", type=float, default=1e-4)
-    parser.add_argument("-h", "--help", action="store_true", help="print this help and exit")
     return parser
 
 

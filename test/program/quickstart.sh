@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# quickstart.sh - tests the duration of a quickstart and the part of it that validations take; runs the commands of
-# README's section Start, as they stand
+# quickstart.sh - tests the duration of a quickstart; runs the commands of README's section Start, as they stand
 #
 #   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
 # shellcheck source=test/support/check.sh
@@ -55,16 +54,13 @@ tool refuses <<<$'#!/bin/sh\nexit 2'
 run "ln -sf $work/bin/refuses train_gpt2; scripts/quickstart.sh my.txt" && wrong "a refused run passes"
 [ ! -e "$tree/runs/quickstart-4" ] || wrong "a run that does not start leaves runs/quickstart-4"
 ln -sf "$build/train_gpt2" "$tree/train_gpt2"
-# Twice 1.8 s, and what follows. In 3 minutes, validations take at most a tenth of the time.
+# Twice 1.8 s, and what follows.
 jq -es '
-    def median: sort | .[length / 2 | floor];
-    def ms(kind): map(select(.event == kind).ms) | median;
     map(select(.event == "end").seconds) as $ran
-    | ms("val") as $val | ms("step") as $step
     | ($ran | length) == 2 and ($ran | min) > 1.5 and ($ran | max) < 15
       and (map(select(.event == "step")) | .[-1].lr == 0 and .[-1].progress == 1)
 ' "$tree/runs/quickstart/log.jsonl" "$tree/runs/quickstart-2/log.jsonl" >/dev/null ||
-    wrong "duration and validations: $(tail -n 3 "$tree"/runs/quickstart*/log.jsonl)"
+    wrong "duration: $(tail -n 3 "$tree"/runs/quickstart*/log.jsonl)"
 for command in "${ended[@]:3}"; do
     run "$command" || wrong "a quickstart ends with \"$command\": $(tail -n 5 "$work/out")"
 done
