@@ -150,7 +150,7 @@ KERNEL_CU := $(call sources,kernels,cu)
 EXECUTOR  := $(if $(filter cuda,$(DEVICE)),,$(call sources,kernels/simt,cpp))
 HOST_SRC  := $(filter-out kernels/simt/%,$(call sources,kernels llmc,cpp))
 LIBRARY   := $(call objects,$(HOSTBUILD),$(HOST_SRC)) $(call objects,$(BUILD),$(KERNEL_CU) $(EXECUTOR))
-TOOL_CPP  := $(wildcard dev/*.cpp dev/bench/*.cpp dev/peers/*.cpp)
+TOOL_CPP  := $(wildcard dev/*.cpp dev/bench/*.cpp)
 TOOLS     := $(basename $(notdir $(TOOL_CPP)))
 # The sanitizers check the program. The reference that its results are compared with, and the test cases (except those
 # for races between ranks), are compiled without sanitizers: their objects are those of the plain build.

@@ -8,12 +8,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tool_main import Parser, ToolError, fail, in_quotes, tool_main  # noqa: E402
 
 SAYS = "Checks a checkpoint of train_gpt2 with Hugging Face's transformers."
-EXAMPLES = """  check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS    with ours; exit 1 above --tolerance
-  check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
+EXAMPLES = """  check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
 
-IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
-one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len; the last
-sequence predicts the rest of --val-tokens, as train_gpt2 --val-spread=off does."""
+A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len; the last sequence predicts
+the rest of --val-tokens, as train_gpt2 --val-spread=off does. Exit code 1: the loss differs from --expect-loss by more
+than --tolerance."""
 
 
 def libraries():
@@ -37,14 +36,6 @@ def open_model(args, torch, transformers):
     print(f"{args.folder}: {model.config.n_layer} layers, {model.config.n_embd} channels, "
           f"vocabulary {model.config.vocab_size}, {count} parameters")
     return model.eval()
-
-
-def sequences(ids, seq_len, limit, source):
-    seq_len = seq_len or len(ids)
-    if seq_len < 1 or len(ids) % seq_len or seq_len > limit:
-        fail(source, f"{len(ids)} ids in sequences of {seq_len}", f"whole sequences of at most {limit}",
-             "change --seq-len")
-    return ids.reshape(-1, seq_len)
 
 
 def batches(targets, seq_len, size):
@@ -80,38 +71,10 @@ def shard_loss(args, model, numpy, torch):
     return True
 
 
-def check_logits(args, model, numpy, torch):
-    ids, source = numpy.fromfile(args.token_ids, dtype="<i4"), args.token_ids
-    vocabulary = model.config.vocab_size
-    if len(ids) == 0 or ids.min() < 0 or ids.max() >= vocabulary:
-        fail(source, f"{len(ids)} ids", f"at least one, all from 0 to {vocabulary - 1}")
-    batch = torch.from_numpy(sequences(ids, args.seq_len, model.config.n_positions, source).astype(numpy.int64))
-    theirs = model(batch).logits
-    if batch.shape[1] > 1:
-        loss = torch.nn.functional.cross_entropy(theirs[:, :-1].flatten(0, 1).double(), batch[:, 1:].flatten())
-        print(f"loss {loss.item():.8f} of predicting each next token")
-    theirs = theirs.flatten(0, 1).double().numpy()
-    print(f"logits {theirs.shape}: mean {theirs.mean():.6f}, largest {abs(theirs).max():.6f}, "
-          f"last row starts {theirs[-1, :4].round(5).tolist()}")
-    if not args.logits:
-        return True
-    ours = numpy.fromfile(args.logits, dtype="<f4").astype(numpy.float64)
-    if ours.size != theirs.size:
-        fail(f"the number of values in {in_quotes(args.logits)}", ours.size,
-             f"{theirs.shape[0]} rows x {vocabulary} = {theirs.size}")
-    difference = abs(ours.reshape(theirs.shape) - theirs)
-    row, column = numpy.unravel_index(difference.argmax(), difference.shape)
-    print(f"largest difference {difference.max():.3e} at row {row}, id {column}; mean {difference.mean():.3e}; "
-          f"tolerance {args.tolerance:.0e}")
-    return bool(difference.max() <= args.tolerance)  # false for NaN too
-
-
 def command_line():
     parser = Parser("check_transformers.py", SAYS, EXAMPLES)
     parser.add_argument("folder", nargs="?", metavar="STEP_DIR",
                         help="a folder step_XXXXXXXX, or any GPT-2 that transformers opens")
-    parser.add_argument("--token-ids", metavar="FILE", help="raw int32 ids")
-    parser.add_argument("--logits", metavar="FILE", help="our logits of the same ids, raw float32")
     parser.add_argument("--shard", metavar="FILE", help="token shard to compute the loss of")
     parser.add_argument("--val-tokens", type=int, default=1 << 20,
                         help="tokens of the shard to predict (default %(default)s)")
@@ -122,15 +85,13 @@ def command_line():
 
 
 def run(args):
-    if not args.folder or bool(args.token_ids) == bool(args.shard):
-        raise ToolError("pass STEP_DIR and one of --token-ids and --shard")
-    if args.logits and args.shard: fail("--logits", "set with --shard", "--token-ids")
-    for path in filter(None, (args.folder, args.token_ids, args.logits, args.shard)):
+    if not args.folder or not args.shard: raise ToolError("pass STEP_DIR and --shard")
+    for path in (args.folder, args.shard):
         if not os.path.exists(path): fail(in_quotes(path), "missing", "a file or folder")
     numpy, torch, transformers = libraries()
     with torch.no_grad():
         model = open_model(args, torch, transformers)
-        good = (shard_loss if args.shard else check_logits)(args, model, numpy, torch)
+        good = shard_loss(args, model, numpy, torch)
     if not good: raise ToolError("DIFFERENT", 1)
 
 

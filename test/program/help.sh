@@ -38,7 +38,7 @@ for script in scripts/*.sh dev/{,bench/,mutate/}*.sh dev/gpu_check/pack.sh; do
         *) refuses bash "$root/$script" 1 2 3 4 5 ;;
     esac
 done
-for source in dev/{,bench/,peers/}*.cpp; do
+for source in dev/{,bench/}*.cpp; do
     tool=$(basename "$source" .cpp)
     answers "$tool" "$root/$build/$tool" --help
     refuses "$root/$build/$tool" --word
