@@ -6,7 +6,6 @@ PyTorch's (torch.compile, scaled_dot_product_attention, fused AdamW). With --ini
 from the same weights.
 
     peer_pytorch.py -e d12 -i 'data/train_*.bin' -b 4 -t 1024 -d 32768 -x 100 --dtype bf16
-    peer_pytorch.py -e custom:l=4,h=4,c=128 --random-data -b 4 -t 64 -x 20
 """
 import argparse
 import contextlib
@@ -172,15 +171,6 @@ class Shards:
                     yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
 
 
-def random_batches(rows, length, vocabulary, seed):
-    """Independent random token ids with the frequencies of text (test/operations/text_tokens.h)."""
-    generator = torch.Generator().manual_seed(seed)
-    weights = 1 / (torch.randperm(vocabulary, generator=generator) + 2.15)
-    while True:
-        chunk = torch.multinomial(weights, rows * length + 1, replacement=True, generator=generator)
-        yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
-
-
 def learning_rate(step, args):
     if step < args.warmup_steps:
         return args.lr * (step + 1) / args.warmup_steps
@@ -193,9 +183,7 @@ def parse():
     parser = OnceParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("-e", "--init", default="d12")
-    add("-i", "--train-data")
-    add("--random-data", action="store_true",
-        help="random tokens with the frequencies of text instead of shards: for speed only")
+    add("-i", "--train-data", required=True)
     add("-b", "--micro-batch", type=int, default=4)
     add("-t", "--seq-len", type=int, default=1024)
     add("-d", "--total-batch-tokens", type=int, default=0, help="tokens per update (default: one micro-batch)")
@@ -215,8 +203,6 @@ def parse():
         parser.error(f"-d is {args.total_batch_tokens}; expected a multiple of micro-batch * seq-len = {micro}")
     if args.warmup_steps > args.max_steps:
         parser.error(f"--warmup-steps is {args.warmup_steps}; expected at most --max-steps {args.max_steps}")
-    if not args.random_data and not args.train_data:
-        parser.error("expected --train-data or --random-data")
     return args
 
 
@@ -227,8 +213,8 @@ def main():
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    shards = None if args.random_data else Shards(args.train_data)
-    model = make_model(args.init, shards.vocabulary if shards else 50257)
+    shards = Shards(args.train_data)
+    model = make_model(args.init, shards.vocabulary)
     if args.seq_len > model.wpe.num_embeddings:
         stop(f"--seq-len is {args.seq_len}; expected at most the model's {model.wpe.num_embeddings}")
     model.to(args.device)
@@ -244,8 +230,7 @@ def main():
     device_type = torch.device(args.device).type
     mixed = args.dtype == "bf16"
     precision = (lambda: torch.autocast(device_type, torch.bfloat16)) if mixed else contextlib.nullcontext
-    data = (random_batches(args.micro_batch, args.seq_len, model.vocabulary, args.seed) if args.random_data
-            else shards.batches(args.micro_batch, args.seq_len))
+    data = shards.batches(args.micro_batch, args.seq_len)
     micro_batches = args.total_batch_tokens // (args.micro_batch * args.seq_len)
     start, times = time.perf_counter(), []
     for step in range(args.max_steps):
