@@ -17,10 +17,6 @@ std::vector<float> state_of(const Trainer& trainer) {
     return all;
 }
 
-OptimizerSettings optimizer_with(bool muon, double max_norm_z = 0) {
-    return {.max_norm_z = max_norm_z, .kind = muon ? &kMuon : &kAdamW, .own = MuonSettings{}};
-}
-
 }  // namespace
 
 TEST_CASE("a gradient that is not finite or an outlier on one rank skips the step on all, without any change",
@@ -37,11 +33,10 @@ TEST_CASE("a gradient that is not finite or an outlier on one rank skips the ste
         OptimizerCounts counts_before, counts_after;
         kernels::StepScalars full, bad, next;
     };
-    std::vector<Rank> ranks(2);
-    llmc::run_ranks(2, [&](Communicator& communicator) {
-        Context context = make_context(communicator);
-        Trainer trainer(context, setup, optimizer_with(muon, outlier ? 6 : 0));
-        Rank& mine = ranks[std::size_t(communicator.rank())];
+    auto ranks = on_ranks<Rank>(2, [&](Context& context) {
+        Trainer trainer(context, setup, {.max_norm_z = outlier ? 6.0 : 0.0, .kind = muon ? &kMuon : &kAdamW,
+                                         .own = MuonSettings{}});
+        Rank mine;
         const kernels::StepScalars usual = trainer.step(batch);
         OptimizerCounts counts{.updates = 129, .losses = std::vector<double>(128, usual.loss)};
         for (int i = 0; i < 128; ++i) counts.norms.push_back((i % 2 ? 1.0 : 1.1) * usual.grad_norm);
@@ -49,10 +44,11 @@ TEST_CASE("a gradient that is not finite or an outlier on one rank skips the ste
         mine.full = trainer.step(batch);
         mine.before = state_of(trainer);
         mine.counts_before = trainer.optimizer().counts();
-        mine.bad = trainer.step(batch, 1, 6e-4f, communicator.rank() != 1 ? 1.0f : outlier ? 100.0f : INFINITY);
+        mine.bad = trainer.step(batch, 1, 6e-4f, context.world->rank() != 1 ? 1.0f : outlier ? 100.0f : INFINITY);
         mine.after = state_of(trainer);
         mine.counts_after = trainer.optimizer().counts();
         mine.next = trainer.step(batch);
+        return mine;
     });
     for (Rank& rank : ranks) {
         CHECK(rank.full.skip == kernels::kNoSkip);

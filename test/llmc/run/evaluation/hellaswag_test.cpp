@@ -34,10 +34,8 @@ double nats_of(const ParameterTable& table, const std::vector<double>& parameter
 // The scores of the ranks, of which only rank 1 receives the signal, or is out of time.
 std::vector<HellaSwagScore> scores_of(const std::string& path, const std::vector<float>& weights, int ranks,
                                       int micro_batch, int stage, int signal = 0, bool out_of_time = false) {
-    std::vector<HellaSwagScore> scores(static_cast<std::size_t>(ranks));
-    run_ranks(ranks, [&](Communicator& communicator) {
-        Context context = make_context(communicator);
-        const int rank = communicator.rank();
+    return on_ranks<HellaSwagScore>(ranks, [&](Context& context) {
+        const int rank = context.world->rank();
         const ModelSetup setup{.config = kScored, .shape = {micro_batch, 128}, .training = false,
                                .sharding = {.stage = stage, .rank = rank, .ranks = ranks}};
         const auto model = make_model(setup, ParameterTable(kScored), context);
@@ -45,11 +43,9 @@ std::vector<HellaSwagScore> scores_of(const std::string& path, const std::vector
         BatchUpload upload(setup, context);
         const HellaSwagFile file(path);
         const HellaSwagBatches batches(file, micro_batch, 128);
-        scores[std::size_t(rank)] = hellaswag_score(batches, *model, upload, context,
-                                                    [&] { return rank == 1 ? signal : 0; },
-                                                    [&] { return rank == 1 && out_of_time; });
-    }, {});
-    return scores;
+        return hellaswag_score(batches, *model, upload, context, [&] { return rank == 1 ? signal : 0; },
+                               [&] { return rank == 1 && out_of_time; });
+    });
 }
 
 }  // namespace
