@@ -5,7 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
-#include "test/support/catch.h"
+#include "test/support/scratch_folder.h"
 
 // The number of the next line.
 #define NEXT_LINE (__LINE__ + 1)
@@ -24,17 +24,12 @@ struct CountsLife {
     int* alive;
 };
 
-// The message of one line that a launch throws; "": none.
+// The message of one line that a launch throws; "accepted": none.
 template <auto Kernel, class... Args>
 std::string error_of_launch(const simt::LaunchConfig& config, Args... args) {
-    try {
-        simt::launch<Kernel>(config, args...);
-    } catch (const base::Error& error) {
-        CHECK(error.blame() == base::Blame::runtime);
-        CHECK_THAT(error.what(), !Contains("\n"));
-        return error.what();
-    }
-    return {};
+    const std::string message = error_of([&] { simt::launch<Kernel>(config, args...); }, base::Blame::runtime);
+    CHECK_THAT(message, !Contains("\n"));
+    return message;
 }
 
 }  // namespace test
