@@ -7,8 +7,9 @@
 
 namespace {
 
-void read_hellaswag(const std::filesystem::path& path) {
-    const llmc::HellaSwagFile file(path.string());
+const fuzz::Target hellaswag_file("hellaswag_file", [](std::string_view bytes) {
+    constexpr std::size_t kMeant = 24;  // the six used words
+    const llmc::HellaSwagFile file(fuzz::file_with("hellaswag.bin", fuzz::with_header_of(kMeant, bytes)).string());
     fuzz::must(!file.examples().empty(), "an example");
     for (const llmc::HellaSwagExample& example : file.examples()) {
         const auto within = [&](std::span<const std::uint16_t> ids) {
@@ -19,11 +20,6 @@ void read_hellaswag(const std::filesystem::path& path) {
         for (const auto& ending : example.endings) within(ending);
         fuzz::must(example.right >= 0 && example.right < 4, "the number of the right ending");
     }
-}
-
-const fuzz::Target hellaswag_file("hellaswag_file", [](std::string_view bytes) {
-    constexpr std::size_t kMeant = 24;  // the six used words
-    read_hellaswag(fuzz::file_with("hellaswag.bin", fuzz::with_header_of(kMeant, bytes)));
 });
 
 }  // namespace

@@ -22,23 +22,19 @@ std::size_t data_bytes_of(const Words& words) {
            (words[1] == 3 ? 4 : 2);
 }
 
-void read_model(const std::filesystem::path& path) {
-    const llmc::LlmcFile file(path);
+const fuzz::Target llmc_file("llmc_file", [](std::string_view bytes) {
+    Words words;
+    std::string contents = fuzz::with_header_of(sizeof words, bytes);
+    if (contents.size() != bytes.size()) {
+        std::memcpy(words.data(), bytes.data(), sizeof words);
+        if (const std::size_t data = data_bytes_of(words)) contents.resize(1024 + data, '\x3f');
+    }
+    const llmc::LlmcFile file(fuzz::file_with("model.bin", contents));
     const auto tensors = file.table().tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         std::vector<float> values(std::size_t(tensors[i].rows_in_files * tensors[i].columns));
         file.read(int(i), values);
     }
-}
-
-const fuzz::Target llmc_file("llmc_file", [](std::string_view bytes) {
-    Words words;
-    std::string file = fuzz::with_header_of(sizeof words, bytes);
-    if (file.size() != bytes.size()) {
-        std::memcpy(words.data(), bytes.data(), sizeof words);
-        if (const std::size_t data = data_bytes_of(words)) file.resize(1024 + data, '\x3f');
-    }
-    read_model(fuzz::file_with("model.bin", file));
 });
 
 }  // namespace
