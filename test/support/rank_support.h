@@ -20,7 +20,6 @@ inline constexpr bool kThreadSanitizer = false;
 struct Partition {
     int ranks, micro_batches;
 };
-inline constexpr Partition kPartitions[] = {{1, 1}, {1, 4}, {2, 2}, {2, 8}, {4, 4}, {4, 1}, {8, 2}};
 
 struct RankRun {
     Partition partition{2, 1};
@@ -68,19 +67,6 @@ struct RunResult {
     }
 };
 
-// The reduced gradient of this rank's shards, at their offsets in the flat array.
-inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table,
-                                         const llmc::Context& context) {
-    std::vector<float> gradient(std::size_t(table.elements()));
-    for (const llmc::OwnedShard& shard : exchange.buckets().owned()) {
-        const auto reduced = exchange.reduced(shard);
-        device::copy_to_host(shard.flat.of(std::span(gradient)).data(), reduced.data(), reduced.size_bytes(),
-                             context.stream);
-    }
-    context.stream.sync();
-    return gradient;
-}
-
 // Runs one step for each batch.
 inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) {
     const llmc::ParameterTable table(run.setup.config);
@@ -98,7 +84,10 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
             const std::vector<float> values = trainer.read_state(file);
             mine.moments.insert(mine.moments.end(), values.begin(), values.end());
         }
-        mine.gradient = reduced_shards(trainer.exchange(), table, context);
+        mine.gradient.resize(std::size_t(table.elements()));
+        for (const llmc::OwnedShard& shard : trainer.exchange().buckets().owned())
+            std::ranges::copy(trainer.read(trainer.exchange().reduced(shard)),
+                              shard.flat.of(std::span(mine.gradient)).begin());
         if (context.world->rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
         trainer.model().copy_master_weights_to_host(mine.master_weights);
         return mine;
