@@ -9,19 +9,13 @@
 
 using namespace kernels;
 
-namespace {
-
-void wait_us(int microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
-
-}  // namespace
-
 TEST_CASE("candidates are interleaved; only those near the fastest run again", "[tuning][host_time]") {
     std::string order;
     const auto run = [&](int candidate) {
         order += char('a' + candidate);
         if (candidate == 1 && order.size() > 5) throw Error("it fails now", Blame::runtime);
         device::sync(nullptr);  // a busy GPU reads its clock late for the start, too late for a sleep of the host
-        wait_us(candidate == 2 ? 20000 : 2000 + 2 * candidate);
+        std::this_thread::sleep_for(std::chrono::microseconds(candidate == 2 ? 20000 : 2000 + 2 * candidate));
     };
     const Timing timing = time_candidates({4, nullptr, run}, 1 << 16, nullptr);
     CHECK(order.substr(0, 14) == "abcdabcdacdacd");

@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "llmc/run/options/command_line.h"
-#include "test/support/catch.h"
 #include "test/support/pattern.h"
+#include "test/support/scratch_folder.h"
 
 namespace {
 
@@ -36,15 +36,11 @@ Cells quoted(const std::string& cell) {
     return found;
 }
 
-// As in --help; "" for an empty text.
-std::string default_of(const nlohmann::json& value) {
-    return value.is_boolean() ? (value.get<bool>() ? "on" : "off")
-           : value.is_string() ? value.get<std::string>() : value.dump();
-}
-
+// Whether it is the default in --help; "" for an empty text.
 bool says(const std::string& cell, const nlohmann::json& value) {
     if (value.is_number()) return !cell.empty() && std::stod(cell) == value.get<double>();
-    return cell == default_of(value);
+    return cell == (value.is_boolean() ? (value.get<bool>() ? "on" : "off")
+                    : value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 }  // namespace
