@@ -5,6 +5,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 
 #include "kernels/base/start_thread.h"
@@ -14,22 +15,20 @@ namespace llmc {
 
 struct CommStream::State {
     std::mutex mutex;  // guards the members below, except `thread`
-    std::condition_variable changed;
+    std::condition_variable_any changed;
     std::deque<std::function<void(device::StreamRef)>> queue;
     std::int64_t enqueued = 0, finished = 0;
-    bool stop = false;
     std::exception_ptr failure;
     CommTimes times;
 
-    // declared last: starts after all other members are constructed
-    std::thread thread = start_thread([this] { run(); });
+    // declared last: starts after all other members are constructed, and ends, with the queue empty, before them
+    std::jthread thread = start_thread<std::jthread>([this](const std::stop_token& stop) { run(stop); });
 
-    void run() {
+    void run(const std::stop_token& stop) {
         omp_set_num_threads(1);
         std::unique_lock lock(mutex);
         while (true) {
-            changed.wait(lock, [&] { return stop || !queue.empty(); });
-            if (queue.empty()) return;
+            if (!changed.wait(lock, stop, [&] { return !queue.empty(); })) return;
             const auto work = std::move(queue.front());
             queue.pop_front();
             if (!failure) {
@@ -52,14 +51,7 @@ struct CommStream::State {
 };
 
 CommStream::CommStream() : state_(std::make_unique<State>()) {}
-CommStream::~CommStream() {
-    {
-        const std::lock_guard lock(state_->mutex);
-        state_->stop = true;
-    }
-    state_->changed.notify_all();
-    state_->thread.join();
-}
+CommStream::~CommStream() = default;
 
 void CommStream::after(device::StreamRef) { check(); }
 void CommStream::enqueue(std::function<void(device::StreamRef)> work) {

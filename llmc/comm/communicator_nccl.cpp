@@ -16,6 +16,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -115,7 +116,7 @@ public:
                 std::to_string(sizeof id.internal));
         std::memcpy(id.internal, sent.data(), sizeof id.internal);
         CHECKED(ncclCommInitRank(&nccl_, size(), id, rank()));
-        watchdog_ = std::thread([this] { watch(); });
+        watchdog_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
     }
     ~Nccl() override {
         end_all(leaves_alone());
@@ -232,9 +233,11 @@ private:
         }
     }
 
-    void watch() {
-        std::unique_lock lock(mutex_);
-        while (!changed_.wait_for(lock, 200ms, [&] { return stop_; })) {
+    void watch(const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any stopped;
+        std::unique_lock lock(mutex);
+        while (!stopped.wait_for(lock, stop, 200ms, [&] { return stop.stop_requested(); })) {
             ncclResult_t asynchronous = ncclSuccess;
             const ncclResult_t query = ncclCommGetAsyncError(nccl_, &asynchronous);
             const ncclResult_t status = query != ncclSuccess ? query : asynchronous;
@@ -243,11 +246,7 @@ private:
         }
     }
     void stop_watchdog() {
-        {
-            const std::lock_guard lock(mutex_);
-            stop_ = true;
-        }
-        changed_.notify_all();
+        watchdog_.request_stop();
         if (watchdog_.joinable()) watchdog_.join();
     }
 
@@ -256,10 +255,7 @@ private:
     const std::size_t rounding_ = measured_rounding();
     ncclComm_t nccl_ = nullptr;
 
-    std::mutex mutex_;  // guards `stop_`
-    std::condition_variable changed_;
-    bool stop_ = false;
-    std::thread watchdog_;
+    std::jthread watchdog_;
 };
 
 }  // namespace
