@@ -1,4 +1,4 @@
-// json_text.cpp - calls nlohmann::json's writer and parser
+// json_text.cpp - calls nlohmann::json's writer and parser, and its functions for a JsonValue
 #include "llmc/base/json_text.h"
 
 #include <algorithm>
@@ -72,6 +72,10 @@ std::string replace_lone_surrogates(std::string_view text, std::int64_t& replace
 std::string text_of(const nlohmann::json& value, int indent) { return value.dump(indent, ' ', false, kReplaced); }
 std::string text_of(const nlohmann::ordered_json& value, int indent) {
     return value.dump(indent, ' ', false, kReplaced);
+}
+
+nlohmann::ordered_json number_or_null(const std::optional<double>& number) {
+    return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json();
 }
 
 std::string excerpt(const nlohmann::json& value) {
@@ -151,5 +155,13 @@ nlohmann::json parse_json_object(const std::string& what, std::string_view text,
         fail(what, found, "JSON", hint);
     }
 }
+
+JsonValue::JsonValue() : JsonValue(nlohmann::json()) {}
+JsonValue::JsonValue(const nlohmann::json& value) : value_(std::make_shared<const nlohmann::json>(value)) {}
+
+bool operator==(const JsonValue& a, const JsonValue& b) { return *a == *b; }
+
+void to_json(nlohmann::json& json, const JsonValue& value) { json = *value; }
+void from_json(const nlohmann::json& json, JsonValue& value) { value = JsonValue(json); }
 
 }  // namespace llmc

@@ -1,7 +1,10 @@
-// json_text.h - JSON to text and back, so that nlohmann's templates for both are compiled once
+// json_text.h - JSON to text and back, so that nlohmann's templates for both are compiled once; and a JSON value as a
+// member of a class, whose header then need not include the JSON library, which is slow to compile
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +13,9 @@ namespace llmc {
 // On one line, or with `indent` spaces per level. Invalid UTF-8 is replaced by U+FFFD.
 std::string text_of(const nlohmann::json& value, int indent = -1);
 std::string text_of(const nlohmann::ordered_json& value, int indent = -1);
+
+// Empty: null.
+nlohmann::ordered_json number_or_null(const std::optional<double>& number);
 
 // JSON shortened for a one-line message: at most 80 characters of ASCII.
 std::string excerpt(const nlohmann::json& value);
@@ -31,5 +37,21 @@ enum class Comments { refused, allowed };  // from // to the end of a line
 // expected JSON; HINT"; "at byte 57, in line 3" if the text has lines.
 nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint,
                                  Comments comments = Comments::refused);
+
+// Immutable; copies share it.
+class JsonValue {
+public:
+    JsonValue();  // null
+    explicit JsonValue(const nlohmann::json& value);
+
+    const nlohmann::json& operator*() const { return *value_; }
+    const nlohmann::json* operator->() const { return value_.get(); }
+    friend bool operator==(const JsonValue& a, const JsonValue& b);
+
+private:
+    std::shared_ptr<const nlohmann::json> value_;
+};
+void to_json(nlohmann::json& json, const JsonValue& value);
+void from_json(const nlohmann::json& json, JsonValue& value);
 
 }  // namespace llmc

@@ -11,7 +11,7 @@
 #include "kernels/adamw.h"
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/names.h"
 #include "llmc/base/option.h"
 #include "llmc/model/gradient_exchange.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "llmc/base/fingerprint.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json_text.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/data/data_loader.h"
 #include "llmc/model/optimizer.h"

@@ -7,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/start_thread.h"
 #include "llmc/base/clock.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/standard_streams.h"
 
 namespace llmc {
@@ -48,21 +49,17 @@ std::optional<Value> ask_nvml(const Function& function, Arguments... arguments) 
     return value;
 }
 
-nlohmann::ordered_json json_of_value(const std::optional<double>& value) {
-    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-}
-
 }  // namespace
 
 nlohmann::ordered_json to_json(const GpuReading& reading) {
-    nlohmann::ordered_json json{{"energy_j", json_of_value(reading.energy_j)},
-                                {"mean_power_w", json_of_value(reading.mean_power_w)},
-                                {"power_w", json_of_value(reading.power_w)},
-                                {"sm_mhz", json_of_value(reading.sm_mhz)},
-                                {"memory_mhz", json_of_value(reading.memory_mhz)},
-                                {"temperature_c", json_of_value(reading.temperature_c)},
-                                {"memory_used_bytes", json_of_value(reading.memory_used_bytes)},
-                                {"utilization", json_of_value(reading.utilization)},
+    nlohmann::ordered_json json{{"energy_j", number_or_null(reading.energy_j)},
+                                {"mean_power_w", number_or_null(reading.mean_power_w)},
+                                {"power_w", number_or_null(reading.power_w)},
+                                {"sm_mhz", number_or_null(reading.sm_mhz)},
+                                {"memory_mhz", number_or_null(reading.memory_mhz)},
+                                {"temperature_c", number_or_null(reading.temperature_c)},
+                                {"memory_used_bytes", number_or_null(reading.memory_used_bytes)},
+                                {"utilization", number_or_null(reading.utilization)},
                                 {"throttle_reasons", nullptr}};
     if (reading.throttle_reasons) json["throttle_reasons"] = *reading.throttle_reasons;
     return json;
@@ -108,15 +105,11 @@ GpuMonitor::GpuMonitor(Nvml nvml, const std::string& id, std::chrono::millisecon
         refuse_nvml(nvml_, "NVML's result for " + uuid, status);
     }
     latest_ = read();
-    thread_ = start_thread([this] { watch(); });
+    thread_ = start_thread<std::jthread>([this](const std::stop_token& stop) { watch(stop); });
 }
 
 GpuMonitor::~GpuMonitor() {
-    {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-    }
-    stopped_.notify_all();
+    thread_.request_stop();
     thread_.join();
     nvml_.shutdown();
 }
@@ -149,9 +142,9 @@ GpuReading GpuMonitor::read() {
     return reading;
 }
 
-void GpuMonitor::watch() {
+void GpuMonitor::watch(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (!stopped_.wait_for(lock, between_, [&] { return stop_; })) {
+    while (!stopped_.wait_for(lock, stop, between_, [&] { return stop.stop_requested(); })) {
         lock.unlock();
         GpuReading reading = read();
         lock.lock();

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,7 +70,7 @@ public:
 
 private:
     GpuReading read();
-    void watch();
+    void watch(const std::stop_token& stop);
 
     Nvml nvml_;
     Nvml::Device device_{};
@@ -80,12 +81,11 @@ private:
     };
     std::optional<Energy> first_, last_;
 
-    mutable std::mutex mutex_;  // guards the three members below
-    std::condition_variable stopped_;
+    mutable std::mutex mutex_;  // guards the two members below
+    std::condition_variable_any stopped_;
     GpuReading latest_;
-    bool stop_ = false;
 
-    std::thread thread_;  // last: it uses all other members
+    std::jthread thread_;  // last: it uses all other members
 };
 
 // Null, with a note on standard error, if `id` is not a GPU's or NVML cannot be used.

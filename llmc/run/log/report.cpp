@@ -24,8 +24,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
-
 std::string skip_reason(const kernels::StepScalars& x) {
     if (x.skip == kernels::kSkipNoTargets) return "no targets";
     if (x.skip == kernels::kSkipNonFinite) return "loss or gradient norm not finite";
