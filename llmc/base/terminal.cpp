@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "llmc/base/clock.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/value_text.h"
 
 namespace llmc {
 namespace {
@@ -30,12 +30,8 @@ int terminal_columns() {
     constexpr int kLeast = 60;
     if (winsize size{}; isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         return std::max(int(size.ws_col), kLeast);
-    if (const char* const columns = std::getenv("COLUMNS")) {
-        const std::string_view text = columns;
-        int number = 0;
-        const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-        if (fault == std::errc{} && end == text.data() + text.size() && number > 0) return std::max(number, kLeast);
-    }
+    if (const char* const columns = std::getenv("COLUMNS"))
+        if (const auto number = number_of<int>(columns); number && *number > 0) return std::max(*number, kLeast);
     return kLineColumns;
 }
 

@@ -2,11 +2,10 @@
 #include "llmc/weights/model_config.h"
 
 #include <array>
-#include <charconv>
-#include <optional>
 
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/value_text.h"
 
 namespace llmc {
 namespace {
@@ -46,16 +45,9 @@ template <class Table> std::string known(std::string_view prefix, const Table& t
          "set a size such as d12, gpt3:c768 or custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint's folder");
 }
 
-std::optional<int> whole_number(std::string_view text) {
-    int value = 0;
-    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
-
 template <class Table>
 ModelConfig look_up(std::string_view text, std::string_view prefix, const Table& table, int positions) {
-    if (const auto key = whole_number(text.substr(prefix.size())))
+    if (const auto key = number_of<int>(text.substr(prefix.size())))
         for (const TableRow& row : table)
             if (row.key == *key)
                 return {.layers = row.layers, .heads = row.heads, .channels = row.channels, .max_seq_len = positions};
@@ -84,7 +76,7 @@ NamedModel custom(std::string_view text, std::string_view sizes) {
         const std::string fault = "not understood at \"" + std::string(part) + "\"";
         if (!size) refuse(text, fault, "l= (layers), h= (heads), c= (channels), t= (positions) or v= (vocabulary)");
         if (size->given) refuse(text, "invalid: it has " + std::string(part.substr(0, 2)) + " twice", "each size once");
-        const auto value = whole_number(part.substr(2));
+        const auto value = number_of<int>(part.substr(2));
         if (!value) refuse(text, fault, "an integer after " + std::string(part.substr(0, 2)));
         model.config.*size->member = *value;
         size->given = true;
