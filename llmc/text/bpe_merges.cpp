@@ -10,6 +10,7 @@
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/input_file.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 namespace {
@@ -45,22 +46,14 @@ const ByteOrder& byte_order() {
 
 constexpr int kVisibleBytes = 188;  // bytes whose symbol is the byte itself
 
-// The code point that represents a byte.
-int symbol(std::uint8_t byte) {
-    return has_own_symbol(byte) ? byte : 256 + byte_order().id_of_byte[byte] - kVisibleBytes;
-}
-
 // The bytes that the symbols represent; nullopt if a character is not a symbol.
 std::optional<std::string> bytes_of_symbols(std::string_view symbols) {
     std::string bytes;
-    for (std::size_t i = 0; i < symbols.size(); ++i) {
-        int code = static_cast<unsigned char>(symbols[i]);
-        if (code >= 0x80) {  // symbols end at U+0143: two bytes
-            if (code < 0xc2 || code > 0xdf || i + 1 == symbols.size()) return std::nullopt;
-            const int next = static_cast<unsigned char>(symbols[++i]);
-            if ((next & 0xc0) != 0x80) return std::nullopt;
-            code = (code & 0x1f) << 6 | (next & 0x3f);
-        }
+    while (!symbols.empty()) {
+        const std::size_t length = character_length(symbols);
+        if (length == 0) return std::nullopt;
+        const int code = int(code_point(symbols.substr(0, length)));
+        symbols.remove_prefix(length);
         if (code < 256 && has_own_symbol(code)) bytes += char(code);
         else if (code >= 256 && code < 256 + (256 - kVisibleBytes))
             bytes += char(byte_order().byte_of_id[std::size_t(code - 256 + kVisibleBytes)]);
@@ -203,8 +196,9 @@ const std::array<std::uint8_t, 256>& id_of_byte() { return byte_order().id_of_by
 
 std::string byte_symbols(std::string_view bytes) {
     std::string symbols;
-    for (const char byte : bytes) {
-        const int code = symbol(static_cast<std::uint8_t>(byte));
+    for (const char c : bytes) {
+        const auto byte = static_cast<std::uint8_t>(c);
+        const int code = has_own_symbol(byte) ? byte : 256 + byte_order().id_of_byte[byte] - kVisibleBytes;
         if (code < 0x80) symbols += char(code);
         else symbols += {char(0xc0 | code >> 6), char(0x80 | (code & 0x3f))};
     }
