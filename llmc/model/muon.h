@@ -1,4 +1,4 @@
-// muon.h - Muon for the weight matrices of the blocks, of which each has one owner (block_matrices.h), and AdamW for
+// muon.h - Muon for the weight matrices of the blocks, of which each has one owner (gradient_buckets.h), and AdamW for
 // all other parameters
 //
 //   M = mu M + (1 - mu) g;  U = (1 - mu) g + mu M;  O = orthogonalized U
