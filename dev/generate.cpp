@@ -24,7 +24,6 @@
 #include "llmc/run/control/interrupt.h"
 #include "llmc/run/evaluation/generation.h"
 #include "llmc/text/bpe_merges.h"
-#include "llmc/text/text_stream.h"
 #include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/saved_model.h"
 

@@ -1,6 +1,8 @@
 // tokenizer.cpp - the byte tokenizer, the tokenizer without a table, and escaping of text for terminals
 #include "llmc/text/tokenizer.h"
 
+#include <utility>
+
 #include "kernels/base/error.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/utf8.h"
@@ -48,6 +50,20 @@ bool is_control(std::string_view character) {
     const auto first = static_cast<unsigned char>(character[0]);
     if (character.size() == 1) return (first < 0x20 || first == 0x7f) && first != '\n' && first != '\t';
     return character.size() == 2 && first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
+}
+
+constexpr std::size_t kLongestCharacter = 4;
+
+// The number of bytes at the end that are an incomplete character, according to their lead byte. A lead byte always
+// starts a character, so the bytes before it do not depend on it.
+std::size_t unfinished(std::string_view text) {
+    for (std::size_t length = 1; length < kLongestCharacter && length <= text.size(); ++length) {
+        const auto byte = static_cast<unsigned char>(text[text.size() - length]);
+        if ((byte & 0xc0) == 0x80) continue;  // a continuation byte
+        const std::size_t whole = byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : byte < 0xf8 ? 4 : 1;
+        return length < whole ? length : 0;
+    }
+    return 0;
 }
 
 }  // namespace
@@ -107,5 +123,15 @@ std::string printable(std::string_view text) {
     }
     return shown;
 }
+
+std::string TextStream::add(std::string_view bytes) {
+    held_ += bytes;
+    const std::size_t shown = held_.size() - unfinished(held_);
+    std::string text = printable(std::string_view(held_).substr(0, shown));
+    held_.erase(0, shown);
+    return text;
+}
+
+std::string TextStream::finish() { return printable(std::exchange(held_, {})); }
 
 }  // namespace llmc

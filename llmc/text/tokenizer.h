@@ -56,4 +56,17 @@ std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary);
 // \t, become \x1b etc.
 std::string printable(std::string_view text);
 
+// Printable text from bytes that arrive a few at a time. The concatenated output equals printable() of the whole text,
+// and comes as early as possible: only the bytes of an incomplete UTF-8 character are held back.
+class TextStream {
+public:
+    // The text that can be shown after `bytes` have arrived.
+    std::string add(std::string_view bytes);
+    // The rest: the bytes of an incomplete character as \xe2 etc. Afterwards a new text may start.
+    std::string finish();
+
+private:
+    std::string held_;  // at most three bytes
+};
+
 }  // namespace llmc

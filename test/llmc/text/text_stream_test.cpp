@@ -1,5 +1,5 @@
 // text_stream_test.cpp - text that arrives in pieces is shown like the whole text
-#include "llmc/text/text_stream.h"
+#include "llmc/text/tokenizer.h"
 
 #include <random>
 
