@@ -20,7 +20,6 @@
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/log/report.h"
-#include "llmc/run/options/config_file.h"
 #include "llmc/weights/manifest.h"
 #include "llmc/weights/step_folder.h"
 
