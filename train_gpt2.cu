@@ -10,8 +10,7 @@
 
 #include "kernels/device/range.h"
 #include "llmc/base/clock.h"
-#include "llmc/base/ignored_signals.h"
-#include "llmc/base/short_omp_spin.h"
+#include "llmc/base/process_start.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/loop/between_steps.h"

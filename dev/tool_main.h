@@ -7,7 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "llmc/base/did_you_mean.h"
-#include "llmc/base/ignored_signals.h"
+#include "llmc/base/process_start.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 #include "llmc/run/options/arguments.h"

@@ -13,7 +13,7 @@
 
 #include "kernels/device/checked.h"
 #include "kernels/device/memory.h"
-#include "llmc/base/ignored_signals.h"
+#include "llmc/base/process_start.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
 

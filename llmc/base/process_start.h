@@ -1,7 +1,13 @@
-// short_omp_spin.h - restarts the program so that waiting OpenMP threads yield their cores to other programs early
+// process_start.h - what main() does first: keeps signals ignored that were ignored at the start, as SIGHUP is under
+// nohup, and restarts the program so that waiting OpenMP threads yield their cores to other programs early
 #pragma once
 
 namespace llmc {
+
+// Ignores SIGHUP, SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 again if they were ignored at the start. Libraries install
+// handlers without asking: UCX, which Open MPI loads, one for SIGHUP, in Open MPI 5 before main(). Call it first in
+// main(), after MPI_Init() and before the program restarts itself.
+void ignore_signals_again();
 
 // OpenMP threads wait for each other thousands of times per step. In GNU's library they first spin for up to 20 ms,
 // which is wasted if another program occupies the core of the thread that they wait for: a step of a small model takes
