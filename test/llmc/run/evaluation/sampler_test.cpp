@@ -4,7 +4,7 @@
 #include <set>
 
 #include "kernels/base/error.h"
-#include "llmc/run/evaluation/sampler.h"
+#include "llmc/run/evaluation/generation.h"
 #include "test/support/catch.h"
 
 using namespace llmc;
