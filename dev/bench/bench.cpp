@@ -6,7 +6,6 @@
 // Prints one line per operation, type and shape. kColumns, printed first, explains the columns.
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "dev/bench/bench.h"
@@ -36,7 +35,6 @@ struct Options {
     std::string dtype, shapes;
     double seconds;
     int threads;
-    bool json;
 };
 
 cxxopts::Options command_line() {
@@ -48,7 +46,6 @@ cxxopts::Options command_line() {
         ("shapes", "small or large (default: small on a CPU, large on a GPU)", cxxopts::value<std::string>(), "SIZE")
         ("seconds", "time to spend on each measurement", cxxopts::value<std::string>()->default_value("0.3"), "S")
         ("threads", "CPU threads; 0: all", cxxopts::value<int>()->default_value("0"), "N")
-        ("json", "print one JSON object instead of the table")
         ("h,help", "print this help and exit");
     options.add_options("names")("filter", "", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("filter");
@@ -61,7 +58,7 @@ Options options_of(const cxxopts::ParseResult& given) {
                     given["dtype"].as<std::string>(),
                     given.count("shapes") ? given["shapes"].as<std::string>() : "",
                     llmc::parse_number("--seconds", given["seconds"].as<std::string>(), 1e-6, 1e6),
-                    given["threads"].as<int>(), given["json"].as<bool>()};
+                    given["threads"].as<int>()};
     require(o.dtype == "fp32" || o.dtype == "bf16" || o.dtype == "both", "--dtype", in_quotes(o.dtype),
             "fp32, bf16 or both");
     require(o.shapes.empty() || o.shapes == "small" || o.shapes == "large", "--shapes", in_quotes(o.shapes),
@@ -116,10 +113,15 @@ bool wanted(const Options& options, const Registration& registration, DType dtyp
     return named && (options.dtype == "both" || options.dtype == name_of(dtype));
 }
 
+struct Row {
+    double ms, spread, roofline;
+    const char* roofline_by;
+    std::optional<double> gb_per_s{}, gflops_per_s{}, times_plain{};
+};
+
 // Returns nothing if this build or machine does not support the operation.
-std::optional<nlohmann::json> measure(const Registration& registration, DType dtype, const Shape& shape,
-                                      Ceilings& ceilings, bench::ColdTimer& timer, const device::Info& device,
-                                      double budget) {
+std::optional<Row> measure(const Registration& registration, DType dtype, const Shape& shape,
+                           Ceilings& ceilings, bench::ColdTimer& timer, const device::Info& device, double budget) {
     const auto op = registration.make(dtype, shape);
     if (!op || !op->runs_here()) return {};
     for (Storage& tensor : op->tensors) tensor.reset();
@@ -134,45 +136,32 @@ std::optional<nlohmann::json> measure(const Registration& registration, DType dt
     });
     const double least = std::max(moved, multiplied);
     const char* const by = timing.fastest < least ? "itself" : moved >= multiplied ? "memory" : "products";
-    nlohmann::json result{{"operation", registration.name},
-                          {"dtype", name_of(dtype)},
-                          {"shape", registration.describe(shape)},
-                          {"ms", timing.median * 1e3},
-                          {"spread", timing.spread},
-                          {"fastest ms", timing.fastest * 1e3},
-                          {"ceiling ms", least * 1e3},
-                          {"roofline", std::min(least, timing.fastest) / timing.median},
-                          {"roofline by", by}};
-    if (op->bytes > 0) result["GB/s"] = op->bytes / timing.median * 1e-9;
-    if (op->flops > 0) result["GFLOP/s"] = op->flops / timing.median * 1e-9;
+    Row row{timing.median * 1e3, timing.spread, std::min(least, timing.fastest) / timing.median, by};
+    if (op->bytes > 0) row.gb_per_s = op->bytes / timing.median * 1e-9;
+    if (op->flops > 0) row.gflops_per_s = op->flops / timing.median * 1e-9;
     if (device.kind != "cuda") {  // device memory is host memory, which a plain loop can read
         PlainLoop tensors;
-        result["x plain"] = timing.median / timer.time({[&] { op->evaluate(tensors); }}, budget)[0].median;
+        row.times_plain = timing.median / timer.time({[&] { op->evaluate(tensors); }}, budget)[0].median;
     }
-    return result;
+    return row;
 }
 
 void print_header() {
     std::printf("%s\n%-28s %-5s %10s %5s %9s %9s %8s %17s  %s\n", kColumns, "operation", "dtype", "ms", "+-", "GB/s",
                 "GFLOP/s", "x plain", "roofline", "shape");
 }
-void print(const nlohmann::json& result) {
-    const auto figure = [&](const char* key, int width, int digits, double factor = 1, const char* unit = "") {
-        if (result.contains(key))
-            std::printf(" %*.*f%s", width - int(std::strlen(unit)), digits, result[key].get<double>() * factor, unit);
+void print(const Row& row, const std::string& shape) {
+    const auto figure = [](std::optional<double> value, int width, int digits, const char* unit = "") {
+        if (value) std::printf(" %*.*f%s", width - int(std::strlen(unit)), digits, *value, unit);
         else std::printf(" %*s", width, "n/a");
     };
-    std::printf("%-28s %-5s", result["operation"].get<std::string>().c_str(),
-                result["dtype"].get<std::string>().c_str());
-    figure("ms", 10, 3);
-    figure("spread", 5, 0, 100, "%");
-    figure("GB/s", 9, 1);
-    figure("GFLOP/s", 9, 1);
-    figure("x plain", 8, 2);
-    figure("roofline", 8, 0, 100, "%");
-    std::printf(" %-8s  %s\n", result["roofline by"].get<std::string>().c_str(),
-                result["shape"].get<std::string>().c_str());
-    std::fflush(stdout);
+    figure(row.ms, 10, 3);
+    figure(100 * row.spread, 5, 0, "%");
+    figure(row.gb_per_s, 9, 1);
+    figure(row.gflops_per_s, 9, 1);
+    figure(row.times_plain, 8, 2);
+    figure(100 * row.roofline, 8, 0, "%");
+    std::printf(" %-8s  %s\n", row.roofline_by, shape.c_str());
 }
 
 void run(const cxxopts::ParseResult& given) {
@@ -192,28 +181,19 @@ void run(const cxxopts::ParseResult& given) {
     const double copied = ceilings.copied_per_second * 1e-9, fp32 = ceilings.fp32.flops_per_second() * 1e-9,
                  in_bf16 = ceilings.bf16_.flops_per_second() * 1e-9;
     const bool large = options.shapes.empty() ? device.kind == "cuda" : options.shapes == "large";
-    nlohmann::json report{{"device", device.name},
-                          {"threads", device.threads},
-                          {"copy GB/s", copied},
-                          {"fp32 GFLOP/s", fp32},
-                          {"bf16 GFLOP/s", in_bf16}};
-    if (!options.json) {
-        std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n\n",
-                    device.name.c_str(), device.threads, copied, fp32, in_bf16);
-        print_header();
-    }
+    std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n\n",
+                device.name.c_str(), device.threads, copied, fp32, in_bf16);
+    print_header();
     for (const Registration& registration : all())
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : large ? registration.large : registration.small) {
                 if (!wanted(options, registration, dtype)) continue;
-                const auto result = measure(registration, dtype, shape, ceilings, timer, device, options.seconds);
-                if (options.json && result) report["results"].push_back(*result);
-                else if (result) print(*result);
-                else if (!options.json)
-                    std::printf("%-28s %-5s %50s  %s\n", registration.name.c_str(), name_of(dtype),
-                                "not supported here", registration.describe(shape).c_str());
+                const auto row = measure(registration, dtype, shape, ceilings, timer, device, options.seconds);
+                std::printf("%-28s %-5s", registration.name.c_str(), name_of(dtype));
+                if (row) print(*row, registration.describe(shape));
+                else std::printf(" %50s  %s\n", "not supported here", registration.describe(shape).c_str());
+                std::fflush(stdout);
             }
-    if (options.json) std::printf("%s\n", report.dump(2).c_str());
 }
 
 }  // namespace
