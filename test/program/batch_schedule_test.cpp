@@ -17,29 +17,25 @@ Texts ten_steps(const TrainingFolder& folder, const std::string& out, const Text
 }  // namespace
 
 TEST_CASE("a run with a batch schedule continues with the same bits from every step", "[run][batch_schedule]") {
-    struct Run {
-        int ranks;
-        Texts flags;
-    };
-    const Run as = GENERATE(values<Run>({
+    const auto [ranks, flags] = GENERATE(table<int, Texts>({
         {1, {}},
         {2, {"-z", "1", "--dtype", "bf16", "--stochastic-rounding"}},
         {3, {"-z", "2"}},
         {2, {"-z", "1", "--optimizer", "muon"}},
         {1, {"--skip-norm-z", "4", "-k", "wsd", "--batch-beta-scaling"}},
     }));
-    CAPTURE(as.ranks, as.flags);
+    CAPTURE(ranks, flags);
     const TrainingFolder folder;
-    folder.run_on(as.ranks, ten_steps(folder, "whole", as.flags + kSchedule)).exits(0);
+    folder.run_on(ranks, ten_steps(folder, "whole", flags + kSchedule)).exits(0);
     const std::vector<double> tokens{192, 192, 192, 192, 384, 384, 384, 768, 768, 768};
     CHECK(numbers(folder.log("whole", "step"), "tokens") == tokens);
     CHECK(folder.log("whole", "step").back()["tokens_so_far"] == 4224);
     for (const int from : {3, 4, 5, 7}) {  // before, at and after a change
-        if (as.ranks > 1 && from == 3) continue;
+        if (ranks > 1 && from == 3) continue;
         const std::string out = "from_" + std::to_string(from);
         fs::create_directories(folder.path(out));
         fs::copy(folder.step("whole", from), folder.step(out, from));
-        const std::string output = folder.run_on(as.ranks, {"-o", folder.path(out), "-y", "auto"}).exits(0);
+        const std::string output = folder.run_on(ranks, {"-o", folder.path(out), "-y", "auto"}).exits(0);
         CHECK_THAT(output, !Contains("changed:"));
         CHECK(folder.model(out, 10) == folder.model("whole", 10));
     }

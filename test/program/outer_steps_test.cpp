@@ -11,11 +11,6 @@ namespace {
 
 const Texts kOuter{"--outer-steps", "4", "--outer-start-step", "3", "-d", "384"};
 
-std::vector<std::int64_t> steps_with(const TrainingFolder& folder, const std::string& out, const char* event) {
-    std::vector<std::int64_t> steps;
-    for (const auto& of : folder.log(out, event)) steps.push_back(of["step"]);
-    return steps;
-}
 Texts outer_flags(const TrainingFolder& folder, const std::string& out, const Texts& more) {
     return folder.flags(Texts{"-x", "13", "-u", "2", "--lr", "1e-2", "--tune=off", "--shuffle", "-o",
                               folder.path(out)} + kOuter + more);
@@ -35,9 +30,9 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     const bool measured = output.find("\nouter steps: on this machine compression adds ") != output.npos;
     CHECK(measured == (more == Texts{"--outer-bits", "1"}));
     CHECK(folder.log("whole", "start")[0].contains("compression_pays_below_gbit_s") == measured);
-    CHECK(steps_with(folder, "whole", "outer") == std::vector<std::int64_t>{7, 11, 13});
-    CHECK(steps_with(folder, "whole", "val") == std::vector<std::int64_t>{0, 7, 11, 13});
-    CHECK(steps_with(folder, "whole", "checkpoint") == std::vector<std::int64_t>{2, 7, 11, 13});
+    CHECK(numbers(folder.log("whole", "outer"), "step") == std::vector<double>{7, 11, 13});
+    CHECK(numbers(folder.log("whole", "val"), "step") == std::vector<double>{0, 7, 11, 13});
+    CHECK(numbers(folder.log("whole", "checkpoint"), "step") == std::vector<double>{2, 7, 11, 13});
     for (const int from : {2, 7, 11}) {
         const std::string out = "from_" + std::to_string(from);
         fs::create_directories(folder.path(out));
@@ -55,9 +50,9 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     };
     CHECK_THAT(again(1, {"--outer-bits", "32"}),
                Contains("1 rank instead of 2: each starts with the mean of first_moment and second_moment"));
-    CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
+    CHECK(numbers(folder.log("again", "outer"), "step") == std::vector<double>{15, 19, 20});
     again(2, {"--outer-steps", "2", "--outer-momentum", "0"});
-    CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{13, 15, 17, 19, 20});
+    CHECK(numbers(folder.log("again", "outer"), "step") == std::vector<double>{13, 15, 17, 19, 20});
     CHECK_THAT(again(2, {"--outer-bits", "32", "--dry-run"}),
                Contains("a worker sends 0.17 MB per round, instead of 0.17 per step\n") &&
                    Contains("a link of 0.1 Gbit/s needs 0.0136 s for the bytes of an outer step, 0.0544 s for those of "
@@ -65,7 +60,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
                             "\n"));
     CHECK_THAT(again(2, {"--outer-bits", "32", "-x", "99999", "--dry-run"}), Contains(" 5:40 for those of the run, "));
     CHECK_THAT(again(2, {"--outer-start-step", "17"}), Contains("workers: 2 ranks, local steps from step 4 on"));
-    CHECK(steps_with(folder, "again", "outer") == std::vector<std::int64_t>{15, 19, 20});
+    CHECK(numbers(folder.log("again", "outer"), "step") == std::vector<double>{15, 19, 20});
     CHECK_THAT(again(2, {"--outer-steps", "0"}), Contains("optimizer state outer: not loaded") &&
                                                      Contains("ranks train together again: each starts with the mean"));
     CHECK(folder.log("again", "outer").empty());

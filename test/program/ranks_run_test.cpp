@@ -9,18 +9,6 @@
 
 using namespace test;
 
-namespace {
-
-// 384 positions per step: 24 sequences for 1, 2, 3 or 4 ranks. With an epsilon of 1e-4 Adam would amplify rounding a
-// hundredfold.
-Texts flags_of(const TrainingFolder& folder, const std::string& out,
-                                  const Texts& more = {}) {
-    return folder.flags(Texts{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-3",
-                              "-o", folder.path(out)} + more);
-}
-
-}  // namespace
-
 TEST_CASE("the biases of keys keep their values with every optimizer and exchange", "[run][ranks][mpi]") {
     const Texts outer{"--outer-steps", "2", "--outer-bits", "1"};
     const auto [ranks, flags] = GENERATE_COPY(table<int, Texts>(
@@ -28,7 +16,9 @@ TEST_CASE("the biases of keys keep their values with every optimizer and exchang
          {2, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "4"}}}));
     CAPTURE(flags);
     const TrainingFolder folder;
-    folder.run_on(ranks, flags_of(folder, "a", {"-q", "0"}) + flags).exits(0);
+    // With an epsilon of 1e-4 Adam would amplify rounding a hundredfold.
+    folder.run_on(ranks, folder.flags({"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps",
+                                       "1e-3", "-q", "0", "-o", folder.path("a")}) + flags).exits(0);
     const std::string file = folder.model("a", 12);
     std::uint64_t header = 0;
     std::memcpy(&header, file.data(), sizeof header);
@@ -98,12 +88,8 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
     const std::int64_t half =
         llmc::ParameterTable(llmc::model_by_name("custom:l=2,h=2,c=32,t=32", 257).config).elements() / 2;
     const std::int64_t row = sizeof(kernels::RankSums);
-    struct Way {
-        const char* name;
-        Texts flags;
-        std::int64_t bytes;  // on 2 ranks
-    };
-    for (const Way& way : std::vector<Way>{
+    using Way = std::tuple<const char*, Texts, std::int64_t>;  // name, flags, bytes on 2 ranks
+    for (const auto& [name, flags, bytes] : std::vector<Way>{
              {"all-reduce", {}, 2 * half * 4 + row},
              {"all-reduce-bf16", {"--reduce-dtype", "bf16"}, 2 * half * 2 + row},
              {"stage1", {"-z", "1"}, 2 * half * 4 + row},
@@ -114,12 +100,12 @@ TEST_CASE("a step reports the bytes that rank 0 sent for it, without those sent 
              {"muon", {"--optimizer", "muon"}, 2 * half * 4 + row},
              {"muon-stage2", {"--optimizer", "muon", "-z", "2"}, 6 * half * 4 + half * 4 + row}})
         for (const int ranks : {1, 2}) {
-            const std::string out = way.name + std::to_string(ranks);
+            const std::string out = name + std::to_string(ranks);
             CAPTURE(out);
             folder.run_ranks(ranks, folder.flags(Texts{"-b", ranks == 1 ? "4" : "2", "-d", "384", "-x", "4", "-v", "2",
                                                        "--val-tokens", "500", "-s", "2", "-g", "4", "-n", "2", "-o",
-                                                       folder.path(out)} + way.flags)).exits(0);
+                                                       folder.path(out)} + flags)).exits(0);
             CHECK(numbers(folder.log(out, "step"), "bytes_sent") ==
-                  std::vector<double>(4, ranks == 1 ? 0 : double(way.bytes)));
+                  std::vector<double>(4, ranks == 1 ? 0 : double(bytes)));
         }
 }

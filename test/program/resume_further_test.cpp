@@ -3,14 +3,6 @@
 
 using namespace test;
 
-namespace {
-
-Result run_twelve_steps(const TrainingFolder& folder, const std::string& out, const Texts& more) {
-    return folder.run(twelve_steps(folder, out) + more);
-}
-
-}  // namespace
-
 TEST_CASE("a completed run says how to train it further, and what its learning rate does", "[run][resume]") {
     const TrainingFolder folder;
     // Runs the command that follows this text in the output.
@@ -24,7 +16,7 @@ TEST_CASE("a completed run says how to train it further, and what its learning r
                       first = "changed: learning rate at step ",
                       rises = "to train further (the learning rate rises from 0.0025 to 0.01): ";
     const std::string whole =
-        run_twelve_steps(folder, "wsd", {"-k", "wsd", "-n", "3", "--cooldown-fraction", "0.5"}).exits(0);
+        folder.run(twelve_steps(folder, "wsd") + Texts{"-k", "wsd", "-n", "3", "--cooldown-fraction", "0.5"}).exits(0);
     CHECK_THAT(follow(whole, before), Contains(folder.path("wsd/step_00000006")) && !Contains(first) &&
                                           Contains("step 24/24"));
     CHECK(fs::exists(folder.step("wsd-further", 24)));
@@ -32,10 +24,11 @@ TEST_CASE("a completed run says how to train it further, and what its learning r
     const std::string again = folder.run({"-o", folder.path("wsd"), "-y", "auto"}).exits(0);
     CHECK_THAT(again, Contains("completed all 12 steps; " + before) && Contains("-o " + folder.path("wsd-further2")));
     CHECK_THAT(follow(again, rises), Contains(first + "13: 0.001 -> 0.01;"));
-    CHECK_THAT(run_twelve_steps(folder, "none", {"-k", "wsd", "-n", "0", "--cooldown-fraction", "0.05"}).exits(0),
+    const Texts cool_down{"-k", "wsd", "-n", "0", "--cooldown-fraction"};
+    CHECK_THAT(folder.run(twelve_steps(folder, "none") + cool_down + Texts{"0.05"}).exits(0),
                Contains("note: there is no cool-down: --cooldown-fraction 0.05 of 12 steps") &&
                    Contains("to train further: "));
-    CHECK_THAT(run_twelve_steps(folder, "one", {"-k", "wsd", "-n", "0", "--cooldown-fraction", "0.5"}).exits(0),
+    CHECK_THAT(folder.run(twelve_steps(folder, "one") + cool_down + Texts{"0.5"}).exits(0),
                Contains("to train further (no checkpoint from before the cool-down is left, and the learning rate ") &&
                    !Contains("note: there is no"));
 }
@@ -46,7 +39,7 @@ TEST_CASE("epochs count passes over the training data of the run, also after oth
         return folder.run(Texts{"-o", folder.path("out"), "-y", "auto"} + more).exits(0);
     };
     // 375 rows, 30 in a step
-    run_twelve_steps(folder, "out", {"-x", "0", "--epochs", "1", "-d", "480", "-v", "0"}).exits(0);
+    folder.run(twelve_steps(folder, "out") + Texts{"-x", "0", "--epochs", "1", "-d", "480", "-v", "0"}).exits(0);
     CHECK(folder.losses("out").size() == 12);
     // 43 rows, of which 3 passes have 129: 4 steps.
     const Texts others{"--allow-new-data", "-i", folder.path("val_*.bin"), "--epochs", "3"};

@@ -62,11 +62,7 @@ void replace_in(const fs::path& file, const std::string& from, const std::string
 }  // namespace
 
 TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resume]") {
-    struct Run {
-        int ranks;
-        Texts flags;
-    };
-    const Run as = GENERATE(values<Run>({
+    const auto [ranks, flags] = GENERATE(table<int, Texts>({
         {1, {}},
         {1, {"--dtype", "bf16", "--stochastic-rounding", "--shuffle", "-d", "1920", "--pad-last"}},  // into epoch 2
         {1, {"--overfit-batch", "--dtype", "bf16"}},
@@ -81,12 +77,12 @@ TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resum
         {3, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "7", "--onebit-exclude", "ln_", "--onebit-scale",
              "tensor", "--dtype", "bf16", "--stochastic-rounding", "--shuffle"}},
     }));
-    CAPTURE(as.ranks, as.flags);
+    CAPTURE(ranks, flags);
     const TrainingFolder folder;
-    run(folder, as.ranks, "whole", as.flags).exits(0);
+    run(folder, ranks, "whole", flags).exits(0);
     copy_stopped(folder, "whole", "stopped");
     const Texts again{"-o", folder.path("stopped"), "-y", "auto"};  // the checkpoint has the other options
-    const std::string output = folder.run_on(as.ranks, again).exits(0);
+    const std::string output = folder.run_on(ranks, again).exits(0);
     CHECK_THAT(output, Contains("resuming after step 5/12 from ") && !Contains("changed:"));
     for (const int number : {10, 12})
         CHECK(bytes_of(folder.step("stopped", number)) == bytes_of(folder.step("whole", number)));
@@ -205,11 +201,7 @@ TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run
     }
     fs::copy(folder.step("whole", 5) / "trainer_state.json", folder.path("unlisted"));
     fs::create_directory(folder.path(".step_00000009.partial"));
-    struct Case {
-        Texts flags;
-        const char* says;
-    };
-    for (const auto& [flags, says] : std::vector<Case>{
+    for (const auto& [flags, says] : std::vector<std::pair<Texts, std::string>>{
              {{}, "another run's log.jsonl"},
              {{"-y", "never"}, "--resume auto"},
              {{"-y", "auto", "-e", "custom:l=1,h=2,c=32,t=16"}, "--init"},

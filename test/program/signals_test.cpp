@@ -16,10 +16,6 @@ struct LongRun : TrainingFolder {
     Texts flags_with(const Texts& more) const {
         return flags(Texts{"-x", "100000000", "-v", "0", "-o", path("out")} + more);
     }
-    Texts with_steps_of(int micro_batches, const Texts& more = {}) const {  // 1000 take 0.5 to 2 s
-        // more than the data have
-        return flags_with(more + Texts{"-d", std::to_string(64 * micro_batches), "--pad-last"});
-    }
     // A validation that takes half a minute, before the first step.
     Texts with_long_validation(const Texts& more = {}) const {
         ShardBytes(std::vector<std::uint16_t>(2'000'000, 5), 257, 256).write(path("val_0.bin"));
@@ -89,7 +85,8 @@ TEST_CASE("one interrupt that arrives as two signals ends a run once, with the m
 
 TEST_CASE("only a second Ctrl-C, a second later, ends the run without saving, and says so", "[run]") {
     const LongRun run;
-    Process process = run.start(run.with_steps_of(100000, {"-v", "1000"}));
+    // Steps of 100,000 micro-batches, of which 1000 take 0.5 to 2 s.
+    Process process = run.start(run.flags_with({"-v", "1000", "-d", "6400000", "--pad-last"}));
     REQUIRE(run.logs("val"));  // so the first step is under way
     process.signal(SIGINT);
     std::this_thread::sleep_for(300ms);

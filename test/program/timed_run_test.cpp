@@ -159,10 +159,8 @@ TEST_CASE("one warning says that a rank was stopped, and times include it", "[ru
 TEST_CASE("a stop within a validation does not make the next ones longer", "[run][timed]") {
     const TrainingFolder folder;
     ShardBytes(std::vector<std::uint16_t>(200'000, 1), 257, 256).write(folder.path("long.bin"));
-    Process run(Texts{program("train_gpt2")} +
-                    folder.flags({"--max-minutes", "0.2", "-j", folder.path("long.bin"), "-v", "1", "-o",
-                                  folder.path("out")}),
-                folder.path("output.txt"));
+    Process run = folder.start(folder.flags({"--max-minutes", "0.2", "-j", folder.path("long.bin"), "-v", "1", "-o",
+                                             folder.path("out")}));
     stop_once(folder, run, "", std::chrono::seconds(5));
     CHECK(folder.log("out", "end")[0]["seconds"].get<double>() > 11);
 }

@@ -9,11 +9,6 @@ using namespace test;
 
 namespace {
 
-// Two steps.
-std::string two_steps(const TrainingFolder& folder, const Texts& more) {
-    return folder.train(Texts{"-x", "2", "-v", "0", "-o", folder.path("out")} + more);
-}
-
 // A tokenizer that reads a pipe and has begun a shard.
 struct Tokenizing {
     std::string shards;
@@ -47,7 +42,8 @@ TEST_CASE("a model that adds tokens to GPT-2's keeps its tokenizer files and its
     for (const char* const shard : {"train_0.bin", "val_0.bin"})
         ShardBytes(std::vector<std::uint16_t>(3000, 995)).write(folder.path(shard));
     const std::string first = folder.path("out/step_00000002");
-    two_steps(folder, {"-e", "custom:l=1,h=1,c=16,t=32,v=50258", "--allow-larger-vocabulary"});
+    folder.train({"-x", "2", "-v", "0", "-o", folder.path("out"), "-e", "custom:l=1,h=1,c=16,t=32,v=50258",
+                  "--allow-larger-vocabulary"});
     auto config = llmc::parse_json(read_bytes(fs::path(first) / "config.json"));
     config["eos_token_id"] = 50257;
     write_bytes(fs::path(first) / "config.json", llmc::text_of(config));
