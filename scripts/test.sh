@@ -322,9 +322,7 @@ if is cuda && [ -n "$has_nvcc" ]; then
     one cuda "a CUDA build reports a missing GPU" test/program/no_gpu.sh $cuda/train_gpt2
     one cuda "no kernel spills registers" dev/bench/kernel_resources.sh $cuda
 elif is cuda; then
-    number=$((number + 1))
-    echo "0 0 1" >"$logs/results/$number"
-    echo "skipped: the CUDA build: nvcc is missing"
+    one cpu "the CUDA build" sh -c 'echo "nvcc is missing"; exit 77'
 fi
 if all_of cuda && [ -n "$has_nvcc" ]; then
     one cuda "every filter of gpu_check.sh matches cases of a CUDA build" test/program/gpu_filters.sh $stand_in/tests
