@@ -69,7 +69,8 @@ said=$("$PROGRAM" --config with_hellaswag.json "${tiny[@]/#20/21}" 2>&1) || fail
 says "resuming" "$said" "resuming after step 20/21" "changed: --max-steps 20 -> 21" "HellaSwag acc_norm"
 [ "$(of_log runs/gpt2-124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not resume"
 
-refused "no data" "data/fineweb/fineweb_train_*.bin" env -C / "$PROGRAM" --config "$root/configs/gpt2-124M.json"
+ends 2 'error: the number of shards that match "data/fineweb/fineweb_train_*.bin" is 0; expected ' \
+    env -C / "$PROGRAM" --config "$root/configs/gpt2-124M.json"
 
 # ---- finetuning, as scripts/README.md has it
 

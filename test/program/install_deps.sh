@@ -9,7 +9,7 @@ old() {
     rm -rf "$work/include"
     mkdir -p "$(dirname "$work/include/$1")"
     echo "$3" >"$work/include/$1"
-    refused "an old $1" "error: $2" env PATH="$work/bin:$PATH" CXX="g++ -isystem $work/include" scripts/install_deps.sh
+    one_line "error: $2" env PATH="$work/bin:$PATH" CXX="g++ -isystem $work/include" scripts/install_deps.sh
 }
 old cxxopts.hpp "cxxopts is 1.4.2; expected version 2.2, Debian's and Ubuntu's packages: libcxxopts-dev (" '
 #define CXXOPTS__VERSION_MAJOR 1

@@ -46,11 +46,3 @@ one_line() {
     [ "$status, $(grep -vc '^installing: ' <<<"$said")" = "2, 1" ] || fail "$*: exit code $status: $said"
     says "$*" "$said" "$expected"
 }
-# refused WHAT EXPECTED COMMAND...: exit code 2, one error in the last line
-refused() {
-    local what=$1 expected=$2 said status=0
-    shift 2
-    said=$("$@" 2>&1) || status=$?
-    [ "$status, $(grep -c '^error: ' <<<"$said")" = "2, 1" ] || fail "$what: exit code $status: $said"
-    says "$what" "$(tail -n 1 <<<"$said")" "error: " "$expected"
-}
