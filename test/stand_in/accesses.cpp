@@ -17,16 +17,15 @@ struct Cell {
 };
 constexpr std::size_t kCellBytes = 2;  // granularity: operations on different bytes of a cell seem to race
 
-template <class T>
-T* sparse_array(std::size_t count) {  // of zeros; uses memory only where it is written
-    void* const memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
+Cell* sparse_cells(std::size_t count) {  // zeros; uses memory only where it is written
+    void* const memory = mmap(nullptr, count * sizeof(Cell), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) stop("no address space to track accesses");
-    return static_cast<T*>(memory);
+    return static_cast<Cell*>(memory);
 }
 
 struct Accesses {
-    Cell* const cells = sparse_array<Cell>(kDeviceBytes / kCellBytes);
+    Cell* const cells = sparse_cells(kDeviceBytes / kCellBytes);
     Allocations allocations;
     std::uintptr_t begin = 0, end = 0;  // of the last accessed allocation
     std::deque<Operation> operations{1};

@@ -19,6 +19,13 @@ inline std::pair<std::uintptr_t, std::size_t> pages_of(std::uintptr_t address, s
     return {begin, round_up(address + bytes - begin, kPage)};
 }
 
+// Maps shared memory at its address, inaccessible until it is allocated.
+inline void map_shared(std::uintptr_t begin, std::size_t bytes, int file) {
+    void* const wanted = reinterpret_cast<void*>(begin);
+    if (mmap(wanted, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
+        stop(std::string("the addresses of shared memory are not available: ") + std::strerror(errno));
+}
+
 // Changes the protection of an allocation's pages in this process.
 inline void protect(std::uintptr_t address, std::size_t bytes, int protection) {
     const auto [begin, length] = pages_of(address, bytes);

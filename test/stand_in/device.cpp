@@ -382,13 +382,8 @@ int run_device() {
     int commands = -1, done = -1, memory = -1, pinned = -1;
     if (std::sscanf(std::getenv(kDeviceVariable), "%d,%d,%d,%d", &commands, &done, &memory, &pinned) != 4)
         stop(std::string(kDeviceVariable) + " is not set by this program");
-    const auto map = [](std::uintptr_t begin, std::size_t bytes, int file) {
-        void* const wanted = reinterpret_cast<void*>(begin);
-        if (mmap(wanted, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
-            stop(std::string("the addresses of shared memory are not available: ") + std::strerror(errno));
-    };
-    map(kDeviceBegin, kDeviceBytes, memory);
-    map(kPinnedBegin, kPinnedBytes, pinned);
+    map_shared(kDeviceBegin, kDeviceBytes, memory);
+    map_shared(kPinnedBegin, kPinnedBytes, pinned);
     // The host handles signals to the program, for example from a terminal.
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
     struct sigaction action{};

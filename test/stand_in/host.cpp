@@ -58,10 +58,6 @@ struct Host {
     void start();
     void read();
     void call();
-    void send_done(std::uint64_t number) {
-        const Done message{number};
-        if (::send(done, &message, sizeof message, MSG_NOSIGNAL) < 0 && !ending) _exit(kWrongExit);
-    }
 };
 
 thread_local bool in_host_function = false;
@@ -79,10 +75,8 @@ bool is_host() {
 
 int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes) {
     const int file = memfd_create(name, 0);
-    void* const wanted = reinterpret_cast<void*>(begin);
-    if (file < 0 || ftruncate(file, off_t(bytes)) != 0 ||
-        mmap(wanted, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
-        stop(std::string("the addresses are not available for ") + name + ": " + std::strerror(errno));
+    if (file < 0 || ftruncate(file, off_t(bytes)) != 0) stop(std::string("no ") + name + ": " + std::strerror(errno));
+    map_shared(begin, bytes, file);
     return file;
 }
 
@@ -215,7 +209,8 @@ void Host::call() {
         in_host_function = true;
         reinterpret_cast<cudaHostFn_t>(message.function)(reinterpret_cast<void*>(message.argument));
         in_host_function = false;
-        send_done(message.number);
+        const Done ended{message.number};
+        if (::send(done, &ended, sizeof ended, MSG_NOSIGNAL) < 0 && !ending) _exit(kWrongExit);
     }
 }
 

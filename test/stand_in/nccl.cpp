@@ -92,8 +92,6 @@ ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncc
     if ((op.type != ncclFloat32 && op.type != ncclBfloat16 && op.type != ncclUint8) || reduction != ncclSum)
         stop("the stand-in for NCCL supports sums of float32, bfloat16 and uint8 only");
     if (op.count == 0) return ncclSuccess;
-    if ((!op.in && op.bytes_read(comm->rank, comm->size)) || (!op.out && op.bytes_written(comm->rank, comm->size)))
-        return fail(ncclInvalidArgument, "a buffer is null");
     if (group.depth == 0) {
         enqueue(comm, stream, std::span(&op, 1));
         return ncclSuccess;
