@@ -215,47 +215,39 @@ TEST_CASE("the stand-ins report errors of a program on the device, and report no
         {"nothing", 1, 0, "1 passed"},
         {"race", 1, 96, "stand-in: race: \""},
         {"past the end", 1, 96, " at byte 4096 of an allocation of 4096"},
+        {"pinned memory reused", 1, 1, "2.0f == 1"},
         {"leak", 1, 97, "stand-in: not freed at exit: 1 x allocation of device memory"},
         {"ranks differ", 2, 96, "rank 0 is in broadcast of 100 float32 from rank 0, rank 1 in broadcast of 200 "},
     }));
     const TrainingFolder folder;
     for (const std::string schedule : kSchedules) {
+        if (code == 1 && schedule == "eager") continue;  // which may copy the memory in time
         CAPTURE(error, schedule);
         CHECK_THAT(run_with(folder, {"STAND_IN_SCHEDULE=" + schedule, std::string("MISUSE=") + error}, ranks,
                             {"a misuse of the device"}, program("tests")).exits(code), Contains(says));
     }
 }
 
-TEST_CASE("pinned memory reused before the device has read it shows on a late schedule", "[stand_in]") {
-    const TrainingFolder folder;
-    CHECK_THAT(run_with(folder, {"STAND_IN_SCHEDULE=late", "MISUSE=pinned memory reused"}, 1,
-                        {"a misuse of the device"}, program("tests")).exits(1), Contains("2.0f == 1"));
-}
-
 // Every function of CUDA and its libraries fails, at its first call and at its last.
 TEST_CASE("a failed call ends the CUDA build with one line that names it", "[stand_in]") {
-    struct Run {
-        int ranks;
-        Texts flags;
-        const char* of;  // prefix of the functions' names
-    };
-    const Run run = GENERATE(values<Run>({{1, {"--tune=off", "--dtype", "bf16"}, "cu"},
-                                          {2, {"--tune=off", "--comm", "nccl", "-z", "2"}, "nccl"},
-                                          {2, {"--tune=off", "--comm", "mpi", "-z", "2"}, "cudaEventRecord"}}));
+    const auto [ranks, more, prefix] = GENERATE(table<int, Texts, std::string>(
+        {{1, {"--tune=off", "--dtype", "bf16"}, "cu"},
+         {2, {"--tune=off", "--comm", "nccl", "-z", "2"}, "nccl"},
+         {2, {"--tune=off", "--comm", "mpi", "-z", "2"}, "cudaEventRecord"}}));
     const TrainingFolder folder;
-    Texts flags = flags_of(folder, "out", run.flags);
+    Texts flags = flags_of(folder, "out", more);
     flags.erase(std::ranges::find(flags, "-o"), std::ranges::find(flags, "-o") + 2);
     *(std::ranges::find(flags, "-d") + 1) = "32";
-    auto counts = calls_of(folder, run.ranks, flags, run.of);
-    if (run.of == std::string("nccl")) counts.emplace("ncclCommGetAsyncError", 1);  // called every 200 ms only
-    REQUIRE(counts.size() >= (run.of == std::string("cudaEventRecord") ? 1 : 8));
+    auto counts = calls_of(folder, ranks, flags, prefix);
+    if (prefix == "nccl") counts.emplace("ncclCommGetAsyncError", 1);  // called every 200 ms only
+    REQUIRE(counts.size() >= (prefix == "cudaEventRecord" ? 1 : 8));
     for (const auto& [function, count] : counts)
         for (const std::int64_t number : std::set<std::int64_t>{1, function == "cudaMemcpyAsync" ? 2 : 1, count}) {
             const std::string told = function + ":" + std::to_string(number) +
-                                     (run.ranks > 1 && function != "ncclGetUniqueId" ? "@1" : "");  // rank 0's alone
+                                     (ranks > 1 && function != "ncclGetUniqueId" ? "@1" : "");  // rank 0's alone
             const Result result =
                 run_with(folder, {"STAND_IN_FAIL=" + told, "STAND_IN_SCHEDULE=late", "MALLOC_MMAP_THRESHOLD_=2048"},
-                         run.ranks, flags);  // freed host memory is then inaccessible
+                         ranks, flags);  // freed host memory is then inaccessible
             CAPTURE(function, number, count, result.exit_code, result.output);
             CHECK_THAT(result.output, !Contains("stand-in:"));
             // Destructors do not throw; repeated queries succeed.
