@@ -3,7 +3,6 @@
 
 #include <numeric>
 
-#include "llmc/model/element_ranges.h"
 #include "llmc/model/gradient_buckets.h"
 #include "llmc/weights/safetensors.h"
 #include "test/support/scratch_folder.h"
