@@ -20,7 +20,7 @@
 #include "llmc/run/evaluation/text_sampler.h"
 #include "llmc/run/evaluation/validation_loss.h"
 #include "llmc/run/log/report.h"
-#include "llmc/run/log/step_noise.h"
+#include "llmc/run/log/noise_scale.h"
 #include "llmc/weights/model_path.h"
 
 namespace llmc {

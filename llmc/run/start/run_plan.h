@@ -10,7 +10,7 @@
 #include "llmc/model/optimizer.h"
 #include "llmc/run/control/schedule.h"
 #include "llmc/run/evaluation/text_sampler.h"
-#include "llmc/run/log/step_noise.h"
+#include "llmc/run/log/noise_scale.h"
 #include "llmc/run/options/run_settings.h"
 #include "llmc/run/start/resume.h"
 #include "llmc/run/start/run_data.h"

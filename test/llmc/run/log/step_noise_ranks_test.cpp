@@ -1,6 +1,6 @@
 // step_noise_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch, also in steps whose
 // number of micro-batches changes
-#include "llmc/run/log/step_noise.h"
+#include "llmc/run/log/noise_scale.h"
 #include "test/support/rank_support.h"
 
 using namespace llmc;
