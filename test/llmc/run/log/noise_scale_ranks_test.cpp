@@ -1,5 +1,5 @@
-// noise_scale_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch, also in steps whose
-// number of micro-batches changes
+// noise_scale_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch, also in steps
+// whose number of micro-batches changes
 #include "llmc/run/log/noise_scale.h"
 #include "test/support/rank_support.h"
 
