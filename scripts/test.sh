@@ -291,9 +291,8 @@ all_of host && one cpu "clang-tidy reports no warnings in llmc/base" sh -c \
 is host && one cpu "dev/tokenize: a BPE has Hugging Face's merges and ids" python3 test/dev/tokenize_test.py
 all_of host && one cpu "dev/plot: curves of runs, pictures" python3 test/dev/plot_test.py
 all_of host && one cpu "dev/export_runs.py: every number of a log" python3 test/dev/export_runs_test.py
-all_of host && one cpu "dev/data/prepare: tokens of the shards, and killed runs" python3 test/dev/prepare_test.py
-all_of host && one cpu "dev/data/prepare: interrupted downloads, and files that differ from the published ones" \
-    python3 test/dev/prepare_download_test.py
+all_of host && one cpu "dev/data/prepare: tokens of the shards, killed runs, and interrupted downloads" \
+    python3 test/dev/prepare_test.py
 all_of host && one cpu "the quickstart takes the predicted time; README's commands to start with work" \
     test/program/quickstart.sh
 for most in $caps; do

@@ -4,7 +4,6 @@ import importlib.machinery
 import importlib.util
 import io
 import json
-import resource
 import sys
 import tempfile
 import unittest
@@ -60,17 +59,6 @@ def main():
         print(f'skipped: "{test.id()}": {reason}')
     if not tests.result.wasSuccessful(): sys.exit(1)
     if skipped and len(skipped) == tests.test.countTestCases(): sys.exit(77)
-
-
-@contextlib.contextmanager
-def full_disk(most):
-    """No file can be longer than `most` bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 class WithFolder(unittest.TestCase):
