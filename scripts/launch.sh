@@ -1,11 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2317
-# launch.sh - for the scripts that start ranks: the program, the number of GPUs, the flags of mpirun, and signal
-# handling. Sourced, not run
-
-# The ranks divide the cores among themselves (scripts/README.md, "Devices and cores").
-mpirun_flags=(--bind-to none)
-# Allows more ranks than cores in Open MPI 4 and 5. MPICH always allows it and has no flag --oversubscribe.
-oversubscribe() { export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe; }
+# shellcheck shell=bash disable=SC2317
+# launch.sh - for the scripts that start ranks: the program, mpirun, and signal handling. Sourced, not run
 
 # The program to start, ${PROGRAM:-train_gpt2}, as a path.
 program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")
@@ -15,17 +9,6 @@ program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")
 
 # mpirun refuses to run as root, the usual user in a container, unless both variables are set.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-
-# The number of GPUs of this machine that programs may use.
-count_gpus() {
-    local gpus visible
-    gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
-    if [ "$gpus" -gt 0 ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
-        IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
-        gpus=${#visible[@]}
-    fi
-    echo "$gpus"
-}
 
 # Hundredths of a second since boot: a monotonic clock.
 clock() {
@@ -41,7 +24,8 @@ pass_output_on() {
     cat 2>/dev/null || cat >/dev/null
 }
 
-# launch COMMAND...: runs mpirun and exits with its exit code.
+# launch FLAGS...: runs mpirun with these flags and exits with its exit code. The ranks divide the cores
+# (scripts/README.md, "Devices and cores").
 #
 # Signals: mpirun kills its processes two seconds after Ctrl-C or SIGTERM, too soon to save a large model. Therefore
 # launch sends SIGUSR1 instead, which mpirun passes on to the ranks while it waits. After the ranks have saved, the exit
@@ -96,7 +80,7 @@ launch() {
     fi
     set -m # its own process group: Ctrl-C reaches only this shell
     # mpirun passes on SIGUSR2 after its startup; before that, SIGUSR2 would end it.
-    (trap '' USR2 && exec "$@") </dev/null &
+    (trap '' USR2 && exec mpirun --bind-to none "$@") </dev/null &
     process=$!
     set +m
     [ -z "$asked" ] || ask_to_end

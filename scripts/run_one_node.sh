@@ -16,9 +16,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"
 
-gpus=$(count_gpus)
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
+if [ "$gpus" -gt 0 ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+    IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
+    gpus=${#visible[@]}
+fi
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
-oversubscribe
+# Allows more ranks than cores in Open MPI 4 and 5. MPICH always allows it and has no flag --oversubscribe.
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 # Ranks on one machine need no network; Open MPI 5 warns if it finds no route from a machine to itself.
 export OMPI_MCA_btl_tcp_if_include=${OMPI_MCA_btl_tcp_if_include:-lo}
-launch mpirun "${mpirun_flags[@]}" -np "$ranks" "$program" "$@"
+launch -np "$ranks" "$program" "$@"

@@ -38,4 +38,4 @@ flags+=(--mca pml ob1 --mca btl "tcp,vader,self")
 while IFS='=' read -r name _; do
     case $name in NCCL_* | OMP_* | CUDA_VISIBLE_DEVICES) flags+=(-x "$name") ;; esac
 done < <(env)
-launch mpirun "${mpirun_flags[@]}" "${flags[@]}" "$program" "$@"
+launch "${flags[@]}" "$program" "$@"
