@@ -123,26 +123,23 @@ class Prepares(WithFolder):
         patched.start()
         self.addCleanup(patched.stop)
 
-    def run_set(self, *arguments, tokenizer='bytes'):
+    def run_tool(self, module, *arguments):
         before = signal.getsignal(signal.SIGPIPE)
         try:
             with warnings.catch_warnings():  # of the connection of a download that is ended
                 warnings.simplefilter('ignore', ResourceWarning)
-                return self.run_tool(prepare, *arguments, '--tokenizer', tokenizer)
+                return super().run_tool(module, *arguments)
         finally:
             signal.signal(signal.SIGPIPE, before)
 
-    def made(self, *arguments, **options):
-        code, out, err = self.run_set(*arguments, '-o', self.out, **options)
+    def made(self, *arguments, tokenizer='bytes'):
+        code, out, err = self.run_tool(prepare, *arguments, '--tokenizer', tokenizer, '-o', self.out)
         self.assertEqual((code, err), (0, ''), out)
         return out
 
-    def not_made(self, *arguments, code=2):
+    def not_made(self, *arguments, code=2, tokenizer='bytes'):
         """The error message of a run that must fail with one line."""
-        got, _, err = self.run_set(*arguments, '-o', self.out)
-        self.assertEqual(got, code, err)
-        self.assertRegex(err, '^dev/data/prepare: error: [^\n]*\n$')
-        return err.strip().removeprefix('dev/data/prepare: error: ')
+        return self.refused(prepare, *arguments, '--tokenizer', tokenizer, '-o', self.out, code=code, silent=False)
 
     def texts(self, *counts, folder='texts'):
         """A folder with one file per count, of that many documents, and the list of all documents."""

@@ -242,7 +242,7 @@ class Downloads(Prepares):
 
     def test_without_the_library(self):
         with mock.patch.dict(sys.modules, huggingface_hub=None), mock.patch.dict(os.environ, PIP_NO_INDEX='1'):
-            code, _, err = self.run_set(*self.arguments, '-o', self.out)
+            code, _, err = self.run_tool(prepare, *self.arguments, '--tokenizer', 'bytes', '-o', self.out)
         self.assertEqual(code, 1)
         self.assertRegex(err, '^installing huggingface_hub==0.36.0 in build/python\ndev/data/prepare: error: .* '
                          'missing, and pip cannot install it .*; .* -m pip install huggingface_hub==0.36.0\n$')

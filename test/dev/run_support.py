@@ -82,10 +82,10 @@ class WithFolder(unittest.TestCase):
             code = tool_main(module.command_line(), module.run, [str(argument) for argument in arguments])
         return code, out.getvalue(), err.getvalue()
 
-    def refused(self, module, *arguments, code=2):
-        """The error message of a program that must fail with one line."""
+    def refused(self, module, *arguments, code=2, silent=True):
+        """The error message of a program that must fail with one line, and print nothing before if `silent`."""
         got, out, err = self.run_tool(module, *arguments)
-        self.assertEqual((got, out), (code, ''), err)
+        self.assertEqual((got, out if silent else ''), (code, ''), err)
         self.assertEqual(err.count('\n'), 1, err)
         name = module.command_line().prog
         self.assertTrue(err.startswith(f'{name}: error: '), err)
