@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "dev/bench/bench.h"
-#include "dev/bench/bench_ceiling.h"
 #include "dev/tool_main.h"
 #include "kernels/base/error.h"
 #include "llmc/base/value_text.h"
