@@ -18,7 +18,7 @@ TOKENIZE = Path(__file__).resolve().parents[1] / 'tokenize'
 MAGIC, VERSION, HEADER_BYTES = 20240520, 1, 1024  # llmc/data/shard.h
 VOCABULARIES = {'gpt2': (50257, 50256), 'bytes': (257, 256)}  # number of ids, end of text
 MOST_TOKENS = 2 ** 31 - 1
-AT_ONCE = 1 << 20  # characters, or bytes
+AT_ONCE = 1 << 20  # bytes
 MARK = '.partial-prepare'
 
 
@@ -87,17 +87,11 @@ class Tokenizer:
                    '--name', 'tokens', '-o', folder, '-']
         count = 0
         with tempfile.TemporaryFile() as errors, subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors) as program:
+                command, bufsize=AT_ONCE, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors) as program:
             try:
-                size, lines = 0, []
-                for text in progress(texts, what):
-                    count += 1
-                    size += len(text)
-                    lines.append(json.dumps({'text': text}, ensure_ascii=False))
-                    if size < AT_ONCE: continue
-                    self.send(program, lines)
-                    size, lines = 0, []
-                if lines: self.send(program, lines)
+                for count, text in enumerate(progress(texts, what), 1):
+                    line = json.dumps({'text': text}, ensure_ascii=False) + '\n'
+                    program.stdin.write(line.encode('utf-8', 'surrogatepass'))
             except BrokenPipeError:
                 pass  # it has failed and reports why
             except BaseException:
@@ -111,10 +105,6 @@ class Tokenizer:
             why = last.replace('dev/tokenize: error: ', '')
             if code: raise ToolError(f'dev/tokenize, on {what}: {why or f"ended by signal {-code}"}', max(code, 1))
         return count
-
-    @staticmethod
-    def send(program, lines):
-        program.stdin.write('\n'.join(lines).encode('utf-8', 'surrogatepass') + b'\n')
 
     def cut(self, blocks, names, folder):
         """Writes the tokens of the blocks to shards, `names`: (name, most tokens) of each. Takes no more blocks than
