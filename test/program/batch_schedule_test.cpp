@@ -33,8 +33,7 @@ TEST_CASE("a run with a batch schedule continues with the same bits from every s
     for (const int from : {3, 4, 5, 7}) {  // before, at and after a change
         if (ranks > 1 && from == 3) continue;
         const std::string out = "from_" + std::to_string(from);
-        fs::create_directories(folder.path(out));
-        fs::copy(folder.step("whole", from), folder.step(out, from));
+        folder.copy_checkpoint("whole", from, out);
         const std::string output = folder.run_on(ranks, {"-o", folder.path(out), "-y", "auto"}).exits(0);
         CHECK_THAT(output, !Contains("changed:"));
         CHECK(folder.model(out, 10) == folder.model("whole", 10));
@@ -50,9 +49,7 @@ TEST_CASE("-d may change when a run is resumed", "[run][batch_schedule]") {
     const std::string output = folder.run(again + Texts{"-x", "10", "-d", "384"}).exits(0);
     CHECK_THAT(output, Contains("changed: --total-batch-tokens 192 -> 384\n") && Contains("learning rate at step 5"));
     CHECK(folder.model("whole", 7) != folder.model("schedule", 7));  // the schedule is of more tokens, and decays later
-    fs::remove_all(folder.path("whole"));
-    fs::create_directories(folder.path("whole"));
-    fs::copy(folder.step("schedule", 4), folder.step("whole", 4));
+    folder.copy_checkpoint("schedule", 4, "whole");
     folder.run(again + Texts{"-d", "384", "--max-tokens", "4224"}).exits(0);
     CHECK(folder.model("whole", 7) == folder.model("schedule", 7));
     CHECK(folder.log("whole", "step").back()["step"] == 13);

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstdint>
 
-#include "llmc/weights/step_folder.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -35,17 +34,14 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     CHECK(numbers(folder.log("whole", "checkpoint"), "step") == std::vector<double>{2, 7, 11, 13});
     for (const int from : {2, 7, 11}) {
         const std::string out = "from_" + std::to_string(from);
-        fs::create_directories(folder.path(out));
-        fs::copy(folder.step("whole", from), folder.step(out, from));
+        folder.copy_checkpoint("whole", from, out);
         CHECK_THAT(folder.run_ranks(2, {"-o", folder.path(out), "-y", "auto"}).exits(0), !Contains("changed:"));
         CHECK(folder.model(out, 13) == folder.model("whole", 13));
         CHECK(folder.log(out, "val").back()["loss"] == folder.log("whole", "val").back()["loss"]);
     }
     // With one worker less, with other rounds, and back to steps that all ranks make together.
     const auto again = [&](int ranks, const Texts& other) {
-        fs::remove_all(folder.path("again"));
-        fs::create_directories(folder.path("again"));
-        fs::copy(folder.step("whole", 11), folder.step("again", 11));
+        folder.copy_checkpoint("whole", 11, "again");
         return folder.run_on(ranks, Texts{"-o", folder.path("again"), "-y", "auto", "-x", "20"} + other).exits(0);
     };
     CHECK_THAT(again(1, {"--outer-bits", "32"}),
@@ -66,7 +62,7 @@ TEST_CASE("tasks and checkpoints wait for the outer step, and runs resume from t
     CHECK(folder.log("again", "outer").empty());
 }
 
-TEST_CASE("a checkpoint within a round has the anchor as its model, and continues the round",
+TEST_CASE("a checkpoint within a round has the anchor as its model, which its readers say, and continues the round",
           "[run][outer][ranks][mpi]") {
     const TrainingFolder folder;
     const auto flags = [&](const std::string& out, int steps) {
@@ -78,13 +74,12 @@ TEST_CASE("a checkpoint within a round has the anchor as its model, and continue
     process.signal(SIGTERM);
     process.result(std::chrono::seconds(60));
     const int last = folder.log("saved", "end")[0]["steps"];
+    const std::string saved = folder.step("saved", last);
     REQUIRE(last % 500 != 3);
     CAPTURE(last);
     CHECK_THAT(process.output(), Contains("note: this checkpoint is saved within a round"));
     const auto forged = [&](auto&& change) {
-        fs::remove_all(folder.path("forged"));
-        fs::create_directories(folder.path("forged"));
-        fs::copy(folder.step("saved", last), folder.step("forged", last));
+        folder.copy_checkpoint("saved", last, "forged");
         const fs::path state = folder.step("forged", last) / "trainer_state.json";
         auto json = nlohmann::json::parse(read_bytes(state));
         change(json["workers"], json["optimizer"]["own"]);
@@ -102,53 +97,39 @@ TEST_CASE("a checkpoint within a round has the anchor as its model, and continue
                    for (Json* const of : {&own, &workers[0]["own"], &workers[1]["own"]}) (*of)["round_began"] = last;
                }), Contains("less than the step, as there are weights of workers"));
     CHECK_THAT(forged([](Json&, Json& own) { own["rounds"] = nullptr; }), Contains("rounds is null; expected 0 to"));
-    CHECK(fs::exists(folder.step("saved", last) / "worker-00001-of-00002.safetensors"));
+    CHECK(fs::exists(saved + "/worker-00001-of-00002.safetensors"));
+    const auto evaluated = [&](const std::string& path, int ranks = 1) {
+        return folder.run_on(ranks, folder.flags({"-e", path, "--eval-only", "--tune=off"}));
+    };
+    const std::string note = "note: " + saved + " was saved within a round of --outer-steps: its model is that of the "
+                             "last outer step\n";
+    for (const std::string& path : {saved, folder.path("saved")}) {
+        CAPTURE(path);
+        CHECK_THAT(evaluated(path).exits(0), Contains(note));
+        CHECK_THAT(folder.run({"-e", path, "--prompt", "ab", "-n", "1"}, "generate").exits(0), Contains(note));
+    }
+    CHECK_THAT(folder.run({"-e", saved, "-o", folder.path("model.bin")}, "export_llmc").exits(0), Contains(note));
+    CHECK_THAT(evaluated(saved + "/model.safetensors").exits(0),
+               Contains(saved + "/model.safetensors was saved within a round"));
+    const Result both = evaluated(saved, 2);
+    CHECK_THAT(both.exits(0), Contains(note));
+    CHECK(both.count("was saved within a round") == 1);
     CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "--outer-steps", "0"}).exits(2),
                Contains("--outer-steps is 0; expected that of the run, because"));
     CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "-x", std::to_string(last)}).exits(2),
                Contains("expected more, because"));
     folder.run_ranks(2, flags("whole", last + 7)).exits(0);
-    folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "-x", std::to_string(last + 7)}).exits(0);
-    CHECK(folder.model("saved", last + 7) == folder.model("whole", last + 7));
-}
-
-TEST_CASE("programs that load the model of a checkpoint within a round say that it is older",
-          "[run][outer][ranks][mpi]") {
-    skip_without_mpi();
-    const TrainingFolder folder;
-    const Texts flags = last_of_each(outer_flags(folder, "out", {"-x", "4000", "--outer-steps", "500", "-v", "0"}));
-    Process process(Texts{program("train_gpt2")} + flags, folder.path("output.txt"));
-    REQUIRE(process.prints("step 20/"));
-    process.signal(SIGTERM);
-    process.result(std::chrono::seconds(60));
-    const int last = folder.log("out", "end")[0]["steps"];
-    const std::string saved = folder.step("out", last);
-    REQUIRE(fs::exists(saved + "/worker-00000-of-00001.safetensors"));
-    const std::string note = "note: " + saved + " was saved within a round of --outer-steps: its model is that of the "
-                             "last outer step\n";
-    for (const std::string& path : {saved, folder.path("out")}) {
-        CAPTURE(path);
-        CHECK_THAT(folder.train({"-e", path, "--eval-only", "--tune=off"}), Contains(note));
-        CHECK_THAT(folder.run({"-e", path, "--prompt", "ab", "-n", "1"}, "generate").exits(0), Contains(note));
-    }
-    CHECK_THAT(folder.run({"-e", saved, "-o", folder.path("model.bin")}, "export_llmc").exits(0), Contains(note));
-    CHECK_THAT(folder.train({"-e", saved + "/model.safetensors", "--eval-only", "--tune=off"}),
-               Contains(saved + "/model.safetensors was saved within a round"));
-    const Result both = folder.run_ranks(2, folder.flags({"-e", saved, "--eval-only", "--tune=off"}));
-    CHECK_THAT(both.exits(0), Contains(note));
-    CHECK(both.count("was saved within a round") == 1);
-    CHECK_THAT(folder.run({"-o", folder.path("out"), "-y", "auto", "-x", std::to_string(last + 2)}).exits(0),
+    CHECK_THAT(folder.run_ranks(2, {"-o", folder.path("saved"), "-y", "auto", "-x", std::to_string(last + 7)}).exits(0),
                !Contains("was saved within"));
-    CHECK_THAT(folder.train({"-e", folder.path("out"), "--eval-only", "--tune=off"}), !Contains("was saved within"));
+    CHECK(folder.model("saved", last + 7) == folder.model("whole", last + 7));
+    CHECK_THAT(evaluated(folder.path("saved")).exits(0), !Contains("was saved within"));
 }
 
 TEST_CASE("--major-every keeps the checkpoint of the end of the round of a multiple", "[run][outer]") {
     const TrainingFolder folder;
     const auto kept = [&](const Texts& more) {
         folder.run(more).exits(0);
-        std::vector<std::int64_t> steps;
-        for (const auto& [step, path] : llmc::step_folders(folder.path("out"))) steps.push_back(step);
-        return steps;
+        return folder.saved_steps("out");
     };
     const Texts flags = outer_flags(folder, "out", {"-x", "24", "--outer-start-step", "12", "-n", "1", "-v", "0",
                                                     "--keep-checkpoints", "1", "--major-every", "5"});

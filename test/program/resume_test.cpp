@@ -19,8 +19,7 @@ Result run(const TrainingFolder& folder, int ranks, const std::string& out, cons
 
 // The folder of a run that was killed after its checkpoint of step 5.
 void copy_stopped(const TrainingFolder& folder, const std::string& from, const std::string& to) {
-    fs::create_directories(folder.path(to));
-    fs::copy(folder.step(from, 5), folder.step(to, 5));
+    folder.copy_checkpoint(from, 5, to);
     std::ofstream log(folder.path(to) + "/log.jsonl");
     for (const std::string& line : lines_of(read_bytes(folder.path(from) + "/log.jsonl"))) {
         const auto event = llmc::parse_json(line);

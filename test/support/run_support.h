@@ -245,6 +245,18 @@ public:
         return file;
     }
     fs::path step(const std::string& out, std::int64_t number) const { return llmc::step_folder(path(out), number); }
+    // The steps of the checkpoints.
+    std::vector<std::int64_t> saved_steps(const std::string& out) const {
+        std::vector<std::int64_t> steps;
+        for (const auto& [step, folder] : llmc::step_folders(path(out))) steps.push_back(step);
+        return steps;
+    }
+    // The folder `to` of a run that has only this checkpoint, of `from`.
+    void copy_checkpoint(const std::string& from, std::int64_t number, const std::string& to) const {
+        fs::remove_all(path(to));
+        fs::create_directories(path(to));
+        fs::copy(step(from, number), step(to, number));
+    }
     std::string model(const std::string& out, std::int64_t step_number) const {
         return read_bytes(step(out, step_number) / "model.safetensors");
     }
