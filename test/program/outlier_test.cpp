@@ -13,21 +13,20 @@ constexpr int kStepTokens = 64, kFirstOutlier = 150, kSecondOutlier = 165;
 struct Noise {
     int first, size;
 };
-void write_shard(const TrainingFolder& folder, const std::string& name, int steps, const std::vector<Noise>& noises) {
+void write_shard(const TrainingFolder& folder, int steps, const std::vector<Noise>& noises) {
     std::vector<std::uint16_t> ids;
     std::mt19937 engine(2);
     for (int i = 0; i <= steps * kStepTokens; ++i) ids.push_back(std::uint16_t('a' + i % 20));
     for (const Noise& noise : noises)
         for (int i = 0; i < noise.size * kStepTokens; ++i)
             ids[std::size_t(noise.first * kStepTokens + i)] = std::uint16_t(128 + engine() % 100);
-    ShardBytes(ids, 257, 256).write(folder.path(name));
+    ShardBytes(ids, 257, 256).write(folder.path("data.bin"));
 }
 
-std::string train_on(const TrainingFolder& folder, int ranks, const std::string& data, const std::string& out,
-                  const Texts& more) {
-    return folder.run_on(ranks, folder.flags(Texts{"-i", folder.path(data), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "2",
-                                                   "-d", "64", "--lr", "3e-3", "-k", "constant", "-v", "0",
-                                                   "--tune=off", "-o", folder.path(out)} + more)).exits(0);
+Result train_on(const TrainingFolder& folder, int ranks, const std::string& out, const Texts& more) {
+    return folder.run_on(ranks, folder.flags(Texts{"-i", folder.path("data.bin"), "-e", "custom:l=1,h=2,c=32,t=16",
+                                                   "-b", "2", "-d", "64", "--lr", "3e-3", "-k", "constant", "-v", "0",
+                                                   "--tune=off", "-o", folder.path(out)} + more));
 }
 
 // The log's steps after step `first`.
@@ -55,10 +54,10 @@ TEST_CASE("an outlier is skipped on all ranks, and a run resumed in the middle o
         {{1, {}}, {2, {"-z", "1", "--dtype", "bf16", "--stochastic-rounding"}}}));
     if (ranks > 1) skip_without_mpi();
     const TrainingFolder folder;
-    write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
+    write_shard(folder, 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
     const Texts flags = exchange + Texts{"-n", "80", "--skip-loss-z", "6", "--skip-norm-z", "50", "--noise-scale",
                                          "off"};
-    CHECK_THAT(train_on(folder, ranks, "data.bin", "whole", flags),
+    CHECK_THAT(train_on(folder, ranks, "whole", flags).exits(0),
                Contains("step 151/180 | update skipped: loss is an outlier: z "));
     const auto steps = steps_after(folder, "whole", 0);
     const auto skips = numbers(folder.log("whole", "skip"), "step");
@@ -74,8 +73,8 @@ TEST_CASE("an outlier is skipped on all ranks, and a run resumed in the middle o
     CHECK(state["optimizer"]["losses"].size() == 128);
     for (const std::string from : {"080", "160"}) {  // before the window is full, and after a skipped step
         CAPTURE(ranks, from);
-        CHECK_THAT(train_on(folder, ranks, "data.bin", from,
-                            flags + Texts{"-y", folder.path("whole/step_00000" + from)}), !Contains("changed:"));
+        CHECK_THAT(train_on(folder, ranks, from, flags + Texts{"-y", folder.path("whole/step_00000" + from)}).exits(0),
+                   !Contains("changed:"));
         auto later = skips;
         std::erase_if(later, [&](double step) { return step <= std::stoi(from); });
         CHECK(numbers(folder.log(from, "skip"), "step") == later);
@@ -86,25 +85,21 @@ TEST_CASE("an outlier is skipped on all ranks, and a run resumed in the middle o
 
 TEST_CASE("a run that makes no more updates ends, says so and saves its model", "[run]") {
     const TrainingFolder folder;
-    write_shard(folder, "changes.bin", 300, {{140, 160}});
-    const auto run = [&](const Texts& more) {
-        return folder.run(kFixed + Texts{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4",
-                                         "-t", "16", "--lr", "3e-3", "-k", "constant", "--threads", "1", "--tune=off",
-                                         "-o", folder.path("out"), "--skip-loss-z"} + more);
-    };
-    const std::string stuck = run({"6"}).exits(1);
+    write_shard(folder, 300, {{140, 160}});
+    const auto start = [&](const Texts& more) { return train_on(folder, 1, "out", Texts{"--skip-loss-z"} + more); };
+    const std::string stuck = start({"6"}).exits(1);
     CHECK_THAT(stuck, Contains("error: 128 steps in a row were skipped as outliers or not finite: "));
     const std::size_t skipped = folder.log("out", "skip").size();  // on a GPU the next step may have been enqueued
     CHECK((skipped == 128 || (device::is_gpu() && skipped == 129)));
     CHECK(folder.log("out", "end").back()["reason"] == "error");
     REQUIRE(fs::exists(folder.step("out", std::int64_t(140 + skipped)) / "manifest.json"));
     // With the same flags the run cannot resume, and nothing is written; with others it runs to the end.
-    const std::string again = run({"6", "-y", "auto", "-n", "1", "--keep-checkpoints", "1"}).exits(2);
+    const std::string again = start({"6", "-y", "auto", "-n", "1", "--keep-checkpoints", "1"}).exits(2);
     CHECK_THAT(again, Contains("is " + std::to_string(skipped) +
                                "; expected fewer than 128; change or remove --skip-loss-z") &&
                       !Contains("step 269/"));
     CHECK(folder.log("out", "end").size() == 1);
-    const std::string without = run({"0", "-y", "auto"}).exits(0);
+    const std::string without = start({"0", "-y", "auto"}).exits(0);
     CHECK_THAT(without, Contains("changed: --skip-loss-z 6.0 -> 0.0"));
     CHECK(folder.log("out", "end").back()["reason"] == "all steps completed");
 }
