@@ -23,45 +23,32 @@ int steps(RunHealth& health, std::int64_t& number, int count, double loss) {
 }  // namespace
 
 TEST_CASE("a loss that stays high for 50 steps after the warm-up is reported once", "[health]") {
+    struct Part {
+        int steps;
+        double loss;
+        int warnings;
+    };
+    const auto after = [](const RunHealth::Settings& settings, const std::vector<Part>& parts) {
+        RunHealth health(settings);
+        std::int64_t number = 0;
+        for (const Part& part : parts) {
+            CAPTURE(number, part.loss);
+            CHECK(steps(health, number, part.steps, part.loss) == part.warnings);
+        }
+        return health.state();
+    };
     const double random = std::log(257.0);
-    {  // above ln(V) + 1
-        RunHealth health({.vocabulary = 257, .warmup_steps = 10});
-        std::int64_t number = 0;
-        CHECK(steps(health, number, 10, 9) == 0);  // warm-up
-        CHECK(steps(health, number, 49, random + 1.01) == 0);
-        CHECK(steps(health, number, 1, random + 0.99) == 0);
-        CHECK(steps(health, number, 49, 9) == 0);
-        CHECK(steps(health, number, 1, NAN) == 1);
-        CHECK(steps(health, number, 200, 9) == 0);
-    }
-    {  // above twice the lowest
-        RunHealth health({.vocabulary = 50257});
-        std::int64_t number = 0;
-        CHECK(steps(health, number, 1, 2) == 0);
-        CHECK(steps(health, number, 100, 3.99) == 0);
-        CHECK(steps(health, number, 50, 4.01) == 1);
-    }
+    after({.vocabulary = 257, .warmup_steps = 10},  // above ln(V) + 1
+          {{10, 9, 0}, {49, random + 1.01, 0}, {1, random + 0.99, 0}, {49, 9, 0}, {1, NAN, 1}, {200, 9, 0}});
+    after({.vocabulary = 50257}, {{1, 2, 0}, {100, 3.99, 0}, {50, 4.01, 1}});  // above twice the lowest
     for (const auto& [loss, warnings] : {std::pair(random, 1), {0.96 * random, 1}, {0.94 * random, 0}}) {
-        RunHealth health({.vocabulary = 257, .starts_trained = true});
-        std::int64_t number = 0;
-        CHECK(steps(health, number, 1, loss) == warnings);  // the loss of an untrained model
-        CHECK(steps(health, number, 40, random) == 0);
-        RunHealth resumed({.vocabulary = 257});
-        CHECK(steps(resumed, number = 0, 1, loss) == 0);
+        after({.vocabulary = 257, .starts_trained = true}, {{1, loss, warnings}, {40, random, 0}});  // as if untrained
+        after({.vocabulary = 257}, {{1, loss, 0}});
     }
-    {  // a batch that is learned by heart
-        RunHealth health({.vocabulary = 257});
-        std::int64_t number = 0;
-        CHECK(steps(health, number, 1, 1e-4) == 0);
-        CHECK(steps(health, number, 100, 0.9) == 0);
-        CHECK(health.state().high_steps == 0);
-    }
-    {  // of other data, which the model learns
-        RunHealth health({.vocabulary = 257});
-        std::int64_t number = 0;
-        for (double loss = 14; loss > 6; loss -= 0.1) CHECK(steps(health, number, 1, loss) == 0);
-        CHECK(health.state().high_steps == 0);
-    }
+    CHECK(after({.vocabulary = 257}, {{1, 1e-4, 0}, {100, 0.9, 0}}).high_steps == 0);  // a batch learned by heart
+    std::vector<Part> falling;  // of other data, which the model learns
+    for (double loss = 14; loss > 6; loss -= 0.1) falling.push_back({1, loss, 0});
+    CHECK(after({.vocabulary = 257}, falling).high_steps == 0);
 }
 
 TEST_CASE("the best validation, overfitting and a loss that is not finite are reported", "[health]") {
