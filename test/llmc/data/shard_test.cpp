@@ -69,24 +69,17 @@ TEST_CASE("an invalid shard is refused with its name, the value found and the va
         for (const auto& [word, value] : words) bad.header[word] = value;
         CHECK_THAT(fault(bad.bytes()), Contains(found) && Contains(expected));
     }
-    SECTION("missing") {
-        CHECK_THROWS_WITH(Shard(folder / "none.bin"), Contains(folder / "none.bin") && Contains("missing"));
-    }
-    SECTION("a folder") {
-        CHECK_THROWS_WITH(Shard(folder.path()),
-                          Contains(folder.path().string() + " is a folder") && Contains((folder / "*").string()));
-    }
-    SECTION("a pipe") { CHECK_THROWS_WITH(Shard("/dev/null"), Contains("/dev/null") && Contains("regular file")); }
-    SECTION("below a file") {
-        CHECK_THROWS_WITH(Shard(good.write(path) + "/x"), Contains(path + "/x is unreadable (Not a directory)"));
-    }
-    SECTION("unreadable") {
-        good.write(path);
-        std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
-        std::filesystem::permissions(path, std::filesystem::perms::none);
-        const WithoutRoot user;
-        CHECK_THROWS_WITH(Shard(path), Contains(path) && Contains("unreadable (Permission denied)"));
-    }
+    const std::string file = good.write(path), here = folder.path().string();
+    for (const auto& [name, says] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+             {here + "/none.bin", {here + "/none.bin", "missing"}},
+             {here, {here + " is a folder", here + "/*"}},
+             {"/dev/null", {"/dev/null", "regular file"}},
+             {file + "/x", {file + "/x is unreadable (Not a directory)"}}})
+        for (const std::string& part : says) CHECK_THROWS_WITH(Shard(name), Contains(part));
+    std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+    std::filesystem::permissions(path, std::filesystem::perms::none);
+    const WithoutRoot user;
+    CHECK_THROWS_WITH(Shard(path), Contains(path) && Contains("unreadable (Permission denied)"));
 }
 
 TEST_CASE("an id outside the vocabulary is refused at any offset when it is read", "[shard]") {
