@@ -1,10 +1,10 @@
 // ranks_run_test.cpp - the program under mpirun: what it updates, validates and sends (the same training on any ranks:
 // resume_test.cpp)
 #include <cmath>
-#include <cstring>
 
 #include "kernels/grad_norm.h"
-#include "llmc/weights/parameters.h"
+#include "llmc/weights/saved_model.h"
+#include "test/support/model_support.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -19,14 +19,10 @@ TEST_CASE("the biases of keys keep their values with every optimizer and exchang
     // With an epsilon of 1e-4 Adam would amplify rounding a hundredfold.
     folder.run_on(ranks, folder.flags({"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps",
                                        "1e-3", "-q", "0", "-o", folder.path("a")}) + flags).exits(0);
-    const std::string file = folder.model("a", 12);
-    std::uint64_t header = 0;
-    std::memcpy(&header, file.data(), sizeof header);
-    const auto tensors = nlohmann::json::parse(file.substr(sizeof header, header));
-    const std::size_t first = tensors.at("transformer.h.1.attn.c_attn.bias").at("data_offsets").at(0);
+    const llmc::ParameterTable table(llmc::SavedModel(folder.step("a", 12)).config());
+    const std::vector<float> weights = weights_in(folder.step("a", 12));
+    const auto bias = table.view(std::span(weights), table.block(1).qkv.bias);
     constexpr std::size_t kChannels = 32;
-    std::vector<float> bias(3 * kChannels);
-    std::memcpy(bias.data(), file.data() + sizeof header + header + first, bias.size() * sizeof(float));
     const auto moved = [&](std::size_t part) {
         const float* const at = &bias[part * kChannels];
         return kChannels - std::size_t(std::count(at, at + kChannels, 0.0f));

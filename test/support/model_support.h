@@ -1,6 +1,7 @@
 // model_support.h - a tiny GPT-2, global batches with ignored targets, and steps with any number of micro-batches
 #pragma once
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -9,6 +10,7 @@
 #include "kernels/device/memory.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/model/optimizer.h"
+#include "llmc/weights/saved_model.h"
 #include "test/support/reference_model.h"
 #include "test/support/support.h"
 
@@ -25,8 +27,28 @@ inline llmc::Context make_context(llmc::Communicator& communicator) {
 inline llmc::Context make_context() { return {device::open(2), device::Stream(), kernels::Matmul()}; }
 
 inline std::vector<float> initial_weights(const llmc::ParameterTable& table, std::uint64_t seed) {
-    std::vector<float> weights(std::size_t(table.elements()));
+    std::vector<float> weights(std::size_t(table.elements()), NAN);
     table.initialise(weights, seed);
+    return weights;
+}
+
+// Weights that differ from their neighbours and round to bf16 up, down and to even; 0 in padding and gaps.
+inline std::vector<float> varied_weights(const llmc::ParameterTable& table) {
+    std::vector<float> flat(std::size_t(table.elements()));
+    for (const auto& spec : table.tensors())
+        for (std::int64_t i = spec.offset; i < spec.offset + spec.rows_in_files * spec.columns; ++i)
+            flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);
+    flat[0] = -0.0f, flat[1] = 1e-45f, flat[2] = 3.3e38f;
+    flat[3] = 1 + 0x1p-8f, flat[4] = 1 + 3 * 0x1p-8f;  // ties: round to even, down and up
+    return flat;
+}
+
+// The weights of a saved model, in a table of its size.
+inline std::vector<float> weights_in(const std::filesystem::path& model) {
+    const llmc::SavedModel saved(model);
+    const llmc::ParameterTable table(saved.config());
+    std::vector<float> weights(std::size_t(table.elements()), NAN);
+    saved.read(table, weights);
     return weights;
 }
 

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "llmc/weights/saved_model.h"
+#include "test/support/model_support.h"
 #include "test/support/scratch_folder.h"
-#include "test/support/support.h"
 
 using namespace llmc;
 using test::Contains;
@@ -17,28 +17,12 @@ namespace {
 
 const ModelConfig kExported{2, 3, 72, 10, 61};
 
-// Weights that differ from their neighbours and round to bf16 up, down and to even; 0 in padding and gaps.
-std::vector<float> weights_of(const ParameterTable& table) {
-    std::vector<float> flat(std::size_t(table.elements()));
-    for (const auto& spec : table.tensors())
-        for (std::int64_t i = spec.offset; i < spec.offset + spec.rows_in_files * spec.columns; ++i)
-            flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);
-    flat[0] = -0.0f, flat[1] = 1e-45f, flat[2] = 3.3e38f;
-    flat[3] = 1 + 0x1p-8f, flat[4] = 1 + 3 * 0x1p-8f;  // ties: round to even, down and up
-    return flat;
-}
-
 struct Exported {
     test::ScratchFolder scratch;
     ParameterTable table{kExported};
-    std::vector<float> flat = weights_of(table);
+    std::vector<float> flat = test::varied_weights(table);
     std::filesystem::path file = scratch / "model_00000100.bin";
     explicit Exported(DType dtype = DType::fp32) { write_llmc_file(file, table, flat, dtype); }
-    std::vector<float> read() const {
-        std::vector<float> values(flat.size(), NAN);
-        SavedModel(file).read(table, values);
-        return values;
-    }
     // The error after one word of the header is changed.
     std::string fault(std::size_t word, std::int32_t value) const {
         std::string bytes = test::read_bytes(file);
@@ -47,10 +31,7 @@ struct Exported {
     }
     std::string fault_of(const std::string& bytes) const {
         const std::filesystem::path changed = scratch / "changed.bin";
-        return test::fault_of_file(changed, bytes, [&] {
-            std::vector<float> values(flat.size());
-            SavedModel(changed).read(table, values);
-        });
+        return test::fault_of_file(changed, bytes, [&] { test::weights_in(changed); });
     }
 };
 
@@ -67,7 +48,7 @@ TEST_CASE("a model in llm.c's format is read back: fp32 bit-identical, bf16 roun
     Exported model(dtype);
     CHECK(SavedModel(model.file).config() == kExported);
     CHECK(SavedModel(model.file).dropout().empty());
-    const auto read = model.read();
+    const auto read = test::weights_in(model.file);
     if (dtype == DType::bf16)
         for (float& x : model.flat) x = kernels::bf16_to_float(kernels::bf16_from_float(x));
     CHECK(test::same_bits(read, model.flat));
@@ -134,7 +115,7 @@ TEST_CASE("another padding of the vocabulary is accepted, and its contents are i
     bytes = bytes.substr(0, 1024 + 4 * 61 * 72) + junk + bytes.substr(1024 + 4 * 128 * 72);
     std::memcpy(bytes.data() + 4 * 7, &padding, 4);
     test::write_bytes(model.file, bytes);
-    CHECK(test::same_bits(model.read(), model.flat));
+    CHECK(test::same_bits(test::weights_in(model.file), model.flat));
 }
 
 TEST_CASE("other files of llm.c, and other versions, are refused by name", "[llmc_file]") {

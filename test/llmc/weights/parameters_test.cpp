@@ -1,22 +1,16 @@
 // parameters_test.cpp - counts, layout and initial values of the parameter table
 #include <omp.h>
 
-#include <limits>
 #include <numbers>
 
 #include "llmc/weights/parameters.h"
-#include "test/support/support.h"
+#include "test/support/model_support.h"
 
 using namespace llmc;
-using test::same_bits;
+using test::initial_weights, test::same_bits;
 
 namespace {
 
-std::vector<float> initial(const ParameterTable& table, std::uint64_t seed) {
-    std::vector<float> flat(std::size_t(table.elements()), std::numeric_limits<float>::quiet_NaN());
-    table.initialise(flat, seed);
-    return flat;
-}
 std::span<const float> view(const ParameterTable& table, const std::vector<float>& flat, int tensor) {
     return table.view(std::span<const float>(flat), tensor);
 }
@@ -106,7 +100,7 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
     // 12 layers as in the 124M model, so that the projections' deviation is the published one; narrower, with an odd
     // vocabulary.
     const ParameterTable table(ModelConfig{12, 6, 384, 1024, 1003});
-    const auto flat = initial(table, 1337);
+    const auto flat = initial_weights(table, 1337);
     for (int i = 0; i < int(table.tensors().size()); ++i) {
         const ParameterSpec& spec = table.tensors()[std::size_t(i)];
         CAPTURE(spec.name);
@@ -138,7 +132,7 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
 
 TEST_CASE("the random numbers are Philox4x32-10 and Box-Muller", "[parameters]") {
     const ParameterTable table(ModelConfig{1, 1, 8, 4, 5});
-    const auto values = initial(table, 0);
+    const auto values = initial_weights(table, 0);
     // The generator's published known answer for counter 0 and key 0.
     const double bits[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     for (int pair = 0; pair < 2; ++pair) {
@@ -152,14 +146,14 @@ TEST_CASE("the random numbers are Philox4x32-10 and Box-Muller", "[parameters]")
 TEST_CASE("initial values depend on the seed and the tensor, not on threads or other tensors", "[parameters]") {
     const ModelConfig config{2, 2, 96, 16, 61};  // wide enough for several threads
     const ParameterTable table(config);
-    const auto flat = initial(table, 42);
+    const auto flat = initial_weights(table, 42);
     const int threads = omp_get_max_threads();
     omp_set_num_threads(threads == 3 ? 1 : 3);
-    CHECK(same_bits(initial(table, 42), flat));
+    CHECK(same_bits(initial_weights(table, 42), flat));
     omp_set_num_threads(threads);
 
     for (const std::uint64_t seed : {std::uint64_t(43), (std::uint64_t(1) << 32) + 42}) {
-        const auto other = initial(table, seed);
+        const auto other = initial_weights(table, seed);
         for (int i = 0; i < int(table.tensors().size()); ++i)
             if (!table.tensors()[std::size_t(i)].is_vector())
                 CHECK_FALSE(same_bits(view(table, other, i), view(table, flat, i)));
@@ -169,7 +163,7 @@ TEST_CASE("initial values depend on the seed and the tensor, not on threads or o
     ModelConfig longer = config;
     longer.max_seq_len = 64, longer.vocabulary = 257;  // moves every offset
     const ParameterTable longer_table(longer);
-    const auto longer_flat = initial(longer_table, 42);
+    const auto longer_flat = initial_weights(longer_table, 42);
     for (int layer = 0; layer < 2; ++layer)
         CHECK(same_bits(view(longer_table, longer_flat, longer_table.block(layer).qkv.weight),
                         view(table, flat, table.block(layer).qkv.weight)));

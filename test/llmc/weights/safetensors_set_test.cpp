@@ -7,8 +7,8 @@
 
 #include "llmc/base/json_text.h"
 #include "llmc/weights/saved_model.h"
+#include "test/support/model_support.h"
 #include "test/support/scratch_folder.h"
-#include "test/support/support.h"
 
 using namespace llmc;
 using test::Contains;
@@ -25,12 +25,11 @@ std::string file_name(std::size_t number) { return "model-0000" + std::to_string
 struct Sharded {
     test::ScratchFolder scratch;
     ParameterTable table{ModelConfig{1, 1, 8, 4, 7}};
-    std::vector<float> flat = std::vector<float>(std::size_t(table.elements()));
+    std::vector<float> flat = test::initial_weights(table, 3);
     std::map<std::string, std::vector<std::string>> names;  // of tensors, by file
     json index{{"metadata", {{"total_size", 4242}}}};
 
     Sharded() {
-        table.initialise(flat, 3);
         write_model(path(), table, flat, -1);
         std::size_t count = 0;
         const SafetensorsFile whole(path() / "model.safetensors");
@@ -64,13 +63,8 @@ struct Sharded {
         write_index(text_of(index));
     }
     void write_index(const std::string& text) const { test::write_bytes(path() / kIndexName, text); }
-    std::vector<float> read() const {
-        std::vector<float> values(flat.size(), NAN);
-        SavedModel(path()).read(table, values);
-        return values;
-    }
     std::string fault() const {
-        const std::string text = test::error_of([&] { read(); });
+        const std::string text = test::error_of([&] { test::weights_in(path()); });
         CHECK_THAT(text, !Contains("\n"));
         if (text != "accepted") CHECK_THAT(text, Contains(path().string()) && Contains("; expected "));
         return text;
@@ -88,14 +82,14 @@ constexpr const char* kBias = "transformer.h.0.attn.c_attn.bias";
 
 TEST_CASE("a model in several safetensors files is bit-identical to the model in one", "[safetensors_set]") {
     Sharded model;
-    CHECK(test::same_bits(model.read(), model.flat));
+    CHECK(test::same_bits(test::weights_in(model.path()), model.flat));
     CHECK(SafetensorsSet(model.path()).path() == (model.path() / kIndexName).string());
     CHECK(SafetensorsSet(model.path()).tensors().size() == model.table.tensors().size());
     // A folder with both: model.safetensors is used, as in transformers.
     fs::rename(model.path() / "whole", model.path() / "model.safetensors");
     model.write_index("no index");
     CHECK(SafetensorsSet(model.path()).path() == (model.path() / "model.safetensors").string());
-    CHECK(test::same_bits(model.read(), model.flat));
+    CHECK(test::same_bits(test::weights_in(model.path()), model.flat));
 }
 
 TEST_CASE("the tied head may be stored in another file than the token table", "[safetensors_set]") {

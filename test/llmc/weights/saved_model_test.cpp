@@ -9,8 +9,8 @@
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/safetensors.h"
 #include "llmc/weights/step_folder.h"
+#include "test/support/model_support.h"
 #include "test/support/scratch_folder.h"
-#include "test/support/support.h"
 
 using namespace llmc;
 using namespace test;
@@ -39,22 +39,11 @@ struct Saved {
     ParameterTable table;
     std::vector<float> flat;
     fs::path folder;
-    explicit Saved(const ModelConfig& config = kConfig) : table(config), flat(std::size_t(table.elements())) {
-        for (const auto& spec : table.tensors())
-            for (std::int64_t i = spec.offset; i < spec.offset + spec.rows_in_files * spec.columns; ++i)
-                // all different from their neighbours
-                flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);
-        flat[0] = -0.0f, flat[1] = 1e-45f, flat[2] = 3.4e38f;
+    explicit Saved(const ModelConfig& config = kConfig) : table(config), flat(varied_weights(table)) {
         folder = save_checkpoint(scratch / "run", 100, table, flat, 60);
     }
-    std::vector<float> load(const fs::path& path) const {
-        const SavedModel checkpoint(path);
-        std::vector<float> read(flat.size(), NAN);
-        checkpoint.read(table, read);
-        return read;
-    }
     std::string fault() const {
-        const std::string text = error_of([&] { load(folder); });
+        const std::string text = error_of([&] { weights_in(folder); });
         CHECK_THAT(text, !Contains("\n"));
         if (text != "accepted") CHECK_THAT(text, Contains("; expected ") && Contains(folder.string()));
         return text;
@@ -116,8 +105,8 @@ TEST_CASE("a saved model is read back bit-identical, with zeros in padding and g
     CHECK(saved.folder.filename() == "step_00000100");
     const SavedModel checkpoint(saved.folder);
     CHECK(checkpoint.config() == config);
-    CHECK(same_bits(saved.load(saved.folder), saved.flat));
-    CHECK(same_bits(saved.load(saved.tensors()), saved.flat));
+    CHECK(same_bits(weights_in(saved.folder), saved.flat));
+    CHECK(same_bits(weights_in(saved.tensors()), saved.flat));
 }
 
 TEST_CASE("the folder has the files that GPT2LMHeadModel.from_pretrained needs", "[checkpoint]") {
@@ -199,7 +188,7 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
         });
         saved.table.view(std::span(saved.flat), saved.table.block(0).qkv.weight)[72 + 1] = 1;
     }
-    CHECK(same_bits(saved.load(saved.folder), saved.flat));
+    CHECK(same_bits(weights_in(saved.folder), saved.flat));
 }
 
 TEST_CASE("errors name a tensor that is missing, unknown, of the wrong shape or not finite", "[checkpoint]") {
@@ -322,7 +311,7 @@ TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpo
     fs::create_directory(run / ".step_00000103.partial");
     write_bytes(run / ".step_00000103.partial" / "junk", "junk");
     const fs::path folder = save_checkpoint(run, 103, saved.table, source, -1);
-    CHECK(same_bits(saved.load(folder), saved.flat));
+    CHECK(same_bits(weights_in(folder), saved.flat));
     CHECK_FALSE(fs::exists(folder / "junk"));
     CHECK(names_in(run).size() == 2);
 
