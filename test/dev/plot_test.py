@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import os
+import unittest
 
 from run_support import ROOT, WithFolder, lines, main, program, resume, start, step, val
 from run_log import open_runs
@@ -19,11 +20,8 @@ def noisy(number, state, scale, deviation, least):
                 noise_at_least_tokens=least)
 
 
-class WithPlots(WithFolder):
-    def setUp(self):
-        super().setUp()
-        if not importlib.util.find_spec('matplotlib'): self.skipTest('no matplotlib')
-
+@unittest.skipUnless(importlib.util.find_spec('matplotlib'), 'no matplotlib')
+class Plots(WithFolder):
     def drawn(self, *runs, **how):
         with rc_context(run_plot.STYLE): return run_plot.Plot(open_runs(runs), **how)
 
@@ -37,8 +35,6 @@ class WithPlots(WithFolder):
         legends = [each for each in made.panels['loss'].get_children() if isinstance(each, Legend)]
         return [text.get_text() for legend in reversed(legends) for text in legend.get_texts()]
 
-
-class Curves(WithPlots):
     def test_losses_of_each_step_their_mean_and_validation(self):
         run = self.log('a', start(), val(0, 9.0), step(0, 8.0), step(1, 6.0), val(2, 5.0), step(2, 7.0), val(3, 5.5))
         made = self.drawn(run, smooth=2)
@@ -109,8 +105,6 @@ class Curves(WithPlots):
         self.assertEqual((code, err), (0, 'note: losses of vocabularies of 257 and 50257 tokens are not comparable\n'))
         self.assertIn('does not have the hours', self.refused(plot, run, '--x', 'hours', '--reference', published[0]))
 
-
-class Files(WithPlots):
     def test_pictures(self):
         run = self.log("it's `a` \"b\" $c\\d\n%e", start(), val(0, 9.0), noisy(0, 'ok', 100.0, 0.2, 50.0),
                        step(1, None, mfu=0.4), resume(1), step(1, 7.0), val(2, 6.0))

@@ -33,7 +33,6 @@ GPT2_IDS = [[32, 582, 318, 5586, 319, 257, 9753, 13, 339],
 class Sets(Prepares):
     @unittest.skipUnless(HAS_PYARROW, 'no pyarrow')
     def test_fineweb_from_parquet(self):
-        import pyarrow
         import pyarrow.parquet
         folder, everything = self.folder / 'parquet', documents(300, 7)
         folder.mkdir()
@@ -125,7 +124,6 @@ class Parquet(Prepares):
 
     @unittest.skipUnless(HAS_PYARROW, 'no pyarrow')
     def test_columns_are_tokenized(self):
-        import pyarrow
         import pyarrow.parquet
         texts, file = [*documents(3000, 3), 'é\n"\\\x00😀', 'x' * 300000], self.folder / 'a.Parquet'
         pyarrow.parquet.write_table(pyarrow.table({'body': texts, 'id': list(range(len(texts)))}), file)

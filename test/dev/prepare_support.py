@@ -141,9 +141,9 @@ class Prepares(WithFolder):
         """The error message of a run that must fail with one line."""
         return self.refused(prepare, *arguments, '--tokenizer', tokenizer, '-o', self.out, code=code, silent=False)
 
-    def texts(self, *counts, folder='texts'):
+    def texts(self, *counts):
         """A folder with one file per count, of that many documents, and the list of all documents."""
-        folder, everything = self.folder / folder, []
+        folder, everything = self.folder / 'texts', []
         folder.mkdir(parents=True)
         for number, count in enumerate(counts):
             texts = documents(count, number)

@@ -81,8 +81,6 @@ class Log(WithFolder):
         branch = self.run_of(start(), resume(5), step(5, 3), val(6, 2))
         self.assertEqual((branch.tokens_at(), branch.resumes), ({5: 320, 6: 384}, [5]))
 
-
-class Names(WithFolder):
     def test_shortest_unique_names(self):
         for logs, names in ((['/r/a/log.jsonl', '/r/b/log.jsonl'], ['a', 'b']),
                             (['/r/x/a/log.jsonl', '/r/y/a/log.jsonl', '/r/y/b/log.jsonl'], ['x/a', 'y/a', 'b']),

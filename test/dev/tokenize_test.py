@@ -7,15 +7,12 @@ import unittest
 
 from run_support import ROOT, WithFolder, main
 
-try:
-    import tokenizers
-except ImportError:
-    tokenizers = None
+if importlib.util.find_spec('tokenizers'): import tokenizers
 
 IDS = 2000
 
 
-@unittest.skipUnless(tokenizers, 'no tokenizers')
+@unittest.skipUnless(importlib.util.find_spec('tokenizers'), 'no tokenizers')
 class Trained(WithFolder):
     def setUp(self):
         super().setUp()
@@ -44,8 +41,8 @@ class Trained(WithFolder):
         own = tokenizers.Tokenizer.from_file(str(self.folder / 'tokenizer.json'))
         self.assertEqual([IDS - 1, *own.encode(self.text).ids], self.ids)
 
+    @unittest.skipUnless(importlib.util.find_spec('transformers'), 'no transformers')
     def test_ids_are_those_of_transformers(self):
-        if not importlib.util.find_spec('transformers'): self.skipTest('no transformers')
         from transformers import AutoTokenizer
         own = AutoTokenizer.from_pretrained(self.folder)
         self.assertEqual([IDS - 1, *own(self.text)['input_ids']], self.ids)
