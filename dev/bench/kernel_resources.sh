@@ -19,7 +19,7 @@ reports=("$build"/kernels/**/*.ptxas)
 
 # One line per kernel and architecture: name, architecture, registers, bytes of shared memory, of stack and of spills.
 # Then one line per kernel.
-awk -F"'" '
+awk -F"'" -v OFS='\t' '
     /Compiling entry function/ { name = $2; architecture = $4 }
     /bytes stack frame/ { split($0, n, /[^0-9]+/); stack = n[2]; spilt = n[3] + n[4] }
     /Used [0-9]+ registers/ {
@@ -27,13 +27,10 @@ awk -F"'" '
         shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH) + 0 : 0
         print name, architecture, registers, shared, stack, spilt
     }' "${reports[@]}" | c++filt -p |
-    sed -E 's/kernels::\(anonymous namespace\)::|kernels:://g; s/\(anonymous namespace\):://g' | sort | awk '
+    sed -E 's/kernels::\(anonymous namespace\)::|kernels:://g; s/\(anonymous namespace\):://g' | sort | awk -F'\t' '
     function registers_on(architecture) { return (name, architecture) in used ? used[name, architecture] : "-" }
     {
-        fields = NF; spilt = $fields; stack = $(fields - 1); shared = $(fields - 2)
-        registers = $(fields - 3); architecture = $(fields - 4)
-        name = $1
-        for (i = 2; i < fields - 4; ++i) name = name " " $i
+        name = $1; architecture = $2; registers = $3; shared = $4; stack = $5; spilt = $6
         if (!(name in seen)) { seen[name] = 1; order[++kernels] = name }
         used[name, architecture] = registers
         if (shared > memory[name]) memory[name] = shared
