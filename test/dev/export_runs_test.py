@@ -39,13 +39,6 @@ class Exports(WithFolder):
         super().setUp()
         self.run_folder = self.log('runs/mine', *EVENTS)
 
-    def check(self, got):
-        self.assertEqual(sorted(got), sorted(EXPECTED))
-        for steps, row in EXPECTED.items():
-            self.assertEqual(sorted(got[steps]), sorted(row), steps)
-            for name, value in row.items():
-                self.assertAlmostEqual(got[steps][name], value, delta=1e-12 * abs(value), msg=f'{steps} {name}')
-
     def test_a_table_has_every_number(self):
         other = self.log('runs/other', step(0, 1.0))
         code, out, _ = self.run_tool(export_runs, '--to', 'csv', self.run_folder, other, '-o', self.folder / 'new/dir')
@@ -54,8 +47,13 @@ class Exports(WithFolder):
         self.assertIn('mine.csv: 4 rows', out)
         with (self.folder / 'new/dir/mine.csv').open() as file: rows = list(csv.DictReader(file))
         self.assertFalse([name for name in rows[0] if not any(row[name] for row in rows)])  # no empty column
-        self.check({int(row['step']): {name: float(text) for name, text in row.items() if text and name != 'step'}
-                    for row in rows})
+        got = {int(row['step']): {name: float(text) for name, text in row.items() if text and name != 'step'}
+               for row in rows}
+        self.assertEqual(sorted(got), sorted(EXPECTED))
+        for steps, row in EXPECTED.items():
+            self.assertEqual(sorted(got[steps]), sorted(row), steps)
+            for name, value in row.items():
+                self.assertAlmostEqual(got[steps][name], value, delta=1e-12 * abs(value), msg=f'{steps} {name}')
 
     def test_steps_that_are_written_while_a_run_goes_on(self):
         run, = export_runs.open_runs([self.log('live', start(), val(0, 9.0), step(0, 8.0), step(1, 7.0))], keys=None)
