@@ -36,7 +36,19 @@ scripts/install_deps.sh "${needs[@]}"
 exec {lock}<scripts  # one quickstart at a time builds and writes data
 flock -n $lock || { echo "waiting for another quickstart to build and write its data" && flock $lock; }
 echo "building"
-build_with_progress build.log make -j"$(nproc)" train_gpt2 dev/tokenize dev/generate || {
+build=(make -j"$(nproc)" train_gpt2 dev/tokenize dev/generate) begun=$(date +%s)
+# Exact for a first build. For an incremental build it is an upper bound: make decides during the build which files are
+# up to date.
+files=$("${build[@]}" --dry-run 2>/dev/null | grep -cE -- ' -c .* -o [^ ]+\.o( |$)') || true
+print_built() {
+    [ "$files" -eq 0 ] && return
+    local built
+    built=$(find build -name '*.o' -newermt "@$begun" 2>/dev/null | wc -l)
+    echo "built $built of $files files$([ "$built" -eq 0 ] || [ "$built" -ge "$files" ] ||
+        echo ", $(((built * 60 + seconds / 2) / seconds)) per minute," \
+            "about $((((files - built) * seconds / built + 59) / 60)) min left")"
+}
+with_progress print_built build.log "${build[@]}" || {
     tail -n 30 build.log >&2
     give_up "the build failed; its output is in build.log"
 }
