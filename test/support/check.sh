@@ -38,11 +38,13 @@ ends() {
     [ $status = "$want" ] || fail "$*: exit code $status, not $want: $said"
     says "$*" "$said" "$expected"
 }
-# one_line EXPECTED COMMAND...: exit code 2, and one line, which contains EXPECTED; lines of progress do not count
-one_line() {
-    local expected=$1 said status=0
-    shift
+# says_line STATUS EXPECTED COMMAND...: its exit code is STATUS, its output one line, which contains EXPECTED; lines of
+# progress do not count
+says_line() {
+    local want=$1 expected=$2 said status=0
+    shift 2
     said=$("$@" 2>&1) || status=$?
-    [ "$status, $(grep -vc '^installing: ' <<<"$said")" = "2, 1" ] || fail "$*: exit code $status: $said"
+    [ "$status, $(grep -vc '^installing: ' <<<"$said")" = "$want, 1" ] || fail "$*: exit code $status: $said"
     says "$*" "$said" "$expected"
 }
+one_line() { says_line 2 "$@"; }  # EXPECTED COMMAND...
