@@ -145,10 +145,6 @@ std::optional<Row> measure(const Registration& registration, DType dtype, const 
     return row;
 }
 
-void print_header() {
-    std::printf("%s\n%-28s %-5s %10s %5s %9s %9s %8s %17s  %s\n", kColumns, "operation", "dtype", "ms", "+-", "GB/s",
-                "GFLOP/s", "x plain", "roofline", "shape");
-}
 void print(const Row& row, const std::string& shape) {
     const auto figure = [](std::optional<double> value, int width, int digits, const char* unit = "") {
         if (value) std::printf(" %*.*f%s", width - int(std::strlen(unit)), digits, *value, unit);
@@ -182,7 +178,8 @@ void run(const cxxopts::ParseResult& given) {
     const bool large = options.shapes.empty() ? device.kind == "cuda" : options.shapes == "large";
     std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n\n",
                 device.name.c_str(), device.threads, copied, fp32, in_bf16);
-    print_header();
+    std::printf("%s\n%-28s %-5s %10s %5s %9s %9s %8s %17s  %s\n", kColumns, "operation", "dtype", "ms", "+-", "GB/s",
+                "GFLOP/s", "x plain", "roofline", "shape");
     for (const Registration& registration : all())
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : large ? registration.large : registration.small) {
