@@ -1,5 +1,8 @@
 # shellcheck shell=bash disable=SC2317
-# launch.sh - for the scripts that start ranks: the program, mpirun, and signal handling. Sourced, not run
+# launch.sh - for the scripts that start ranks: help.sh, the program, mpirun, and signal handling. Sourced, not run
+here=$(dirname "$(realpath "$0")")
+# shellcheck source=scripts/help.sh
+. "$here/help.sh"
 
 # The program to start, ${PROGRAM:-train_gpt2}, as a path.
 program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")

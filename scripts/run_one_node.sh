@@ -10,11 +10,8 @@
 # PROGRAM=build/cuda/train_gpt2 selects another build. Ctrl-C saves a checkpoint and ends the run. Returns the exit code
 # of the run.
 set -euo pipefail
-# shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/help.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
-. "$here/launch.sh"
+. "$(dirname "$(realpath "$0")")/launch.sh"
 
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
 if [ "$gpus" -gt 0 ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then

@@ -11,11 +11,8 @@
 # than the slots. RSH: the command to use instead of ssh. NCCL_*, OMP_* and CUDA_VISIBLE_DEVICES are passed on. Ctrl-C
 # saves a checkpoint and ends the run. Returns the exit code of the run.
 set -euo pipefail
-# shellcheck source=scripts/help.sh
-. "$(dirname "$(realpath "$0")")/help.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
-. "$here/launch.sh"
+. "$(dirname "$(realpath "$0")")/launch.sh"
 
 grep -qs '^[^#]*[^#[:space:]]' "${HOSTFILE:-}" ||
     refuse "HOSTFILE is \"${HOSTFILE:-}\"; expected a readable file with a line \"name slots=N\" for each machine"
