@@ -4,14 +4,6 @@
 
 using namespace llmc;
 
-namespace {
-
-std::string message(std::string_view text) {
-    return test::error_of([&] { model_by_name(text, 50257); });
-}
-
-}  // namespace
-
 TEST_CASE("names by depth and by channels give the tables' sizes", "[model_config]") {
     struct Row { const char* name; int layers, heads, channels, positions; };
     const auto row = GENERATE(values<Row>(
@@ -44,44 +36,35 @@ TEST_CASE("the padded vocabulary is the next multiple of 128", "[model_config]")
 }
 
 TEST_CASE("an unknown name is refused with the text, the fault and the known names", "[model_config]") {
-    using test::Contains;
-    CHECK_THAT(message("d13"), Contains("\"d13\"") && Contains("not in the table") && Contains("d6, d12, d24"));
-    CHECK_THAT(message("d012x"), Contains("\"d012x\""));
-    CHECK_THAT(message("gpt3:c769"), Contains("\"gpt3:c769\"") && Contains("gpt3:c384, gpt3:c768"));
-    CHECK_THAT(message("gpt2-xl"), Contains("\"gpt2-xl\"") && Contains("d12") && Contains("custom:"));
-    CHECK_THAT(message("nope"), Contains("\"nope\" is no size, folder, run or model; expected one of d6, d12"));
-    CHECK_THAT(message(""), Contains("\"\""));
-    CHECK_THAT(message("d"), Contains("\"d\""));
-    CHECK_THAT(message("custom:"), Contains("not understood at \"\""));
-    CHECK_THAT(message("custom:l=4,h=4"), Contains("without c="));
-    CHECK_THAT(message("custom:l=4,h=4,c=128,"), Contains("not understood at \"\""));
-    CHECK_THAT(message("custom:l=4,h=4,c=128,c=64"), Contains("c= twice"));
-    CHECK_THAT(message("custom:l=4,h=4,c=128,q=64"), Contains("\"q=64\"") && Contains("v= (vocabulary)"));
-    CHECK_THAT(message("custom:l=4,h=4,c=12x"), Contains("\"c=12x\"") && Contains("an integer"));
-    CHECK_THAT(message("custom:l=4,h=4,c=99999999999"), Contains("\"c=99999999999\""));
-    CHECK_THAT(message("custom:l=4,h=5,c=128"),
-               Contains("\"custom:l=4,h=5,c=128\"") && Contains("a multiple of the 5 heads"));
+    for (const auto& [name, says] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+             {"d13", {"\"d13\"", "not in the table", "d6, d12, d24"}}, {"d012x", {"\"d012x\""}},
+             {"gpt3:c769", {"\"gpt3:c769\"", "gpt3:c384, gpt3:c768"}},
+             {"gpt2-xl", {"\"gpt2-xl\"", "d12", "custom:"}},
+             {"nope", {"\"nope\" is no size, folder, run or model; expected one of d6, d12"}},
+             {"", {"\"\""}}, {"d", {"\"d\""}}, {"custom:", {"not understood at \"\""}},
+             {"custom:l=4,h=4", {"without c="}}, {"custom:l=4,h=4,c=128,", {"not understood at \"\""}},
+             {"custom:l=4,h=4,c=128,c=64", {"c= twice"}},
+             {"custom:l=4,h=4,c=128,q=64", {"\"q=64\"", "v= (vocabulary)"}},
+             {"custom:l=4,h=4,c=12x", {"\"c=12x\"", "an integer"}},
+             {"custom:l=4,h=4,c=99999999999", {"\"c=99999999999\""}},
+             {"custom:l=4,h=5,c=128", {"\"custom:l=4,h=5,c=128\"", "a multiple of the 5 heads"}}})
+        for (const std::string& part : says)
+            CHECK_THAT(test::error_of([&] { model_by_name(name, 50257); }), test::Contains(part));
 }
 
 TEST_CASE("check() names the invalid size", "[model_config]") {
-    const ModelConfig good{2, 4, 32, 16, 61};
-    CHECK_NOTHROW(check(good));
-    const auto fault = [&](int ModelConfig::* member, int value) {
-        ModelConfig config = good;
-        config.*member = value;
-        return test::error_of([&] { check(config); });
-    };
-    using test::Contains;
-    CHECK_THAT(fault(&ModelConfig::layers, 0), Contains("layers is 0"));
-    CHECK_THAT(fault(&ModelConfig::heads, 0), Contains("heads is 0"));
-    CHECK_THAT(fault(&ModelConfig::channels, -32), Contains("channels is -32"));
-    CHECK_THAT(fault(&ModelConfig::max_seq_len, 0), Contains("positions is 0"));
-    CHECK_THAT(fault(&ModelConfig::vocabulary, 0), Contains("vocabulary is 0"));
-    CHECK_THAT(fault(&ModelConfig::vocabulary, 2147483647), Contains("vocabulary is 2147483647"));
-    CHECK_THAT(fault(&ModelConfig::heads, 3), Contains("channels is 32"));
-    CHECK_THAT(fault(&ModelConfig::heads, 8), Contains("head size (channels / heads) is 4"));
-    CHECK(fault(&ModelConfig::channels, 4 * 256) == "accepted");
-    CHECK_THAT(fault(&ModelConfig::channels, 4 * 264), Contains("head size (channels / heads) is 264"));
+    const auto [member, value, says] = GENERATE(table<int ModelConfig::*, int, std::string>({
+        {&ModelConfig::layers, 0, "layers is 0"}, {&ModelConfig::heads, 0, "heads is 0"},
+        {&ModelConfig::channels, -32, "channels is -32"}, {&ModelConfig::max_seq_len, 0, "positions is 0"},
+        {&ModelConfig::vocabulary, 0, "vocabulary is 0"},
+        {&ModelConfig::vocabulary, 2147483647, "vocabulary is 2147483647"},
+        {&ModelConfig::heads, 3, "channels is 32"},
+        {&ModelConfig::heads, 8, "head size (channels / heads) is 4"}, {&ModelConfig::channels, 4 * 256, "accepted"},
+        {&ModelConfig::channels, 4 * 264, "head size (channels / heads) is 264"},
+        {&ModelConfig::layers, 2, "accepted"}}));
+    ModelConfig config{2, 4, 32, 16, 61};
+    config.*member = value;
+    CHECK_THAT(test::error_of([&] { check(config); }), test::Contains(says));
 }
 
 TEST_CASE("a model is described in one line", "[model_config]") {
