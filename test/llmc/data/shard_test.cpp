@@ -14,28 +14,19 @@
 using namespace llmc;
 using namespace test;
 
-namespace {
-
-std::vector<std::uint16_t> all_tokens(const Shard& shard) {
-    const auto ids = shard.read(0, shard.tokens());
-    return {ids.begin(), ids.end()};
-}
-
-}  // namespace
-
 TEST_CASE("a shard of llm.c has GPT-2's vocabulary, ours that of its header", "[shard]") {
     const ScratchFolder folder;
     const Shard theirs(ShardBytes({1, 50256, 3}).write(folder / "theirs.bin"));
     CHECK(theirs.tokens() == 3);
     CHECK(theirs.vocabulary() == Vocabulary{50257, 50256});
-    CHECK(all_tokens(theirs) == std::vector<std::uint16_t>{1, 50256, 3});
+    CHECK(tokens_of(theirs.path()) == std::vector<int>{1, 50256, 3});
 
     const Shard ours(ShardBytes({0, 256}, 257, 256).write(folder / "ours.bin"));
     CHECK(ours.vocabulary() == Vocabulary{257, 256});
     const Shard zero(ShardBytes({0, 9}, 10, 0).write(folder / "zero.bin"));
     CHECK(zero.vocabulary() == Vocabulary{10, 0});
     const Shard largest(ShardBytes({65535}, 65536, 65535).write(folder / "largest.bin"));
-    CHECK(all_tokens(largest) == std::vector<std::uint16_t>{65535});
+    CHECK(tokens_of(largest.path()) == std::vector<int>{65535});
 }
 
 TEST_CASE("an invalid shard is refused with its name, the value found and the value expected", "[shard]") {

@@ -3,7 +3,6 @@
 
 #include <random>
 
-#include "llmc/text/tokenizer.h"
 #include "test/support/catch.h"
 
 using namespace llmc;
