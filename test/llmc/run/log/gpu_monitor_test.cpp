@@ -41,15 +41,13 @@ std::string reading_text(const Nvml& nvml) { return text_of(to_json(GpuMonitor(n
 
 }  // namespace
 
-TEST_CASE("NVML's results become readings, each in the unit of its name", "[gpu_monitor]") {
-    CHECK(reading_text(working_nvml()) ==
+TEST_CASE("NVML's results become readings, each in the unit of its name; those that are not provided are null",
+          "[gpu_monitor]") {
+    Nvml nvml = working_nvml();
+    CHECK(reading_text(nvml) ==
           R"({"energy_j":0.0,"mean_power_w":null,)"
           R"("power_w":612.345,"sm_mhz":1980.0,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
           R"("utilization":0.98,"throttle_reasons":[]})");
-}
-
-TEST_CASE("only values that the GPU or the driver does not provide are null", "[gpu_monitor]") {
-    Nvml nvml = working_nvml();
     nvml.power_usage = [](Nvml::Device, unsigned* milliwatts) { return *milliwatts = 1, kNotSupported; };
     nvml.clock = [](Nvml::Device, Nvml::Clock clock, unsigned* mhz) {
         return *mhz = 2619, clock == Nvml::kClockSm ? kNotSupported : 0;
