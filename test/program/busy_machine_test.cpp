@@ -13,9 +13,7 @@ std::string settings_of(const Texts& env) {
                           Texts{program("train_gpt2")} +
                           folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")});
     Process run(command, folder.path("output.txt"));
-    while (!run.ended() && !(fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty()))
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    REQUIRE_FALSE(run.ended());
+    REQUIRE(folder.logs("step"));
     const fs::path process = "/proc/" + std::to_string(run.id());
     CHECK(read_bytes(process / "comm") == "train_gpt2\n");
     std::istringstream variables(read_bytes(process / "environ"));

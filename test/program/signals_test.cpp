@@ -25,9 +25,6 @@ struct LongRun : TrainingFolder {
     Texts with_long_sample(const Texts& more = {}) const {
         return flags_with(more + Texts{"-s", "1", "-g", "1000", "--samples", "1000"});
     }
-    bool logs(const std::string& event) const {  // waits for it
-        return comes_true([&] { return fs::exists(path("out/log.jsonl")) && !log("out", event).empty(); });
-    }
     bool continues() const {
         const std::size_t steps = log("out", "step").size();
         return comes_true([&] { return log("out", "step").size() >= steps + 5; });

@@ -133,7 +133,7 @@ namespace {
 // Stops the process with this in its environment for a time, once the run has made a step; the run ends with a warning.
 void stop_once(const TrainingFolder& folder, Process& run, const std::string& in_environment,
                std::chrono::seconds time) {
-    REQUIRE(comes_true([&] { return fs::exists(folder.path("out/log.jsonl")) && !folder.log("out", "step").empty(); }));
+    REQUIRE(folder.logs("step"));
     const auto stopped = processes_with({folder.path()}, in_environment);
     REQUIRE(stopped.size() == 1);
     kill(stopped[0], SIGSTOP);

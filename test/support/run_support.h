@@ -268,6 +268,10 @@ public:
             if (auto json = llmc::parse_json(line); json["event"] == event) events.push_back(json);
         return events;
     }
+    // Whether the log of the run "out" gets such an event in time.
+    bool logs(const std::string& event) const {
+        return comes_true([&] { return fs::exists(path("out/log.jsonl")) && !log("out", event).empty(); });
+    }
     std::vector<double> losses(const std::string& out) const { return numbers(log(out, "step"), "loss"); }
 
 private:
