@@ -319,7 +319,7 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                 "use the same, or start a new run from its model with --init");
     };
     const nlohmann::json &then = *before.options, &today = *now.options;
-    RunSettings any;
+    RunSettings any = all_decided({});
     const OptionList options = option_table(any);
     const auto for_each = [&](OnResume rule, const auto& compare) {
         for (const Option& option : options.options) {
