@@ -185,7 +185,8 @@ TEST_CASE("SIGUSR2 saves, and the run continues", "[run]") {
     CHECK(saved() == before + 2);
 }
 
-TEST_CASE("a run continues if the reader of its output is gone, or never existed", "[run]") {
+TEST_CASE("a run, or its script, continues if the reader of its output is gone, or never existed",
+          "[run][ranks][mpi]") {
     const LongRun run;
     SECTION("it is interrupted") {
         REQUIRE(mkfifo(run.path("fifo").c_str(), 0600) == 0);
@@ -200,14 +201,18 @@ TEST_CASE("a run continues if the reader of its output is gone, or never existed
         run.check_saved();
     }
     SECTION("it ends by itself") {
-        const std::string to = GENERATE("| head -n 1; exit ${PIPESTATUS[0]}", ">&-", ">/dev/full");
-        CAPTURE(to);
-        const Texts flags = run.flags_with({"-x", "50"});
-        Process process(Texts{"bash", "-c", "\"$@\" " + to, "bash", program("train_gpt2")} + flags,
-                        run.path("output.txt"));
+        const std::string head = "| head -n 1; exit ${PIPESTATUS[0]}";
+        const auto [to, by_script] = GENERATE_COPY(
+            table<std::string, bool>({{head, false}, {">&-", false}, {">/dev/full", false}, {head, true}}));
+        if (by_script) skip_without_mpi();
+        CAPTURE(to, by_script);
+        const Texts flags = run.flags_with({"-x", "300"}), shell{"bash", "-c", "\"$@\" " + to, "bash"};
+        Process process = by_script ? start_script(run, flags, "", to)
+                                    : Process(shell + Texts{program("train_gpt2")} + flags, run.path("output.txt"));
         CHECK(end_of(process) == 0);
-        CHECK(run.log("out", "step").size() == 50);  // and no line that is not an event
+        CHECK(run.log("out", "step").size() == 300);  // and no line that is not an event
         CHECK(run.log("out", "end").size() == 1);
+        if (by_script) CHECK_THAT(process.output(), StartsWith("device: ") && !Contains("mpirun"));
     }
 }
 
@@ -223,17 +228,6 @@ TEST_CASE("the script loses no signal while mpirun starts the ranks, and no proc
     CAPTURE(script.output());
     CHECK(exit_code == 128 + SIGTERM);
     CHECK(comes_true([&] { return processes_with({run.path("out")}).empty(); }));
-}
-
-TEST_CASE("the script continues if the reader of its output is gone", "[run][ranks][mpi]") {
-    skip_without_mpi();
-    const LongRun run;
-    Process script = start_script(run, run.flags_with({"-x", "300"}), "", "| head -n 1; exit ${PIPESTATUS[0]}");
-    const int exit_code = end_of(script);
-    CAPTURE(script.output());
-    CHECK(exit_code == 0);
-    CHECK_THAT(script.output(), StartsWith("device: ") && !Contains("mpirun"));
-    CHECK(run.log("out", "end").size() == 1);
 }
 
 // An mpirun whose ranks are busy: it handles a request to end late, or never.
