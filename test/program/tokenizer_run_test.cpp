@@ -7,36 +7,6 @@
 
 using namespace test;
 
-namespace {
-
-// A tokenizer that reads a pipe and has begun a shard.
-struct Tokenizing {
-    std::string shards;
-    Process process;
-    int end;  // of the pipe, also for reading, so that open() does not block
-
-    explicit Tokenizing(const TrainingFolder& folder, const Texts& more = {})
-        : shards(folder.path("shards")),
-          process(folder.start(Texts{"-o", shards, "--hold-out", "0", "--tokenizer", "bytes", pipe_in(folder)} + more,
-                               "tokenize")),
-          end(open(folder.path("text").c_str(), O_RDWR | O_NONBLOCK)) {
-        REQUIRE(end >= 0);
-        REQUIRE(comes_true([&] { return write_more(), begun(); }, std::chrono::minutes(1)));
-    }
-    ~Tokenizing() { close(end); }
-    bool begun() const { return fs::exists(shards) && !fs::is_empty(shards); }
-    bool write_more() const {
-        const std::string text(1 << 16, 'a');
-        return write(end, text.data(), text.size()) > 0;
-    }
-    static std::string pipe_in(const TrainingFolder& folder) {
-        REQUIRE(mkfifo(folder.path("text").c_str(), 0600) == 0);
-        return folder.path("text");
-    }
-};
-
-}  // namespace
-
 TEST_CASE("a model that adds tokens to GPT-2's keeps its tokenizer files and its end of text", "[run]") {
     const TrainingFolder folder;
     for (const char* const shard : {"train_0.bin", "val_0.bin"})
@@ -67,13 +37,22 @@ TEST_CASE("an interrupted tokenizer leaves no files, also while it waits for inp
     const int number = GENERATE(SIGINT, SIGTERM);
     const bool waits = GENERATE(true, false);
     CAPTURE(number, waits);
-    Tokenizing tokenizing(folder, {"--shard-tokens", "1000000"});
+    const std::string pipe = folder.path("text"), shards = folder.path("shards"), text(1 << 16, 'a');
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    Process tokenizer = folder.start({"-o", shards, "--hold-out", "0", "--tokenizer", "bytes", "--shard-tokens",
+                                      "1000000", pipe}, "tokenize");
+    const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);  // also for reading, so that open() does not block
+    REQUIRE(end >= 0);
+    const auto write_more = [&] { return write(end, text.data(), text.size()) > 0; };
+    REQUIRE(comes_true([&] { return write_more(), fs::exists(shards) && !fs::is_empty(shards); },
+                       std::chrono::minutes(1)));
     if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    tokenizing.process.signal(number);
-    tokenizing.process.signal(number);  // as if sent to a process group and its members
-    CHECK(comes_true([&] { return (waits || tokenizing.write_more(), tokenizing.process.ended()); }));
-    CHECK(tokenizing.process.exit_code() == -number);
-    CHECK_FALSE(fs::exists(tokenizing.shards));
+    tokenizer.signal(number);
+    tokenizer.signal(number);  // as if sent to a process group and its members
+    CHECK(comes_true([&] { return (waits || write_more(), tokenizer.ended()); }));
+    close(end);
+    CHECK(tokenizer.exit_code() == -number);
+    CHECK_FALSE(fs::exists(shards));
 }
 
 TEST_CASE("GPT-2 shards have prompts and samples in text if the merges are available", "[run]") {
