@@ -337,16 +337,8 @@ TEST_CASE("a failure to publish the validation shards leaves no training shards 
     CHECK(names_in(folder / "both") == std::set<std::string>{"tokenizer.json"});
 }
 
-TEST_CASE("a binary file has no lines", "[tokenizer]") {
-    const ScratchFolder folder;
-    const std::string binary = write_bytes(folder / "a.bin", std::string("\1\0\r\n", 4)),
-                      text = write_bytes(folder / "a.txt", std::string(9000, 'a') + std::string("\0\r\n", 3));
-    const auto summary = write_text_corpus({.files = {binary, text}, .output_dir = folder / "out", .hold_out = 0});
-    CHECK(summary.binary_files == 1);
-    CHECK(summary.crlf_lines == 1);
-}
-
-TEST_CASE("a byte order mark is removed, and lines that end with CR LF are counted", "[tokenizer]") {
+TEST_CASE("a byte order mark is removed, and lines that end with CR LF are counted, but not in binary files",
+          "[tokenizer]") {
     const ScratchFolder folder;
     const std::string a = write_bytes(folder / "a",
                                            "\xef\xbb\xbf"
@@ -357,6 +349,11 @@ TEST_CASE("a byte order mark is removed, and lines that end with CR LF are count
     CHECK(summary.crlf_lines == 2);
     CHECK(tokens_of(folder / "out/text_train_*.bin") ==
           std::vector<int>{256, 'x', '\r', '\n', 'y', '\r', '\n', '\r', 256, '\n'});
+    const std::string binary = write_bytes(folder / "a.bin", std::string("\1\0\r\n", 4)),
+                      text = write_bytes(folder / "a.txt", std::string(9000, 'a') + std::string("\0\r\n", 3));
+    const auto mixed = write_text_corpus({.files = {binary, text}, .output_dir = folder / "mixed", .hold_out = 0});
+    CHECK(mixed.binary_files == 1);
+    CHECK(mixed.crlf_lines == 1);
     const std::string only = write_bytes(folder / "only", "\xef\xbb\xbf");
     CHECK_THROWS_WITH(write_text_corpus({.files = {only}, .output_dir = folder / "none", .hold_out = 0}),
                       Contains("is empty"));
