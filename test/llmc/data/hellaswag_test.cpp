@@ -53,36 +53,32 @@ TEST_CASE("an invalid HellaSwag file is refused with its name, the example and t
         CHECK_THAT(fault_of_file(path, bytes, [&] { HellaSwagFile file(path); }),
                    Contains(what) && Contains(found));
     };
-    const auto with_header = [&](std::size_t word, std::int32_t value) {
+    struct Row {
+        std::size_t word;
+        std::int32_t value;
+        std::string what, found;
+    };
+    for (const auto& [word, value, what, found] : std::vector<Row>{
+             {0, 20240520, "magic number", "20240520; expected 20240522; it is a token shard"}, {1, 2, "version", "2"},
+             {2, 0, "number of examples", "0"}, {2, 3, "example 2: its words", "0"},
+             {2, 1, "bytes after the last example", "30"}, {3, 7, "bytes of the longest example", "7"},
+             {4, 9, "example 0: a token id", "9"}, {5, 10, "end-of-text id", "10"}}) {
         HellaSwagBytes bad = kTwo;
         bad.header[word] = value;
-        return bad.bytes();
-    };
-    refused(with_header(0, 20240520), "magic number", "20240520; expected 20240522; it is a token shard");
-    refused(with_header(1, 2), "version", "2");
-    refused(with_header(2, 0), "number of examples", "0");
-    refused(with_header(2, 3), "example 2: its words", "0");
-    refused(with_header(2, 1), "bytes after the last example", "30");
-    refused(with_header(3, 7), "bytes of the longest example", "7");
-    refused(with_header(4, 9), "example 0: a token id", "9");
-    refused(with_header(5, 10), "end-of-text id", "10");
+        refused(bad.bytes(), what, found);
+    }
     const std::string whole = kTwo.bytes();
     for (std::size_t size = 0; size < whole.size(); ++size) refused(whole.substr(0, size), "", "");
-    const auto with_word = [&](std::size_t word, std::uint16_t value) {
+    for (const auto& [word, value, what, found] : std::vector<Row>{
+             {0, 1, "its first word", "1"}, {1, 30, "the length of an ending", "3"},  // that ends elsewhere
+             {1, 65535, "its length in bytes", "65535"}, {2, 1, "its index", "1"}, {3, 4, "the right ending", "4"},
+             {4, 3, "the number of endings", "3"}, {5, 0, "the length of its context", "0"},
+             {5, 60000, "the length of its context", "60000"}, {9, 0, "the length of an ending", "0"},
+             {9, 3, "the length of an ending", "4"}}) {
         HellaSwagBytes bad = kTwo;
-        bad.words[0][word] = value;
-        return bad.bytes();
-    };
-    refused(with_word(0, 1), "example 0: its first word", "1");
-    refused(with_word(1, 30), "example 0: the length of an ending", "3");  // a length in bytes that ends elsewhere
-    refused(with_word(1, 65535), "example 0: its length in bytes", "65535");
-    refused(with_word(2, 1), "example 0: its index", "1");
-    refused(with_word(3, 4), "example 0: the right ending", "4");
-    refused(with_word(4, 3), "example 0: the number of endings", "3");
-    refused(with_word(5, 0), "example 0: the length of its context", "0");
-    refused(with_word(5, 60000), "example 0: the length of its context", "60000");
-    refused(with_word(9, 0), "example 0: the length of an ending", "0");
-    refused(with_word(9, 3), "example 0: the length of an ending", "4");
+        bad.words[0][word] = std::uint16_t(value);
+        refused(bad.bytes(), "example 0: " + what, found);
+    }
     CHECK_THROWS_WITH(HellaSwagFile(folder / "none.bin"), Contains("none.bin"));
 }
 
