@@ -3,14 +3,6 @@
 
 using namespace test;
 
-namespace {
-
-nlohmann::json options_of(const TrainingFolder& folder, const std::string& out) {
-    return llmc::parse_json(read_bytes(folder.path(out) + "/options.json"));
-}
-
-}  // namespace
-
 TEST_CASE("a run of text and a length chooses the rest, on any number of ranks, and a resume keeps it", "[run][auto]") {
     const int ranks = GENERATE(1, 2);
     const TrainingFolder folder;
@@ -22,7 +14,8 @@ TEST_CASE("a run of text and a length chooses the rest, on any number of ranks, 
     const std::string said = run("a", {"--max-tokens", "30k"});
     CHECK_THAT(said, Contains("\nchosen for ") && Contains("  --init custom:l=") &&
                      Contains("  expected: a validation loss near ") && Contains("  --optimizer muon: "));
-    const auto chosen = options_of(folder, "a");
+    const auto options = [&] { return llmc::parse_json(read_bytes(folder.path("a/options.json"))); };
+    const auto chosen = options();
     for (const char* const flag : {"init", "seq-len", "total-batch-tokens", "optimizer", "lr", "lr-schedule", "dtype",
                                    "val-every", "val-tokens", "keep-best", "stop-after", "beta2", "shuffle"})
         CHECK(chosen[flag] != "auto");
@@ -46,7 +39,7 @@ TEST_CASE("a run of text and a length chooses the rest, on any number of ranks, 
     CHECK_THAT(resumed, !Contains("chosen"));
     auto expected = chosen;
     expected["max-tokens"] = 60000, expected["resume"] = "auto";
-    CHECK(options_of(folder, "a") == expected);
+    CHECK(options() == expected);
 }
 
 TEST_CASE("a dry run says speed, length, cost and disk, also of another machine", "[run][auto]") {

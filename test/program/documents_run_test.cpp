@@ -3,12 +3,10 @@
 
 using namespace test;
 
-namespace {
-
-// Documents of at most 11 tokens, which count from a letter.
-void write_documents(const TrainingFolder& folder) {
+TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit-identical", "[run][documents]") {
+    const TrainingFolder folder;
     std::mt19937 engine(1);
-    std::vector<std::uint16_t> ids{256};
+    std::vector<std::uint16_t> ids{256};  // documents of at most 11 tokens, which count from a letter
     for (int size = 1; ids.size() < 4000; ++size) {
         if (size == 11 || engine() % 8 == 0) ids.push_back(256), size = 0;
         else ids.push_back(ids.back() == 256 ? std::uint16_t('a' + engine() % 20) : std::uint16_t(ids.back() + 1));
@@ -16,13 +14,6 @@ void write_documents(const TrainingFolder& folder) {
     ShardBytes(ids, 257, 256).write(folder.path("train_0.bin"));
     ids.resize(700);
     ShardBytes(ids, 257, 256).write(folder.path("val_0.bin"));
-}
-
-}  // namespace
-
-TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit-identical", "[run][documents]") {
-    const TrainingFolder folder;
-    write_documents(folder);
     const Texts six{"-x", "6", "-n", "3", "-v", "6", "-o"};
     const std::string output = folder.run(folder.flags(six + Texts{folder.path("out"), "--document-mask"})).exits(0);
     CHECK_THAT(output, Contains("documents: attention within them, ") && Contains(" in a row, of at most 11 tokens;") &&

@@ -8,11 +8,9 @@ using namespace test;
 
 namespace {
 
-const Texts kOuter{"--outer-steps", "4", "--outer-start-step", "3", "-d", "384"};
-
 Texts outer_flags(const TrainingFolder& folder, const std::string& out, const Texts& more) {
-    return folder.flags(Texts{"-x", "13", "-u", "2", "--lr", "1e-2", "--tune=off", "--shuffle", "-o",
-                              folder.path(out)} + kOuter + more);
+    return folder.flags(Texts{"-x", "13", "-u", "2", "--lr", "1e-2", "--tune=off", "--shuffle", "--outer-steps", "4",
+                              "--outer-start-step", "3", "-d", "384", "-o", folder.path(out)} + more);
 }
 
 }  // namespace

@@ -9,8 +9,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kGoodTime = 20s;  // for what takes a second or two on an idle machine
-
 // A folder, and a run that takes hours.
 struct LongRun : TrainingFolder {
     Texts flags_with(const Texts& more) const {
@@ -42,7 +40,8 @@ struct LongRun : TrainingFolder {
     }
 };
 
-int end_of(Process& process) { return process.exit_code(kGoodTime); }
+// Of what takes a second or two on an idle machine.
+int end_of(Process& process) { return process.exit_code(20s); }
 
 // The script for one node, two ranks. `before`: shell commands to run first.
 Process start_script(const TrainingFolder& folder, const Texts& flags, const std::string& before = "",

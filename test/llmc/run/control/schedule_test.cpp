@@ -8,16 +8,11 @@ using namespace llmc;
 
 namespace {
 
-struct Expected {
-    std::int64_t step;
-    double rate;
-};
-
 // After `made` steps.
 StepSize size_of(std::int64_t made) { return StepPlan({}, {{0, 1}}).at(made + 1); }
 
 // To 1e-9 of the peak: the cosine loses digits near the end.
-void check_rates(const Schedule& schedule, std::initializer_list<Expected> expected) {
+void check_rates(const Schedule& schedule, std::initializer_list<std::pair<std::int64_t, double>> expected) {
     for (const auto& [step, rate] : expected) {
         CAPTURE(step);
         CHECK(std::fabs(schedule.learning_rate(size_of(step)) - rate) <= 1e-9 * schedule.peak);

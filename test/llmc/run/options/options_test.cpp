@@ -12,18 +12,6 @@
 using namespace llmc;
 using test::parsed, test::read, test::refusal;
 
-namespace {
-
-// --help wraps lines at any word.
-std::string unwrapped(const std::string& text) {
-    std::string line;
-    std::istringstream words(text);
-    for (std::string word; words >> word;) line += word + ' ';
-    return line;
-}
-
-}  // namespace
-
 TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     const auto o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l",
                               "3e-3", "--shuffle", "--seed", "7", "-k", "wsd", "--cooldown-fraction", "0.3",
@@ -65,8 +53,11 @@ TEST_CASE("an option that is not set has the default that --help shows", "[optio
     CHECK(help.find("(default: 0.9)") != std::string::npos);
     CHECK(help.find("train_gpt2 ... --dry-run") < help.find("Usage:"));
     CHECK_THAT(help, test::Contains(" Optimizer options:\n") && test::Contains("  -l, --lr X "));
-    for (const char* word : {"auto, cudnn, flash or plain: ", "(default: auto)", "cosine, linear, constant or wsd: "})
-        CHECK(unwrapped(help).find(word) != std::string::npos);
+    std::istringstream words(help);  // which wraps lines at any word
+    std::string unwrapped;
+    for (std::string word; words >> word;) unwrapped += word + ' ';
+    for (const char* text : {"auto, cudnn, flash or plain: ", "(default: auto)", "cosine, linear, constant or wsd: "})
+        CHECK_THAT(unwrapped, test::Contains(text));
 }
 
 TEST_CASE("the error for an invalid value names the flag, the value and what was expected", "[options]") {
