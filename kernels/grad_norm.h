@@ -17,10 +17,10 @@
 // Traffic   elements * 4 bytes, 6 with `rounded`; two separate passes would move 10.
 // Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: llmc/RUNS.md, "Token-exact loss".
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "kernels/device/types.h"
-#include "kernels/outlier_window.h"
 
 namespace kernels {
 
@@ -74,6 +74,32 @@ struct RankCounts {
 // Writes the counts into a row; the rest does not change.
 void put_counts(RankSums* row, const RankCounts& counts, StreamRef stream);
 
+// The losses and gradient norms of the most recent updates, to detect steps far above them:
+//
+//   mean = sum x_i / N;  deviation = max(sqrt(sum (x_i - mean)^2 / N), kMinDeviation |mean|);  N = kSize
+//   z = (x - mean) / deviation for the current step, which is not one of the x_i; NaN, which is not an outlier, until
+//       the window holds N steps, and if the deviation is 0 (all values are 0)
+//
+// The window stays on the device from step to step. The ranks' windows are bit-identical, because all ranks fill them
+// from the same sums. Only steps that make an update enter: never a non-finite value or an outlier.
+//
+// Numerics  in double, recomputed in each step from the stored values, oldest first: there is no running sum that could
+//           drift, and a window that is saved and loaded continues bit-identically, whatever the index of its oldest
+//           value.
+// Traffic   2 KiB per step.
+// Source    llm.c llmc/outlier_detector.h has the same size and also decides nothing until it is full; it counts the
+//           current step among the N.
+struct OutlierWindow {
+    static constexpr int kSize = 128;
+    // The effect of rounding on a norm, and more than its effect on a loss: after steps that differ only
+    // by rounding, the next step is not an outlier.
+    static constexpr double kMinDeviation = 1e-6;
+
+    std::int32_t count = 0;  // number of steps in the window
+    std::int32_t next = 0;   // index of the next step to write: the oldest one, once the window is full
+    double losses[kSize] = {}, norms[kSize] = {};  // of the same steps; norms before clipping
+};
+
 // Stays on the device from step to step; copied to the host for the log, one step late.
 struct StepScalars {
     // Written by step_scalars, read by the optimizer.
@@ -88,7 +114,7 @@ struct StepScalars {
     std::int32_t skipped_steps;   // so far
     double loss;                  // mean over the valid targets of this step; NaN if there are none
     std::int64_t valid_targets;
-    double loss_z, norm_z;            // in the window (outlier_window.h); NaN: unknown
+    double loss_z, norm_z;            // in the OutlierWindow; NaN: unknown
     double max_loss_z, max_norm_z;    // thresholds above which a step is skipped; 0: off
     double second_surplus;            // the sum of second_power - 1 over the updates so far
     float largest_update;             // of an element, without decay (onebit_adam.h); NaN: not a compressed step

@@ -44,7 +44,7 @@ struct OptimizerSettings {
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
     double max_grad_norm = 1;   // 0: no clipping
     bool scales_beta2 = false;  // to the power of Input::relative: a decay of so much per token
-    double max_loss_z = 0, max_norm_z = 0;  // a step above either bound is skipped (outlier_window.h); 0: no bound
+    double max_loss_z = 0, max_norm_z = 0;  // a step above either bound is skipped (OutlierWindow); 0: no bound
     // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
     std::optional<std::uint64_t> rounding_seed{};
     const OptimizerKind* kind = &kAdamW;

@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/integers.h"
+#include "kernels/documents.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/model/outer_steps.h"
@@ -16,6 +17,24 @@
 
 namespace llmc {
 namespace {
+
+// In rows of seq_len tokens, of at most the first 2^24 tokens of the shard.
+PackedDocuments count_documents(const Shard& shard, int seq_len) {
+    const int end_of_text = shard.vocabulary().end_of_text;
+    const auto read = shard.read(0, std::min(shard.tokens(), std::int64_t(1) << 24));
+    const std::vector<int> ids(read.begin(), read.end()),
+                           starts = kernels::document_starts(ids, seq_len, end_of_text);
+    PackedDocuments counts{.tokens = std::ssize(ids), .rows = ceil_div(std::ssize(ids), seq_len)};
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const int position = int(i % std::size_t(seq_len)), keys = position - starts[i] + 1;
+        counts.ends_of_text += ids[i] == end_of_text;
+        counts.parts += keys == 1;
+        counts.longest = std::max<std::int64_t>(counts.longest, keys);
+        counts.pairs += keys;
+        counts.all_pairs += position + 1;
+    }
+    return counts;
+}
 
 // Only rank 0 reads prompts, samples and saves; other hosts need no merges. A model whose own tokenizer cannot be used
 // is trained without one.

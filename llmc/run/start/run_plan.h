@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 
-#include "llmc/data/packed_documents.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/control/schedule.h"
@@ -17,6 +16,16 @@
 #include "llmc/text/tokenizer_files.h"
 
 namespace llmc {
+
+// How documents lie in rows: what attention within them computes.
+struct PackedDocuments {
+    std::int64_t tokens = 0, rows = 0;  // that were counted
+    std::int64_t ends_of_text = 0;
+    std::int64_t parts = 0, longest = 0;    // documents, or parts of them, within rows; tokens of the longest
+    std::int64_t pairs = 0, all_pairs = 0;  // of a query and a key: within documents; within rows
+
+    double pair_share() const { return double(pairs) / double(all_pairs); }
+};
 
 struct RunPlan {
     RunSettings settings;  // of the command line, --config and the checkpoint that is resumed; length and size of a
