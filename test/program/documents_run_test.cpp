@@ -14,9 +14,10 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     ShardBytes(ids, 257, 256).write(folder.path("train_0.bin"));
     ids.resize(700);
     ShardBytes(ids, 257, 256).write(folder.path("val_0.bin"));
-    const Texts six{"-x", "6", "-n", "3", "-v", "6", "-o"};
+    const Texts six{"-e", "custom:l=2,h=2,c=32,t=32", "-x", "6", "-n", "3", "-v", "6", "-o"};
     const std::string output = folder.run(folder.flags(six + Texts{folder.path("out"), "--document-mask"})).exits(0);
-    CHECK_THAT(output, Contains("documents: attention within them, ") && Contains(" in a row, of at most 11 tokens;") &&
+    CHECK_THAT(output, Contains("documents: attention within them, ") &&
+                           Contains(" in a row of the first shard, of at most 11 tokens;") &&
                            Contains("reaches the positions from 11 to 15, which are not trained\n"));
     const auto start = folder.log("out", "start").at(0);
     CHECK(start["document_mask"] == true);
@@ -27,16 +28,28 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     CHECK(folder.log("whole_rows", "start").at(0)["document_mask"] == false);
     CHECK(folder.losses("whole_rows")[0] != folder.losses("out")[0]);
 
-    CHECK_THAT(folder.run(folder.flags({"-x", "6", "--document-mask=auto", "--dry-run"})).exits(0),
-               Contains("  --document-mask on: ") && Contains(" documents start in a row\n"));
+    const auto plan = [&](const Texts& shards) {
+        return folder.run(Texts{"--dry-run", "-x", "6", "-t", "16", "-i"} + shards).exits(0);
+    };
+    const std::string short_ones = folder.path("train_0.bin"), long_one = folder.path("long.bin");
+    ShardBytes(std::vector<std::uint16_t>(4000, 'a'), 257, 256).write(long_one);
+    CHECK_THAT(plan({short_ones}), Contains("  --document-mask on: ") && Contains(" documents start in a row\n"));
+    CHECK_THAT(plan({short_ones + ":0.95", long_one + ":0.05"}), Contains("--document-mask on: "));
+    CHECK_THAT(plan({short_ones + ":0.05", long_one + ":0.95"}), Contains("--document-mask off"));
 
     const Texts evaluated{"--eval-only", "-v", "250", "-e", folder.path("out"), "-o"};
-    folder.run(folder.flags(evaluated + Texts{folder.path("same"), "--document-mask=auto"})).exits(0);
+    folder.run({"--eval-only", "-e", folder.path("out"), "-j", folder.path("val_0.bin"), "-o", folder.path("same")})
+        .exits(0);  // with the mask and the rows of its run
     const auto losses = [&](const char* of) { return folder.log(of, "val").back()["loss"].get<double>(); };
     CHECK(std::fabs(losses("same") - losses("out")) < 1e-6);
     const std::string without = folder.run(folder.flags(evaluated + Texts{folder.path("other")})).exits(0);
     CHECK_THAT(without, Contains("note: the model of --init was trained with --document-mask"));
     CHECK(std::fabs(losses("other") - losses("out")) > 1e-4);
+
+    edit(folder.step("out", 6) / "trainer_state.json", [](std::string& text) { text.erase(0, 1); });
+    make_checksums_right(folder.step("out", 6));
+    CHECK_THAT(folder.run(folder.flags(evaluated + Texts{folder.path("unknown"), "--document-mask=auto"})).exits(0),
+               Contains("note: --document-mask and --optimizer of --init's run are not known: "));
 
     const Texts again{"-y", folder.step("out", 3).string(), "-o"};
     folder.run(folder.flags(again + Texts{folder.path("again")})).exits(0);

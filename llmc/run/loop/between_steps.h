@@ -1,9 +1,9 @@
 // between_steps.h - what a run does between two optimizer steps: validation, HellaSwag, samples and checkpoints, each
 // when it is due, and the decision whether the run ends
 #pragma once
+#include "llmc/data/data_loader.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/loop/evaluator.h"
-#include "llmc/run/loop/step_batches.h"
 #include "llmc/run/loop/step_log.h"
 #include "llmc/run/loop/tasks.h"
 

@@ -24,18 +24,30 @@ constexpr std::int64_t kTokensOfSample = 300000;
 constexpr double kPassesAsNew = 4, kTokensOfFineweb = 1e10, kTokensOfShard = 1e8;  // as dev/data/prepare writes them
 constexpr double kAccuracy = 0.08;  // of the expected loss: dev/results/2026-11-28-auto.md
 
+// What part of the tokens that a run reads is of each shard.
+std::vector<double> shares_of(const ShardSet& shards) {
+    std::vector<double> shares;
+    double weights = 0;
+    for (const Corpus& corpus : shards.corpora()) weights += double(corpus.weight);
+    for (const Corpus& corpus : shards.corpora()) {
+        const std::int64_t first = std::ssize(shares), end = first + corpus.shards;
+        double tokens = 0;
+        for (std::int64_t shard = first; shard < end; ++shard) tokens += double(shards[shard].tokens());
+        for (std::int64_t shard = first; shard < end; ++shard)
+            shares.push_back(double(shards[shard].tokens()) *
+                             (shards.is_weighted() ? double(corpus.weight) / weights / tokens
+                                                   : 1 / double(shards.tokens())));
+    }
+    return shares;
+}
+
 // Of one pass; of corpora with weights, until the one that repeats most has been read once.
 double tokens_per_pass(const ShardSet& shards) {
     if (!shards.is_weighted()) return double(shards.tokens());
-    double weights = 0, least = INFINITY;
-    for (const Corpus& corpus : shards.corpora()) weights += double(corpus.weight);
-    std::int64_t shard = 0;
-    for (const Corpus& corpus : shards.corpora()) {
-        double tokens = 0;
-        for (const std::int64_t end = shard + corpus.shards; shard < end; ++shard)
-            tokens += double(shards[shard].tokens());
-        least = std::min(least, tokens * weights / double(corpus.weight));
-    }
+    const auto shares = shares_of(shards);
+    double least = INFINITY;
+    for (std::int64_t i = 0; i < shards.size(); ++i)
+        least = std::min(least, double(shards[i].tokens()) / shares[std::size_t(i)]);
     return least;
 }
 
@@ -50,12 +62,15 @@ double bytes_per_token(const RunFiles& files, const std::vector<std::uint16_t>& 
     return std::max(sum / double(sample.size()), 0.1);
 }
 
-// `tokens` in blocks of 256 at equal distances.
+// `tokens` in blocks of 256 at equal distances, as many of each corpus as its weight says.
 std::vector<std::uint16_t> sample_of(const ShardSet& shards, std::int64_t tokens) {
     constexpr std::int64_t kBlock = 256;
     std::vector<std::uint16_t> sample;
+    const auto shares = shares_of(shards);
+    const double all = std::min(double(tokens), tokens_per_pass(shards)) / kBlock;
     for (std::int64_t i = 0; i < shards.size(); ++i) {
-        const std::int64_t blocks = shards[i].tokens() / kBlock, wanted = tokens / kBlock / shards.size(),
+        const std::int64_t blocks = shards[i].tokens() / kBlock,
+                           wanted = std::llround(all * shares[std::size_t(i)]),
                            taken = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(blocks, 1));
         for (std::int64_t block = 0; block < taken; ++block) {
             const std::int64_t first = block * blocks / taken * kBlock;
@@ -113,9 +128,9 @@ Facts facts_of(const RunSettings& settings, const RunFiles& files, const Startin
     if (files.train) facts.tokens = tokens_per_pass(*files.train);
     if (files.val) facts.val_tokens = double(files.val->tokens());
     if (start) facts.model = start->config, facts.is_trained = start->checkpoint.has_value();
-    if (facts.is_trained) {
-        facts.is_of_muon = start->option("optimizer") == name_of(&kMuon, kOptimizers);
-        if (const auto mask = start->option("document-mask"); mask.is_boolean()) facts.document_mask = mask;
+    if (facts.is_trained && start->run) {
+        facts.is_of_muon = start->run->optimizer.kind == &kMuon;
+        facts.document_mask = start->run->data.document_mask;
     }
     return facts;
 }
@@ -146,6 +161,8 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
         facts.bytes_per_token = of_text[0], facts.tokens_per_document = of_text[1];
         facts.bigram_loss = of_text[2], facts.zstd_loss = of_text[3];
     }
+    // Positions beyond the rows of its run are not trained.
+    if (!resumes && start && start->run && is_free("seq-len")) settings.batch.seq_len = start->run->batch.seq_len;
     const std::optional<ChosenValue> optimizer =
         resumes || settings.eval_only ? std::nullopt : choose_optimizer(values.facts, settings);
     if (optimizer) option_table(settings)["optimizer"].set("--optimizer", {optimizer->value});

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "kernels/base/error.h"
@@ -13,6 +12,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/base/value_text.h"
 #include "llmc/run/checkpoint/trainer_state.h"
+#include "llmc/run/options/command_line.h"
 #include "llmc/text/tokenizer_files.h"
 #include "llmc/weights/model_path.h"
 
@@ -159,14 +159,6 @@ NewestModel model_of_init(const std::string& init, Communicator& ranks) {
     return model;
 }
 
-nlohmann::json StartingPoint::option(const char* name) const {
-    try {
-        return read_trainer_state(path).run.options->value(name, nlohmann::json());
-    } catch (const std::exception&) {
-        return {};
-    }
-}
-
 StartingPoint starting_point(const NewestModel& model, const RunSettings& options, const RunFiles& files) {
     const Vocabulary vocabulary = files.vocabulary();
     const bool no_data = !files.train && !files.val && !files.hellaswag;
@@ -179,6 +171,14 @@ StartingPoint starting_point(const NewestModel& model, const RunSettings& option
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();
         if (!dropout.empty()) start.notes.push_back("dropout is not applied: config.json of --init has " + dropout);
+        const auto folder = std::filesystem::is_directory(start.path) ? start.path : start.path.parent_path();
+        try {
+            if (is_present(folder / kStateName))
+                start.run = continued({}, *read_trainer_state(folder).run.options, kStateName).settings;
+        } catch (const std::exception& error) {
+            start.notes.push_back(std::string("--document-mask and --optimizer of --init's run are not known: ") +
+                                  error.what());
+        }
     } else {
         start.config = model_by_name(init, vocabulary.size).config;
     }

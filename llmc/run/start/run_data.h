@@ -2,7 +2,6 @@
 #pragma once
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,9 +70,7 @@ struct StartingPoint {
     std::optional<SavedModel> checkpoint;  // empty: random weights
     std::filesystem::path path{};          // the checkpoint's
     std::vector<std::string> notes{};      // which checkpoint of a run is used; what of its config is not applied
-
-    // An option of the run that has saved the model; null: a model alone.
-    nlohmann::json option(const char* name) const;
+    std::optional<RunSettings> run{};      // that has saved the model; empty: not known
 };
 
 // Whether --init is the name of a model, such as d12; otherwise it is a path.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
@@ -140,10 +139,10 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const RunData& data,
                         text_of_number(options.length.minutes) + " ends the run earlier, it does not decay to its end");
     const OptimizerKind& optimizer = *plan.optimizer.kind;
     if (*optimizer.on_other_model && start.checkpoint && plan.first_step == 0 &&
-        start.option("optimizer") != name_of(&optimizer, kOptimizers))
+        (!start.run || start.run->optimizer.kind != &optimizer))
         notes.push_back(optimizer.on_other_model);
     const bool masks = options.data.document_mask;
-    if (start.checkpoint && plan.first_step == 0 && start.option("document-mask") == !masks)
+    if (start.checkpoint && plan.first_step == 0 && start.run && start.run->data.document_mask != masks)
         notes.push_back(std::string("the model of --init was trained with") + (masks ? "out" : "") +
                         " --document-mask: losses with and without it are not comparable");
     if (const std::string note = note_on_cooldown(plan); !note.empty()) notes.push_back(note);

@@ -137,7 +137,7 @@ StartupItem documents_item(const RunPlan& plan) {
     fields.update({{"documents_per_row", per_row}, {"longest_document", of.longest}, {"pair_share", of.pair_share()}});
     return {format("documents: attention within them, %.3g %% of a row's pairs of tokens, which MFU counts\n",
                    100 * of.pair_share()) +
-                format("  %.3g in a row, of at most ", per_row) + counted(of.longest, "token") +
+                format("  %.3g in a row of the first shard, of at most ", per_row) + counted(of.longest, "token") +
                 "; losses without --document-mask are not comparable\n",
             fields};
 }
