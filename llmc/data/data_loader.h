@@ -18,8 +18,8 @@
 //
 // All offsets are 64-bit.
 #pragma once
-#include <exception>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>

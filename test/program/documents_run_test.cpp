@@ -49,7 +49,7 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     edit(folder.step("out", 6) / "trainer_state.json", [](std::string& text) { text.erase(0, 1); });
     make_checksums_right(folder.step("out", 6));
     CHECK_THAT(folder.run(folder.flags(evaluated + Texts{folder.path("unknown"), "--document-mask=auto"})).exits(0),
-               Contains("note: --document-mask and --optimizer of --init's run are not known: "));
+               Contains("note: -t, --optimizer and --document-mask of --init's run are not known: "));
 
     const Texts again{"-y", folder.step("out", 3).string(), "-o"};
     folder.run(folder.flags(again + Texts{folder.path("again")})).exits(0);

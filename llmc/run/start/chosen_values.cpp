@@ -27,17 +27,17 @@ constexpr double kAccuracy = 0.08;  // of the expected loss: dev/results/2026-11
 // What part of the tokens that a run reads is of each shard.
 std::vector<double> shares_of(const ShardSet& shards) {
     std::vector<double> shares;
-    double weights = 0;
-    for (const Corpus& corpus : shards.corpora()) weights += double(corpus.weight);
+    double all = 0;
     for (const Corpus& corpus : shards.corpora()) {
         const std::int64_t first = std::ssize(shares), end = first + corpus.shards;
         double tokens = 0;
         for (std::int64_t shard = first; shard < end; ++shard) tokens += double(shards[shard].tokens());
+        const double weight = shards.is_weighted() ? double(corpus.weight) : tokens;
         for (std::int64_t shard = first; shard < end; ++shard)
-            shares.push_back(double(shards[shard].tokens()) *
-                             (shards.is_weighted() ? double(corpus.weight) / weights / tokens
-                                                   : 1 / double(shards.tokens())));
+            shares.push_back(double(shards[shard].tokens()) / tokens * weight);
+        all += weight;
     }
+    for (double& share : shares) share /= all;
     return shares;
 }
 
