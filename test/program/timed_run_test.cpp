@@ -3,6 +3,7 @@
 // that is loaded before the program: it stands still, except that it adds a constant for every step and validation
 #include <cmath>
 
+#include "llmc/run/control/interrupt.h"
 #include "llmc/run/control/schedule.h"
 #include "test/support/run_support.h"
 
@@ -130,14 +131,14 @@ TEST_CASE("the time left has the tasks to come, and a note says that evaluation 
 
 namespace {
 
-// Stops the process with this in its environment for a time, once the run has made a step; the run ends with a warning.
-void stop_once(const TrainingFolder& folder, Process& run, const std::string& in_environment,
-               std::chrono::seconds time) {
+// Stops the process with this in its environment, once the run has made a step, for so long that the run, whose clock
+// may be late, counts it as a stop; the run ends with a warning.
+void stop_once(const TrainingFolder& folder, Process& run, const std::string& in_environment) {
     REQUIRE(folder.logs("step"));
     const auto stopped = processes_with({folder.path()}, in_environment);
     REQUIRE(stopped.size() == 1);
     kill(stopped[0], SIGSTOP);
-    std::this_thread::sleep_for(time);
+    std::this_thread::sleep_for(std::chrono::duration<double>(llmc::Interrupt::kStop + 2));
     kill(stopped[0], SIGCONT);
     CHECK(run.exit_code(std::chrono::seconds(30)) == 0);
     CHECK_THAT(run.output(), Contains("warning: a process of the run was stopped for about 0:0"));
@@ -150,7 +151,7 @@ TEST_CASE("one warning says that a rank was stopped, and times include it", "[ru
     Process ranks(launcher(2) + Texts{program("train_gpt2")} +
                       folder.flags({"--max-minutes", "0.05", "-v", "0", "-o", folder.path("out")}),
                   folder.path("output.txt"));
-    stop_once(folder, ranks, "OMPI_COMM_WORLD_RANK=1", std::chrono::seconds(7));
+    stop_once(folder, ranks, "OMPI_COMM_WORLD_RANK=1");
     const auto warnings = folder.log("out", "warning");
     CHECK(std::ranges::count(warnings, "stopped", [](const auto& one) { return one["kind"]; }) == 1);
     CHECK(folder.log("out", "end")[0]["seconds"].get<double>() > 6);
@@ -161,7 +162,7 @@ TEST_CASE("a stop within a validation does not make the next ones longer", "[run
     ShardBytes(std::vector<std::uint16_t>(200'000, 1), 257, 256).write(folder.path("long.bin"));
     Process run = folder.start(folder.flags({"--max-minutes", "0.2", "-j", folder.path("long.bin"), "-v", "1", "-o",
                                              folder.path("out")}));
-    stop_once(folder, run, "", std::chrono::seconds(5));
+    stop_once(folder, run, "");
     CHECK(folder.log("out", "end")[0]["seconds"].get<double>() > 11);
 }
 
