@@ -109,14 +109,7 @@ train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" --max-mi
     -s 1000000000 --samples 2 -g 100)
 [ -z "$words" ] || train+=(--prompt "$words")
 
-"${train[@]}" |
-    # ignores signals, so that it prints the last lines of an interrupted run
-    (trap '' INT TERM HUP; exec awk '
-        /^step +[|]/ && headers++ { next }
-        !/^step .*[|] +[0-9.]+ +[0-9.]+e[-+]/ || n++ % 50 == 0 || systime() >= last + 10 {
-            print; fflush()
-            last = systime()
-        }')
+"${train[@]}"
 
 plot="$out/plot.png"
 if PYTHONPATH=build/python python3 -c "import matplotlib" 2>/dev/null; then

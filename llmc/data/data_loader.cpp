@@ -172,8 +172,9 @@ void add_options(OptionList& list, DataSettings& s) {
         "shards, which fits documents that are in random order already, such as FineWeb's",
         OnResume::same, ByRun{});
     list.entry("mask-document-start", s.mask_document_start,
-        "ignore the loss on the first token of every document, which has no context, in training and validation",
-        OnResume::same);
+        "ignore the loss on the first token of every document, which has no context, in training and validation; auto: "
+        "as in the run of --init's model, else off",
+        OnResume::same, ByRun{});
     list.entry("document-mask", s.document_mask,
         "attention stays within documents, whose positions count from 0, in training and validation; use the model as "
         "it was trained; auto: as in the run of --init's model, if that is known; on for a new model on a CPU if two "

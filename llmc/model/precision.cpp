@@ -14,7 +14,8 @@ void add_options(OptionList& list, PrecisionSettings& s) {
     list.entry("stochastic-rounding", s.stochastic_rounding,
         "with bf16: round master weights to parameters stochastically (unbiased) instead of to nearest");
     list.entry("fp8", s.fp8,
-        "with bf16: 8-bit floats in the products of the head in training, on a GPU from compute capability 8.9 on; "
+        "with bf16: 8-bit floats in the products of the head in training, on a CPU (slowly) or a GPU from compute "
+        "capability 8.9 on; "
         "head-backward: of its gradients; head: of its logits, too. Validation, samples, --eval-only and dev/generate "
         "use bf16",
         kFp8s);

@@ -15,7 +15,8 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     ids.resize(700);
     ShardBytes(ids, 257, 256).write(folder.path("val_0.bin"));
     const Texts six{"-e", "custom:l=2,h=2,c=32,t=32", "-x", "6", "-n", "3", "-v", "6", "-o"};
-    const std::string output = folder.run(folder.flags(six + Texts{folder.path("out"), "--document-mask"})).exits(0);
+    const Texts masks{folder.path("out"), "--document-mask", "--mask-document-start"};
+    const std::string output = folder.run(folder.flags(six + masks)).exits(0);
     CHECK_THAT(output, Contains("documents: attention within them, ") &&
                            Contains(" in a row of the first shard, of at most 11 tokens;") &&
                            Contains("reaches the positions from 11 to 15, which are not trained\n"));
@@ -49,7 +50,8 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     edit(folder.step("out", 6) / "trainer_state.json", [](std::string& text) { text.erase(0, 1); });
     make_checksums_right(folder.step("out", 6));
     CHECK_THAT(folder.run(folder.flags(evaluated + Texts{folder.path("unknown"), "--document-mask=auto"})).exits(0),
-               Contains("note: -t, --optimizer and --document-mask of --init's run are not known: "));
+               Contains("note: -t, --optimizer, --document-mask and --mask-document-start of --init's run are not "
+                        "known: "));
 
     const Texts again{"-y", folder.step("out", 3).string(), "-o"};
     folder.run(folder.flags(again + Texts{folder.path("again")})).exits(0);

@@ -189,7 +189,7 @@ inline std::vector<double> numbers(const std::vector<nlohmann::json>& events, co
 inline const Texts kFixed{"-d", "0", "-k", "cosine", "-u", "0", "-q", "0.1", "-c", "0.1", "--beta2", "0.95",
                           "--optimizer", "adamw", "--dtype", "fp32", "-r", "none", "-v", "250", "--val-tokens",
                           "10485760", "--keep-best=off", "--stop-after", "0", "--keep-checkpoints", "0",
-                          "--shuffle=off", "--document-mask=off"};
+                          "--shuffle=off", "--document-mask=off", "--log-every", "1"};
 
 // A folder with shards of a language that a small model learns quickly, and the flags to train on them.
 class TrainingFolder {

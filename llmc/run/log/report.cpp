@@ -375,8 +375,8 @@ void add_options(OptionList& list, ReportSettings& s) {
     list.group("Other");
     list.entry("log-every", s.log_every,
         "print every N-th step on the terminal, the first, the last, and one at least every 30 s; log.jsonl has "
-        "every step",
-        Whole{1, kMany});
+        "every step; auto: about a hundred lines",
+        Whole{1, kMany}, ByRun{});
     list.entry("verbose", s.verbose, "print versions, options, data and memory plan before the first step in detail");
 }
 

@@ -42,6 +42,7 @@ constexpr double kTokensOfLonger = 10e6, kLargeModel = 20e6;
 // Attention within documents lowers the loss if as many start in a row: dev/results/2026-11-29-documents.md.
 constexpr double kDocumentsOfRow = 2;
 constexpr int kLeastSteps = 20;     // in a time
+constexpr int kLines = 100;         // of steps, on the terminal
 constexpr double kStepsAnyway = 200;  // even if they learn a tiny text by heart
 
 struct Shape {
@@ -106,11 +107,13 @@ public:
             }
             require(!all.empty(), "the memory for a model", mebibytes(std::size_t(facts_.memory)),
                     "enough for the smallest model", "set --init and --micro-batch");
+            bool has_larger = false;
             if (!settings_.length.is_timed())  // nothing else limits the size
-                std::erase_if(all, [&](const Candidate& one) {
+                has_larger = std::erase_if(all, [&](const Candidate& one) {
                     return parameters_of(one.model) * kTokensOfParameter > one.tokens && &one != &all.front();
-                });
+                }) > 0;
             const auto found = std::ranges::min_element(all, {}, &Candidate::loss);
+            is_limited_ = has_larger && found + 1 == all.end();
             best = *found;
             if (found + 1 != all.end()) chosen_.larger = (found + 1)->loss - best.loss;
             if (found != all.begin()) chosen_.smaller = (found - 1)->loss - best.loss;
@@ -254,6 +257,8 @@ private:
             if (chosen_.larger && chosen_.smaller) reason += ", ";
             if (chosen_.smaller)
                 reason += format("one size down %s%.2g higher", chosen_.larger ? "" : "would end ", *chosen_.smaller);
+            if (is_limited_)
+                reason += format("; larger ones want a longer run: %g tokens for each parameter", kTokensOfParameter);
             set("init", best.name, reason);
         }
         if (is_short) set("epochs", format("%g", std::ceil(passes)), "less than the time: more passes would not help");
@@ -264,8 +269,9 @@ private:
             "for " + short_text(best.tokens) + " tokens");
         set("micro-batch", "auto");
         set("shuffle", "on");
-        choose_document_mask(best);
-        set("lr", two_digits(best.rate), "for steps of this size, and this model");
+        choose_masks(best);
+        set("lr", two_digits(best.rate),
+            facts_.is_trained ? "a tenth of a new model's" : "for steps of this size, and this model");
         set("lr-schedule", "linear");
         set("final-lr-fraction", "0");
         set("warmup-steps", timed || s.schedule.warmup_tokens > 0 ? "0" : std::to_string(steps / 20),
@@ -286,13 +292,16 @@ private:
             : facts_.gpu ? ""
                          : format("bf16 takes %.2g of the time here", 1 / facts_.speed.bf16_gain));
         set("recompute", "none");
+        if (steps >= 2 * kLines) set("log-every", std::to_string(steps / kLines));
         choose_validations(best, steps, passes);
     }
 
-    void choose_document_mask(const Candidate& best) {
+    void choose_masks(const Candidate& best) {
+        constexpr char kAsTrained[] = "as the model of --init was trained";
+        if (facts_.mask_document_start) set("mask-document-start", "on", kAsTrained);
         const double starts = double(best.seq_len) / facts_.tokens_per_document;  // in a row
         if (facts_.document_mask)
-            set("document-mask", *facts_.document_mask ? "on" : "off", "as the model of --init was trained");
+            set("document-mask", *facts_.document_mask ? "on" : "off", kAsTrained);
         else if (starts >= kDocumentsOfRow && !facts_.is_trained && !facts_.gpu)
             set("document-mask", "on", format("%.2g documents start in a row", starts));
         else
@@ -327,6 +336,7 @@ private:
     RunSettings read_;  // for the table
     OptionList table_;
     Chosen chosen_{};
+    bool is_limited_ = false;  // larger models are not considered
 };
 
 }  // namespace

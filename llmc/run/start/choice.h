@@ -28,6 +28,7 @@ struct Facts {
     bool is_trained = false;        // its weights are those of a checkpoint
     bool is_of_muon = false;        // and of a run with that optimizer
     std::optional<bool> document_mask{};  // and of a run with or without it; empty: not known
+    bool mask_document_start = false;     // and of a run with it
 };
 
 struct ChosenValue {

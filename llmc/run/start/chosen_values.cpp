@@ -131,6 +131,7 @@ Facts facts_of(const RunSettings& settings, const RunFiles& files, const Startin
     if (facts.is_trained && start->run) {
         facts.is_of_muon = start->run->optimizer.kind == &kMuon;
         facts.document_mask = start->run->data.document_mask;
+        facts.mask_document_start = start->run->data.mask_document_start;
     }
     return facts;
 }
@@ -185,7 +186,10 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
             for (const ChosenValue& one : values.chosen->values) table[one.flag].set("--" + one.flag, {one.value});
             if (optimizer) values.chosen->values.insert(values.chosen->values.begin(), *optimizer);
         }
-        if (settings.eval_only && is_free("document-mask")) settings.data.document_mask = facts.document_mask == true;
+        if (settings.eval_only) {
+            if (is_free("document-mask")) settings.data.document_mask = facts.document_mask == true;
+            if (is_free("mask-document-start")) settings.data.mask_document_start = facts.mask_document_start;
+        }
         settings = all_decided(settings);
         check_together(settings, {});
     });

@@ -176,7 +176,8 @@ StartingPoint starting_point(const NewestModel& model, const RunSettings& option
             if (is_present(folder / kStateName))
                 start.run = continued({}, *read_trainer_state(folder).run.options, kStateName).settings;
         } catch (const std::exception& error) {
-            start.notes.push_back(std::string("-t, --optimizer and --document-mask of --init's run are not known: ") +
+            start.notes.push_back(std::string("-t, --optimizer, --document-mask and --mask-document-start of --init's "
+                                              "run are not known: ") +
                                   error.what());
         }
     } else {

@@ -135,8 +135,8 @@ StartupItem documents_item(const RunPlan& plan) {
     const PackedDocuments& of = *plan.documents;
     const double per_row = double(of.parts) / double(of.rows);
     fields.update({{"documents_per_row", per_row}, {"longest_document", of.longest}, {"pair_share", of.pair_share()}});
-    return {format("documents: attention within them, %.3g %% of a row's pairs of tokens, which MFU counts\n",
-                   100 * of.pair_share()) +
+    return {format("documents: attention within them, %.3g %% of a row's pairs of tokens%s\n",
+                   100 * of.pair_share(), plan.peak_flops ? ", which MFU counts" : "") +
                 format("  %.3g in a row of the first shard, of at most ", per_row) + counted(of.longest, "token") +
                 "; losses without --document-mask are not comparable\n",
             fields};

@@ -121,6 +121,8 @@ TEST_CASE("given values stay, and the others follow them", "[choice]") {
     CHECK(chosen(facts_of_text(), {"--onebit-bits", "32", "-x", "9"})["optimizer"] == "onebit-adam");
     CHECK(chosen(facts_of_text(), {"-l", "1e-3"}).count("lr") == 0);
     CHECK(chosen(facts_of_text(), {})["epochs"] == "4");
+    CHECK(chosen(facts_of_text(), {"-x", "1000"})["log-every"] == "10");
+    CHECK(chosen(facts_of_text(), {"-x", "199"}).count("log-every") == 0);
     // A slow model in a short time has few validations, of few tokens, and the fit says nothing about it.
     Facts slow = facts_of_text();
     slow.model = model_by_name("d12", 2048).config;
@@ -160,8 +162,10 @@ TEST_CASE("attention stays within documents if rows hold several, and in a model
         trained.document_mask = mask;
         CHECK(mask_of(trained) == (mask ? "on" : "off"));
     }
-    trained.is_of_muon = true;
+    CHECK(chosen(trained, flags).count("mask-document-start") == 0);
+    trained.is_of_muon = trained.mask_document_start = true;
     CHECK(chosen(trained, flags)["optimizer"] == "muon");
+    CHECK(chosen(trained, flags)["mask-document-start"] == "on");
 }
 
 TEST_CASE("a text or a budget that is too small for any model is refused", "[choice]") {
