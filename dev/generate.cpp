@@ -387,6 +387,6 @@ void run(const cxxopts::ParseResult& given) {
 
 }  // namespace
 
-int main(int argc, char** argv) { 
+int main(int argc, char** argv) {
     return tool_main("dev/generate", command_line(), argc, argv, run, {"Model", "Prompt", "Text", "Sampling", "Other"});
 }

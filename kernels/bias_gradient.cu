@@ -20,8 +20,7 @@ constexpr int kMaxChunks = 128, kMinRowsPerChunk = 64;
 template <class T, class Op>
 void check_bias_gradient(const Op& op, std::span<const T> dout, std::size_t parts) {
     require(op.rows > 0, "rows of a bias gradient", op.rows, "at least 1");
-    require(op.channels > 0 && op.channels % (16 / sizeof(T)) == 0, "channels of a bias gradient", op.channels,
-            "elements of a multiple of 16 bytes");
+    require_multiple("channels of a bias gradient", op.channels, 16 / sizeof(T));
     const std::size_t biases = parts * op.channels;
     require_size("dout", dout, op.rows * biases, parts == 1 ? "rows * channels" : "rows * 3 * channels");
     require_size("dbias", op.dbias, biases, parts == 1 ? "channels" : "3 * channels");

@@ -88,8 +88,7 @@ template <class T>
 void check_shape(int batch, int seq_len, int channels) {
     require(batch > 0, "the batch of an embedding", batch, "at least 1");
     require(seq_len > 0, "the sequence length of an embedding", seq_len, "at least 1");
-    require(channels > 0 && channels % (16 / sizeof(T)) == 0, "channels of an embedding", channels,
-            "a multiple of " + std::to_string(16 / sizeof(T)) + " (16 bytes)");
+    require_multiple("channels of an embedding", channels, 16 / sizeof(T));
 }
 
 template <class T>

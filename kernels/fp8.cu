@@ -115,10 +115,8 @@ void fp8_scales(const Fp8ScalesOp& op, StreamRef stream) {
     const std::size_t blocks = fp8_scales_scratch(op.weight.size());
     require_size("scales", op.scales, kFp8Scales);
     require_size("scratch of fp8_scales", op.scratch, blocks, "fp8_scales_scratch(weights)");
-    require(!op.weight.empty() && op.weight.size() % kFp8Pack == 0, "weights of fp8_scales", op.weight.size(),
-            "a positive multiple of 16");
-    require(!op.gamma.empty() && op.gamma.size() % kFp8Pack == 0, "channels of fp8_scales", op.gamma.size(),
-            "a positive multiple of 16");
+    require_multiple("weights of fp8_scales", op.weight.size(), kFp8Pack);
+    require_multiple("channels of fp8_scales", op.gamma.size(), kFp8Pack);
     require(op.beta.size() == op.gamma.size(), "the size of beta", op.beta.size(), "the size of gamma");
     simt::launch<largest_weights_kernel>({.grid = unsigned(blocks), .block = kFp8Threads, .stream = stream}, op);
     simt::launch<fp8_scales_kernel>({.grid = 1, .block = kFp8Threads, .stream = stream}, op, int(blocks));
@@ -134,8 +132,7 @@ void fp8_round(const Fp8Round& op, StreamRef stream) {
 template <class T>
 void fp8_transpose(const Fp8Transpose<T>& op, StreamRef stream) {
     require(op.rows > 0, "rows of fp8_transpose", op.rows, "at least 1");
-    require(op.columns > 0 && op.columns % kFp8Pack == 0, "columns of fp8_transpose", op.columns,
-            "a positive multiple of 16");
+    require_multiple("columns of fp8_transpose", op.columns, kFp8Pack);
     require_size("in", op.in, std::size_t(op.rows) * op.columns, "rows * columns");
     require_size("out", op.out, std::size_t(fp8_padded_rows(op.rows)) * op.columns, "padded rows * columns");
     simt::launch<fp8_transpose_kernel<T>>({.grid = {unsigned(ceil_div(op.rows, kFp8Tile)),

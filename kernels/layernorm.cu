@@ -20,8 +20,7 @@ namespace {
 template <class T, class Op>
 void check_layernorm(const Op& op) {
     require(op.rows > 0, "rows of a LayerNorm", op.rows, "at least 1");
-    require(op.channels > 0 && op.channels % (16 / sizeof(T)) == 0, "channels of a LayerNorm", op.channels,
-            "elements of a multiple of 16 bytes");
+    require_multiple("channels of a LayerNorm", op.channels, 16 / sizeof(T));
     const std::size_t rows = op.rows, channels = op.channels;
     const auto size = [](const char* name, const auto& span, std::size_t least, const char* formula) {
         require_size("LayerNorm's " + std::string(name), span, least, formula);

@@ -127,4 +127,5 @@ echo
 echo "next: plot the run, generate text, train twice as long"
 echo "    dev/plot $out"
 echo "    dev/generate -e $out${words:+ --prompt ${words@Q}}"
-echo "    ./train_gpt2 -o $out -y auto --max-minutes $(awk -v minutes="$minutes" 'BEGIN { print 2 * minutes }')"
+twice=$(awk -v minutes="$minutes" 'BEGIN { print 2 * minutes }')
+echo "    ./train_gpt2 -o $out -y auto --epochs auto --max-minutes $twice"

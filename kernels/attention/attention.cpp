@@ -44,7 +44,7 @@ std::string_view plain_name(const std::vector<AttentionMethod>& methods) {
 constexpr const char* kWholeRows = "its plans for documents need too much workspace or are not deterministic";
 
 void require_supported(const AttentionSettings& settings, const std::vector<AttentionMethod>& methods, DType dtype,
-                       int head_size) {
+                       const AttentionShape& shape) {
     using enum AttentionMethod;
     const AttentionMethod asked = settings.method;
     if (methods.size() == 1)
@@ -53,16 +53,16 @@ void require_supported(const AttentionSettings& settings, const std::vector<Atte
     if (std::ranges::find(methods, asked) == methods.end())
         refuse(asked, "auto, flash or plain: this build has no cuDNN",
                "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
-    if (asked == cudnn && settings.documents)
+    if (asked == cudnn && shape.documents)
         refuse(asked, std::string("auto, flash or plain with --document-mask: ") + kWholeRows, "omit one of the flags");
     if (asked != plain && dtype != DType::bf16)
         refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "set --dtype bf16");
-    if (asked == flash && !flash_takes(head_size)) {
+    if (asked == flash && !flash_takes(shape.head_size)) {
         std::string sizes;
         for (const int size : kFlashHeadSizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
         refuse(asked,
-               "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash supports " +
-                   sizes,
+               "auto or plain: the model's heads have " + std::to_string(shape.head_size) +
+                   " channels, flash supports " + sizes,
                "omit the flag, or choose another number of heads");
     }
 }
@@ -90,15 +90,18 @@ std::string AttentionPlan::name() const {
 }
 
 std::vector<AttentionPlan> attention_candidates(const AttentionSettings& settings,
-                                                const std::vector<AttentionMethod>& methods, DType dtype, int head_size,
-                                                bool backward, const std::function<int(CudnnPass)>& plans) {
+                                                const std::vector<AttentionMethod>& methods, DType dtype,
+                                                const AttentionShape& shape, bool backward,
+                                                const std::function<int(CudnnPass)>& plans) {
     using enum AttentionMethod;
     const bool any = settings.method == automatic;
-    if (!any) require_supported(settings, methods, dtype, head_size);
+    if (!any) require_supported(settings, methods, dtype, shape);
     std::vector<AttentionPlan> candidates;
     for (const AttentionMethod method : methods) {
-        const bool supported = method == plain || (dtype == DType::bf16 && (method == cudnn || flash_takes(head_size)));
-        if (!supported || (!any && method != settings.method) || (method == cudnn && settings.documents)) continue;
+        const bool supported =
+            method == plain ||
+            (dtype == DType::bf16 && (method == cudnn ? !shape.documents : flash_takes(shape.head_size)));
+        if (!supported || (!any && method != settings.method)) continue;
         for (const bool deterministic : {false, true}) {
             if (!deterministic && (method != cudnn || !backward || settings.deterministic)) continue;
             const int forward = method == cudnn && plans ? plans(CudnnPass::forward) : 1,
@@ -125,10 +128,10 @@ struct Attention::State {
         return name_of(settings.method) + " bf16, batch " + std::to_string(s.batch) + ", seq_len " +
                std::to_string(s.seq_len) + ", heads " + std::to_string(s.heads) + ", head_size " +
                std::to_string(s.head_size) + (backward ? ", both passes" : ", forward") +
-               (settings.deterministic ? ", deterministic" : "") + (settings.documents ? ", documents" : "");
+               (settings.deterministic ? ", deterministic" : "") + (s.documents ? ", documents" : "");
     }
     std::vector<AttentionPlan> candidates(DType dtype, const AttentionShape& shape, bool backward) {
-        return attention_candidates(settings, methods, dtype, shape.head_size, backward,
+        return attention_candidates(settings, methods, dtype, shape, backward,
                                     [&](CudnnPass pass) { return cudnn.plans(shape, pass); });
     }
 
@@ -154,7 +157,7 @@ struct Attention::State {
         if (!known) return std::nullopt;
         for (AttentionPlan candidate : candidates)
             if (candidate.name() == known->taken && refusal(candidate, shape).empty())
-                return described(candidate, known->why);
+                return described(candidate, shape, known->why);
         settings.tuned->reject(library(), key);
         return std::nullopt;
     }
@@ -165,14 +168,14 @@ struct Attention::State {
             const std::string why = refusal(candidate, shape);
             if (why.empty()) {
                 if (candidate.method != AttentionMethod::cudnn) candidate.why_not_cudnn = why_not_cudnn;
-                return described(candidate, "");
+                return described(candidate, shape, "");
             }
             why_not_cudnn = why;
         }
         refuse(settings.method, "a method that supports this model and GPU; cuDNN's reason: " + why_not_cudnn,
                "use auto, flash or plain");
     }
-    AttentionPlan described(AttentionPlan plan, const std::string& times) const {
+    AttentionPlan described(AttentionPlan plan, const AttentionShape& shape, const std::string& times) const {
         using enum AttentionMethod;
         plan.text = plan.method == cudnn   ? "cuDNN " + cudnn_version() + " flash attention"
                     : plan.method == flash ? "flash (mma.sync)"
@@ -181,7 +184,7 @@ struct Attention::State {
             plan.text += plan.deterministic ? ", deterministic" : ", not deterministic";
         if (methods.size() > 1 && settings.method == automatic) plan.text += ", selected by auto";
         const bool has_cudnn = std::ranges::count(methods, cudnn) > 0;
-        if (settings.documents && settings.method == automatic && has_cudnn && plan.method == flash)
+        if (shape.documents && settings.method == automatic && has_cudnn && plan.method == flash)
             plan.why_not_cudnn = kWholeRows;
         if (!times.empty()) plan.text += " (" + times + ")";
         if (!plan.why_not_cudnn.empty()) plan.text += "; not cuDNN: " + plan.why_not_cudnn;
@@ -194,16 +197,11 @@ struct Attention::State {
         return known->second;
     }
 
-    template <class Op>
-    static void check_for_cudnn(const Op& op) {
-        check_attention(op);
-        require(op.starts.empty(), "the starts of documents", op.starts.size(), "none with cuDNN");
-    }
     template <class T>
     void forward(const AttentionPlan& plan, const AttentionForward<T>& op, StreamRef stream) {
         if constexpr (std::is_same_v<T, bf16>) {
             if (plan.method == AttentionMethod::cudnn)
-                return check_for_cudnn(op), cudnn.forward(op, plan.forward_plan, stream);
+                return check_attention(op), cudnn.forward(op, plan.forward_plan, stream);
             if (plan.method == AttentionMethod::flash) return flash_attention_forward(op, stream);
         }
         attention_forward(op, stream);
@@ -212,7 +210,7 @@ struct Attention::State {
     void backward(const AttentionPlan& plan, const AttentionBackward<T>& op, StreamRef stream) {
         if constexpr (std::is_same_v<T, bf16>) {
             if (plan.method == AttentionMethod::cudnn)
-                return check_for_cudnn(op), cudnn.backward(op, backward_pass(plan.deterministic), plan.backward_plan,
+                return check_attention(op), cudnn.backward(op, backward_pass(plan.deterministic), plan.backward_plan,
                                                            stream);
             if (plan.method == AttentionMethod::flash) return flash_attention_backward(op, stream);
         }
@@ -311,14 +309,22 @@ void Attention::replan() { state_->plans.clear(); }
 
 std::string Attention::library() const { return state_->library(); }
 
+namespace {
+template <class Op> AttentionShape shape_of(const Op& op) {
+    AttentionShape shape = op.shape;
+    shape.documents |= !op.starts.empty();
+    return shape;
+}
+}  // namespace
+
 template <class T>
 void Attention::forward(const AttentionForward<T>& op, StreamRef stream) {
-    state_->forward(plan(dtype_of<T>, op.shape, false), op, stream);
+    state_->forward(plan(dtype_of<T>, shape_of(op), false), op, stream);
 }
 
 template <class T>
 void Attention::backward(const AttentionBackward<T>& op, StreamRef stream) {
-    state_->backward(plan(dtype_of<T>, op.shape, true), op, stream);
+    state_->backward(plan(dtype_of<T>, shape_of(op), true), op, stream);
 }
 
 template void Attention::forward(const AttentionForward<float>&, StreamRef);

@@ -26,6 +26,7 @@ namespace kernels {
 
 struct AttentionShape {
     int batch, seq_len, heads, head_size;
+    bool documents = false;  // rows may have several, also if `starts` is empty; not by cuDNN, which has whole rows
     std::size_t sequences() const { return std::size_t(batch) * heads; }
     std::size_t rows() const { return sequences() * seq_len; }
     std::size_t elements() const { return rows() * head_size; }
@@ -74,7 +75,6 @@ class TunedAlgorithms;
 struct AttentionSettings {
     AttentionMethod method = AttentionMethod::automatic;
     bool deterministic = true;   // false: also allow cuDNN's faster backward pass, whose last bits differ between runs
-    bool documents = false;      // rows may have several documents, which exclude cuDNN: its plans know whole rows
     TunedAlgorithms* tuned = nullptr;  // must outlive this object; nullptr: nothing is timed
 };
 

@@ -89,6 +89,12 @@ void require(bool holds, std::string_view what, const Value& value, std::string_
     if (!holds) fail(what, value, expected, hint);
 }
 
+// Throws Error unless `value` is a positive multiple of `of`.
+template <class Number>
+void require_multiple(std::string_view what, Number value, std::size_t of) {
+    require(value > 0 && std::size_t(value) % of == 0, what, value, "a positive multiple of " + std::to_string(of));
+}
+
 // Throws Error unless an array has at least `least` elements. `formula`: where the number comes from, such as "rows *
 // channels".
 template <class Array>

@@ -10,12 +10,9 @@ namespace kernels::matmul_check {
 
 template <class T>
 void shape(int rows, int in_channels, int out_channels) {
-    constexpr int kMultiple = 16 / sizeof(T);
-    const std::string expected = "a positive multiple of " + std::to_string(kMultiple);
     require(rows > 0, "rows of a matrix product", rows, "at least 1");
-    require(in_channels > 0 && in_channels % kMultiple == 0, "in_channels of a matrix product", in_channels, expected);
-    require(out_channels > 0 && out_channels % kMultiple == 0, "out_channels of a matrix product", out_channels,
-            expected);
+    require_multiple("in_channels of a matrix product", in_channels, 16 / sizeof(T));
+    require_multiple("out_channels of a matrix product", out_channels, 16 / sizeof(T));
 }
 
 template <class Array> void room(std::string_view name, const Array& array, std::size_t rows, std::size_t columns) {
@@ -64,15 +61,10 @@ void check(const LinearBackwardWeight<T>& op) {
 
 template <class T>
 void check(const ScaledProduct<T>& op) {
-    constexpr int kMultiple = 16 / sizeof(T);
     require(op.batch > 0, "batch of a matrix product", op.batch, "at least 1");
-    const auto extent = [](const char* name, int size) {
-        require(size > 0 && size % kMultiple == 0, std::string(name) + " of a matrix product", size,
-                "a positive multiple of " + std::to_string(kMultiple));
-    };
-    extent("m", op.m);
-    extent("n", op.n);
-    extent("k", op.k);
+    require_multiple("m of a matrix product", op.m, 16 / sizeof(T));
+    require_multiple("n of a matrix product", op.n, 16 / sizeof(T));
+    require_multiple("k of a matrix product", op.k, 16 / sizeof(T));
     const auto rows = [&](int of_one) { return std::size_t(op.batch) * std::size_t(of_one); };
     room("out", op.out, rows(op.m), std::size_t(op.n));
     room("left", op.left, rows(op.m), std::size_t(op.k));
@@ -92,8 +84,8 @@ void check(const SymmetricProduct<T>& op) {
 template <class Left, class Out>
 void check(const Fp8Product<Left, Out>& op) {
     require(op.m > 0, "m of an fp8 product", op.m, "at least 1");
-    require(op.n > 0 && op.n % 16 == 0, "n of an fp8 product", op.n, "a positive multiple of 16");
-    require(op.k > 0 && op.k % 16 == 0, "k of an fp8 product", op.k, "a positive multiple of 16");
+    require_multiple("n of an fp8 product", op.n, 16);
+    require_multiple("k of an fp8 product", op.k, 16);
     room("out", op.out, std::size_t(op.m), std::size_t(op.n));
     room("left", op.left, std::size_t(op.m), std::size_t(op.k));
     room("right", op.right, std::size_t(op.n), std::size_t(op.k));

@@ -142,6 +142,8 @@ public:
 
     // Whether there are several algorithms per shape, so that products should be timed before a run.
     static bool chooses_by_shape();
+    // Chooses the algorithms of all shapes again: those of before were not timed.
+    void replan();
     // With its version, the key of stored algorithms, such as "cuBLASLt 13.1.2".
     std::string library() const;
 

@@ -368,6 +368,7 @@ void Matmul::multiply(const Fp8Product<Left, Out>& op, StreamRef stream) {
 }
 
 bool Matmul::chooses_by_shape() { return true; }
+void Matmul::replan() { state_->plans.clear(); }
 
 std::string Matmul::library() const { return State::name(); }
 

@@ -178,7 +178,7 @@ void add_options(OptionList& list, DataSettings& s) {
     list.entry("document-mask", s.document_mask,
         "attention stays within documents, whose positions count from 0, in training and validation; use the model as "
         "it was trained; auto: as in the run of --init's model, if that is known; on for a new model on a CPU if two "
-        "or more documents start in a row",
+        "or more documents start in a sequence",
         OnResume::same, ByRun{});
     list.entry("pad-last", s.pad_last,
         "pad the last sequence of a shard and the last step of an epoch with ignored targets, so that every token is "

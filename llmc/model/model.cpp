@@ -293,13 +293,13 @@ private:
     }
     void attention(Tensor out, std::span<float> logsumexp, Input qkv) {
         context_.attention.forward<Element>({.out = out, .logsumexp = logsumexp, .qkv = qkv,
-                                             .shape = attention_shape(setup_.config, shape_), .starts = starts_},
+                                             .shape = attention_shape(setup_, shape_), .starts = starts_},
                                             stream());
     }
     void attention_backward(Tensor dqkv, Input dout, const BlockActivations<Element>& a) {
         context_.attention.backward<Element>({.dqkv = dqkv, .delta = act_.delta, .dout = dout, .qkv = a.qkv,
                                               .out = a.attention, .logsumexp = a.logsumexp,
-                                              .shape = attention_shape(setup_.config, shape_), .starts = starts_},
+                                              .shape = attention_shape(setup_, shape_), .starts = starts_},
                                              stream());
     }
     void gelu(Tensor out, Input in) {
@@ -331,11 +331,11 @@ private:
 
 }  // namespace
 
-kernels::AttentionShape attention_shape(const ModelConfig& config, const MicroBatchShape& shape) {
-    return {shape.batch, shape.seq_len, config.heads, config.head_size()};
+kernels::AttentionShape attention_shape(const ModelSetup& setup, const MicroBatchShape& shape) {
+    return {shape.batch, shape.seq_len, setup.config.heads, setup.config.head_size(), setup.end_of_text.has_value()};
 }
 const kernels::AttentionPlan& attention_plan(const ModelSetup& setup, const Context& context) {
-    return context.attention.plan(setup.dtype, attention_shape(setup.config, setup.shape), setup.training);
+    return context.attention.plan(setup.dtype, attention_shape(setup, setup.shape), setup.training);
 }
 
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device) {

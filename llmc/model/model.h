@@ -32,7 +32,7 @@ struct MicroBatch {
     kernels::RowsByToken<std::span<const int>> by_position{};  // for the backward pass only
 };
 
-kernels::AttentionShape attention_shape(const ModelConfig& config, const MicroBatchShape& shape);
+kernels::AttentionShape attention_shape(const ModelSetup& setup, const MicroBatchShape& shape);
 // How this model's attention is computed.
 const kernels::AttentionPlan& attention_plan(const ModelSetup& setup, const Context& context);
 

@@ -147,7 +147,7 @@ struct AttentionBackward : Operation {
 template <class T>
 bool can(kernels::AttentionMethod method, const Shape& s) {
     using namespace kernels;
-    const auto plans = attention_candidates({}, attention_methods(), dtype_of<T>, s[2], true);
+    const auto plans = attention_candidates({}, attention_methods(), dtype_of<T>, {s[0], s[3], s[1], s[2]}, true);
     return std::ranges::find(plans, method, &AttentionPlan::method) != plans.end();
 }
 

@@ -1,4 +1,5 @@
 // auto_run_test.cpp - real runs that choose what no flag gives
+#include "test/support/pattern.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -51,7 +52,9 @@ TEST_CASE("a dry run says speed, length, cost and disk, also of another machine"
                Contains(" tokens/s, measured here\n") && Contains("  length: 1.00M tokens, ") &&
                Contains(" passes over the text\n") && Contains("  cost: ") && Contains(" at 2 an hour\n") &&
                Contains("  disk: a checkpoint takes "));
-    const Texts other{"-e", "d12", "--ranks", "8", "--memory", "80G", "-d", "524288", "-x", "1000"};
+    CHECK(Pattern("tokens/s: ([0-9.]+[kM]) tokens,.*\n  length: \\1 tokens, 1:00 ")
+              .in(plan({"--max-minutes", "1", "-e", "custom:l=2,h=2,c=32"})));
+    const Texts other{"-e", "gpt3:c768", "--ranks", "8", "--memory", "80G", "-d", "524288", "-x", "1000"};
     CHECK_THAT(folder.run(Texts{"--dry-run", "--speed", "4M"} + other).exits(0),
                Contains("  speed: 4.00M tokens/s, as --speed says\n") && Contains("  length: 524M tokens, 2:11 ") &&
                Contains("  links: a rank sends and receives ") && Contains("81559") && Contains("--dtype=bf16") &&

@@ -34,15 +34,19 @@ TEST_CASE("a run within documents says so, is evaluated like it, and resumes bit
     };
     const std::string short_ones = folder.path("train_0.bin"), long_one = folder.path("long.bin");
     ShardBytes(std::vector<std::uint16_t>(4000, 'a'), 257, 256).write(long_one);
-    CHECK_THAT(plan({short_ones}), Contains("  --document-mask on: ") && Contains(" documents start in a row\n"));
+    CHECK_THAT(plan({short_ones}), Contains("  --document-mask on: ") && Contains(" documents start in a sequence\n"));
     CHECK_THAT(plan({short_ones + ":0.95", long_one + ":0.05"}), Contains("--document-mask on: "));
     CHECK_THAT(plan({short_ones + ":0.05", long_one + ":0.95"}), Contains("--document-mask off"));
 
     const Texts evaluated{"--eval-only", "-v", "250", "-e", folder.path("out"), "-o"};
-    folder.run({"--eval-only", "-e", folder.path("out"), "-j", folder.path("val_0.bin"), "-o", folder.path("same")})
+    folder.run({"--eval-only", "-e", folder.path("out"), "-j", folder.path("val_0.bin"), "--keep-best", "-o",
+                folder.path("same")})
         .exits(0);  // with the mask and the rows of its run
     const auto losses = [&](const char* of) { return folder.log(of, "val").back()["loss"].get<double>(); };
     CHECK(std::fabs(losses("same") - losses("out")) < 1e-6);
+    folder.run({"--eval-only", "-e", folder.path("out"), "-j", folder.path("val_0.bin"), "--dtype", "bf16", "-o",
+                folder.path("bf16")}).exits(0);
+    CHECK_THAT(folder.log("bf16", "start").at(0)["attention"].get<std::string>(), !Contains("not cuDNN"));  // not tried
     const std::string without = folder.run(folder.flags(evaluated + Texts{folder.path("other")})).exits(0);
     CHECK_THAT(without, Contains("note: the model of --init was trained with --document-mask"));
     CHECK(std::fabs(losses("other") - losses("out")) > 1e-4);

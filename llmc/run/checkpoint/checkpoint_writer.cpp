@@ -71,7 +71,7 @@ void add_options(OptionList& list, CheckpointSettings& s) {
         Whole{0, kMany});
     list.entry("keep-best", s.keep_best,
         "save a checkpoint after every validation with a new lowest loss, link the folder best to it, and delete the "
-        "one before unless --keep-checkpoints or --major-every keeps it; needs -o, -j and --keep-checkpoints N",
+        "one before unless --keep-checkpoints or --major-every keeps it; needs -o and -j, and no --keep-checkpoints 0",
         ByRun{});
     list.entry("y,resume", s.resume,
         "resume training from a checkpoint; auto: the newest complete one in --output-dir, or start a new run if "

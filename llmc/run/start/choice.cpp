@@ -39,7 +39,7 @@ constexpr std::int64_t kLeastSeqLen = 16, kLeastRows = 8;  // of a text: rows of
 // The length of rows: of small models in short runs, twice as much for more tokens, for bytes; 1024 for larger ones.
 constexpr std::int64_t kSeqLen = 128;
 constexpr double kTokensOfLonger = 10e6, kLargeModel = 20e6;
-// Attention within documents lowers the loss if as many start in a row: dev/results/2026-11-29-documents.md.
+// Attention within documents lowers the loss if as many start in a sequence: dev/results/2026-11-29-documents.md.
 constexpr double kDocumentsOfRow = 2;
 constexpr int kLeastSteps = 20;     // in a time
 constexpr int kLines = 100;         // of steps, on the terminal
@@ -187,11 +187,11 @@ private:
         const LengthSettings& length = settings_.length;
         if (length.steps > 0) return double(length.steps) * step;
         if (length.tokens > 0) return double(length.tokens);
-        if (length.epochs > 0) return double(length.epochs) * facts_.tokens;
+        if (length.epochs > 0 && std::isfinite(facts_.tokens)) return double(length.epochs) * facts_.tokens;
         if (length.minutes > 0) {
             if (!facts_.speed.is_known()) return {};
-            const double seconds = length.minutes * 60 * kShareOfTraining * (1 - kShareOfValidations);
-            return std::min(seconds / facts_.speed.seconds_per_token(model, seq_len, std::int64_t(step), muon()),
+            return std::min(training_seconds(length.minutes) /
+                                facts_.speed.seconds_per_token(model, seq_len, std::int64_t(step), muon()),
                             std::max(most_passes(model) * facts_.tokens, kStepsAnyway * step));
         }
         if (std::isfinite(facts_.tokens)) return kPasses * facts_.tokens;
@@ -303,7 +303,7 @@ private:
         if (facts_.document_mask)
             set("document-mask", *facts_.document_mask ? "on" : "off", kAsTrained);
         else if (starts >= kDocumentsOfRow && !facts_.is_trained && !facts_.gpu)
-            set("document-mask", "on", format("%.2g documents start in a row", starts));
+            set("document-mask", "on", format("%.2g documents start in a sequence", starts));
         else
             set("document-mask", "off");
     }
@@ -341,6 +341,8 @@ private:
 
 }  // namespace
 
+double training_seconds(double minutes) { return minutes * 60 * kShareOfTraining * (1 - kShareOfValidations); }
+
 double expected_loss(const Facts& facts, const ModelConfig& model, double tokens) {
     const double passes = tokens / facts.tokens, most = repeats_of(facts, model),
                  as_new = passes <= 1 ? tokens : facts.tokens * (1 + most * (1 - std::exp(-(passes - 1) / most)));
@@ -355,9 +357,11 @@ std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSetting
     const OptionList table = option_table(read);
     if (!table["optimizer"].is_left_to_run()) return {};
     ChosenValue chosen{"optimizer", "muon", "lower losses than AdamW at every size that was measured"};
+    const double between = kRateAt * std::sqrt(kMuon.rate);  // good rates of AdamW and of Muon
     if (facts.is_of_muon) chosen.reason = "as the run that trained the model of --init";
     else if (facts.is_trained) chosen = {"optimizer", "adamw", "as the weights of --init, most likely"};
-    if (!table["lr"].is_left_to_run()) chosen = {"optimizer", "adamw", "because --lr is given"};
+    else if (!table["lr"].is_left_to_run() && settings.schedule.curve.peak <= between)
+        chosen = {"optimizer", "adamw", "because of --lr: Muon's rates are higher"};
     RunSettings plain = all_decided({});
     const OptionList defaults = option_table(plain);
     for (std::size_t i = 0; i < table.options.size(); ++i) {

@@ -53,6 +53,9 @@ std::optional<ChosenValue> choose_optimizer(const Facts& facts, const RunSetting
 // that is too small for any model.
 Chosen choose(const Facts& facts, const RunSettings& settings);
 
+// Of a run of these minutes, without validations and what else is not training.
+double training_seconds(double minutes);
+
 // Expected validation loss, in nats per byte, after training on `tokens`.
 double expected_loss(const Facts& facts, const ModelConfig& model, double tokens);
 

@@ -187,6 +187,7 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
             if (optimizer) values.chosen->values.insert(values.chosen->values.begin(), *optimizer);
         }
         if (settings.eval_only) {
+            if (is_free("keep-checkpoints")) settings.checkpoints.keep = settings.checkpoints.keep_best;
             if (is_free("document-mask")) settings.data.document_mask = facts.document_mask == true;
             if (is_free("mask-document-start")) settings.data.mask_document_start = facts.mask_document_start;
         }
@@ -238,9 +239,10 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
     std::string text = "plan\n";
     std::optional<double> step_seconds;
     if (speed.is_known()) {
-        const double pair_share = s.dry_run.tokens_per_second > 0 ? 1 : plan.pair_share();  // --speed is of this run
-        const double each =
-            speed.seconds_per_token(plan.setup.config, s.batch.seq_len, step.positions, muon, pair_share);
+        const double each = s.dry_run.tokens_per_second > 0
+                                ? 1 / double(s.dry_run.tokens_per_second)
+                                : speed.seconds_per_token(plan.setup.config, s.batch.seq_len, step.positions, muon,
+                                                          plan.pair_share());
         step_seconds = each * double(step.positions);
         text += "  speed: " + short_text(1 / each) + " tokens/s, " + speed.source + '\n';
     } else {
@@ -249,7 +251,7 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
     std::optional<double> tokens, seconds;
     if (plan.steps.total.value_or(0) > 0) tokens = double(plan.steps.positions_in(*plan.steps.total));
     else if (step_seconds && s.length.minutes > 0)
-        tokens = s.length.minutes * 60 / *step_seconds * double(step.positions);
+        tokens = training_seconds(s.length.minutes) / *step_seconds * double(step.positions);
     if (s.length.is_timed()) seconds = s.length.minutes * 60;
     else if (tokens && step_seconds) seconds = *tokens / double(step.positions) * *step_seconds;
     text += "  length: " + (tokens ? short_text(*tokens) + " tokens" : "not known") +
@@ -263,8 +265,8 @@ std::string figures_text(const RunPlan& plan, const RunData& data, const Speed& 
     for (Sharding sharding = plan.setup.sharding; sharding.rank < sharding.ranks; ++sharding.rank)
         checkpoint += double(CheckpointWriter::copy_bytes(plan.table, sharding, plan.optimizer));
     text += "  disk: a checkpoint takes " + mebibytes(std::size_t(checkpoint)) +
-            (tokens ? ", the text that the run reads " + mebibytes(std::size_t(2 * *tokens)) +
-                          (data.files.train ? " or less" : "") : "") + '\n';
+            (tokens ? ", the text that the run reads " +
+                          mebibytes(2 * std::size_t(here > 0 ? std::min(*tokens, here) : *tokens)) : "") + '\n';
     if (tokens && *tokens > kPassesAsNew * here && data.files.vocabulary() == kGpt2Vocabulary)
         text += format("  text for one pass: dev/data/prepare fineweb --shards %.0f\n",
                        std::ceil(std::min(*tokens, kTokensOfFineweb) / kTokensOfShard) + 1);

@@ -158,7 +158,7 @@ Context open_context(const RunSettings& options, std::shared_ptr<Communicator>& 
         {.tf32 = options.precision.tf32, .bf16 = algorithms.bf16_arithmetic, .tuned = tuned.get()});
     return {std::move(placement.device), device::Stream(), std::move(matmul),
             kernels::Attention({.method = algorithms.attention, .deterministic = algorithms.deterministic,
-                                .documents = options.data.document_mask, .tuned = tuned.get()}),
+                                .tuned = tuned.get()}),
             communicator, std::move(worker), std::move(across), std::move(tuned)};
 }
 
@@ -225,7 +225,7 @@ Startup prepare_run(const RunSettings& given, ResumeSearch search, Context& cont
             return since;
         });
     tuning.choose([&] {  // before the memory plan, which depends on what attention stores
-        context.attention.choose(plan.setup.dtype, attention_shape(plan.setup.config, plan.setup.shape),
+        context.attention.choose(plan.setup.dtype, attention_shape(plan.setup, plan.setup.shape),
                                  plan.setup.training, context.stream);
         context.matmul.describe(plan.setup.dtype);
     });

@@ -18,16 +18,17 @@ using enum AttentionMethod;
 const Methods kEverything{cudnn, flash, plain}, kWithoutCudnn{flash, plain}, kCpu{plain};
 
 Names candidates(const AttentionSettings& settings, const Methods& build, DType dtype, int head_size,
-                 bool backward = true, const std::function<int(CudnnPass)>& plans = {}) {
+                 bool backward = true, const std::function<int(CudnnPass)>& plans = {}, bool documents = false) {
     Names names;
-    for (const AttentionPlan& plan : attention_candidates(settings, build, dtype, head_size, backward, plans)) {
+    const AttentionShape shape{1, 64, 1, head_size, documents};
+    for (const AttentionPlan& plan : attention_candidates(settings, build, dtype, shape, backward, plans)) {
         CHECK((plan.backward == backward && plan.method != automatic));
         names.push_back(plan.name());
     }
     return names;
 }
 std::string refusal(AttentionMethod asked, const Methods& build, DType dtype, int head_size, bool documents = false) {
-    return test::error_of([&] { candidates({.method = asked, .documents = documents}, build, dtype, head_size); },
+    return test::error_of([&] { candidates({.method = asked}, build, dtype, head_size, true, {}, documents); },
                           Blame::input);
 }
 
@@ -64,16 +65,16 @@ TEST_CASE("attention requested by name is used or refused, never replaced",
 }
 
 TEST_CASE("cuDNN does not compute attention within documents", "[attention][attention_choice][documents][one_order]") {
-    CHECK(candidates({.documents = true}, kEverything, DType::bf16, 64) == Names{"flash", "plain"});
+    CHECK(candidates({}, kEverything, DType::bf16, 64, true, {}, true) == Names{"flash", "plain"});
     CHECK_THAT(refusal(cudnn, kEverything, DType::bf16, 64, true),
                test::StartsWith("--attention is \"cudnn\"; expected auto, flash or plain with --document-mask: ") &&
                    test::EndsWith("; omit one of the flags"));
     if (attention_methods().size() == 1) return;
-    const std::string text = Attention({.documents = true}).plan(DType::bf16, {1, 64, 1, 64}, true).text;
+    const std::string text = Attention().plan(DType::bf16, {1, 64, 1, 64, true}, true).text;
     CHECK_THAT(text, test::StartsWith("flash (mma.sync), selected by auto"));
     CHECK((text.find("; not cuDNN: ") != text.npos) == (attention_methods().size() == 3));
-    const Attention by_name({.method = flash, .documents = true});
-    CHECK(by_name.plan(DType::bf16, {1, 64, 1, 64}, true).text == "flash (mma.sync)");
+    const Attention by_name({.method = flash});
+    CHECK(by_name.plan(DType::bf16, {1, 64, 1, 64, true}, true).text == "flash (mma.sync)");
 }
 
 TEST_CASE("cuDNN has a deterministic and a nondeterministic backward pass, and pairs of plans",

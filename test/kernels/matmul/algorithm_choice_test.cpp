@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "kernels/matmul/algorithm_choice.h"
+#include "kernels/matmul/matmul.h"
 #include "kernels/matmul/rehearsal.h"
 #include "test/support/support.h"
 
@@ -168,6 +169,24 @@ TEST_CASE("a stored form without an algorithm selects the library's first of tha
     fake.cudnn = {7, 8};
     CHECK(forced("cudnn-gelu") == ChosenAlgorithm{kCudnn, {7}});
     CHECK(forced("fused-residual") == ChosenAlgorithm{kFused, {9}});  // which the product has not
+}
+
+TEST_CASE("a product that was planned before it could be timed is timed after replan()", "[matmul][tuning]") {
+    if (!Matmul::chooses_by_shape()) return;
+    TunedAlgorithms tuned;
+    Matmul matmul({.tuned = &tuned});
+    const auto in = test::on_device(std::vector<float>(64)), weight = test::on_device(std::vector<float>(64)),
+               out = test::poisoned<float>(64);
+    const auto timed_after_a_product = [&] {
+        matmul.forward<float>({out.span(), {}, in.span(), weight.span(), {}, 8, 8, 8}, nullptr);
+        device::sync(nullptr);
+        return count(tuned.timed());
+    };
+    CHECK(timed_after_a_product() == 0);
+    tuned.timing = true;
+    CHECK(timed_after_a_product() == 0);
+    matmul.replan();
+    CHECK(timed_after_a_product() == 1);
 }
 
 TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[matmul][tuning][host_time]") {

@@ -116,7 +116,8 @@ TEST_CASE("every flag that is auto gets a value that is accepted, whatever is gi
 }
 
 TEST_CASE("given values stay, and the others follow them", "[choice]") {
-    CHECK(chosen(facts_of_text(), {"-l", "1e-3"})["optimizer"] == "adamw");
+    for (const auto& [rate, optimizer] : {std::pair("6.7e-3", "adamw"), {"6.8e-3", "muon"}})
+        CHECK(chosen(facts_of_text(), {"-l", rate})["optimizer"] == optimizer);
     CHECK(chosen(facts_of_text(), {"-l", "1e-3", "--muon-momentum", "0.8"})["optimizer"] == "muon");
     CHECK(chosen(facts_of_text(), {"--onebit-bits", "32", "-x", "9"})["optimizer"] == "onebit-adam");
     CHECK(chosen(facts_of_text(), {"-l", "1e-3"}).count("lr") == 0);
@@ -165,6 +166,7 @@ TEST_CASE("attention stays within documents if rows hold several, and in a model
     CHECK(chosen(trained, flags).count("mask-document-start") == 0);
     trained.is_of_muon = trained.mask_document_start = true;
     CHECK(chosen(trained, flags)["optimizer"] == "muon");
+    CHECK(chosen(trained, {"--max-minutes", "3", "-l", "1e-3"})["optimizer"] == "muon");
     CHECK(chosen(trained, flags)["mask-document-start"] == "on");
 }
 
@@ -177,7 +179,9 @@ TEST_CASE("a text or a budget that is too small for any model is refused", "[cho
     Facts unknown = facts_of_text();
     unknown.tokens = INFINITY;
     CHECK_THAT(refusal(unknown, {}), StartsWith("--init is auto, and no file matches --train-data; expected"));
-    unknown.speed = {};
+    unknown.model = model_by_name("d12", 50257).config;
+    CHECK(chosen(unknown, {"-e", "d12", "--epochs", "2"})["weight-decay"] == "0.1");
+    unknown.model.reset(), unknown.speed = {};
     CHECK_THAT(refusal(unknown, {"--max-minutes", "9"}), Contains("--peak-tflops"));
 }
 
