@@ -24,7 +24,7 @@ constexpr double kBigramPower = 0.87, kZstdPower = 0.5, kFloor = 0.253, kScale =
 constexpr double kTokensOfOneLayer = 4e6, kOneLayer = 1.03;
 // Tokens of a step, and AdamW's rate, at this point; the powers of tokens of the run, tokens of a step and parameters
 // of blocks.
-constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 2500, kRateAt = 3e-3;
+constexpr double kModelAt = 0.79e6, kTokensAt = 4e6, kStepAt = 3500, kRateAt = 3e-3;
 constexpr double kStepPower = 0.383, kRateOfStep = 0.5, kLargestStep = 2, kRateOfSmall = 0.12, kRateOfLarge = 0.3;
 constexpr double kTokensOfParameter = 8;  // at least, where time is no limit: as the best models of a time have
 constexpr double kTrainedRate = 0.1;  // of a trained model: as GPT was fine-tuned (configs/finetune.json)
