@@ -68,10 +68,8 @@ TEST_CASE("batch schedules that cannot be are refused", "[run][batch_schedule]")
         of("0:192,0:384", "entry 2: its first token is 0; expected 1 or more"),
         of("0:192,1k:384,900:768", "entry 3: its first token is 900; expected 1001 or more"),
         of("0:0", "entry 1 is \"0\"; expected a whole number from 1"),
-        of("0:-192", "entry 1 is \"-192\"; expected a whole number from 1"),
         of("0:192,1k:99999999999999999999", "entry 2 is \"99999999999999999999\"; expected"),
         of("0:200", "a size of --batch-schedule is 200; expected a multiple of"),
-        of("0:192,1k:200", "a size of --batch-schedule is 200; expected a multiple of"),
         of("0:192,1M:384", "expected sizes that begin within the 10 steps"),
         of("0:192,10:384,20:768", "the size from 10 tokens on is without a step"),
         of(many, "entry 101 is too many; expected at most 100 entries"),
@@ -89,20 +87,15 @@ TEST_CASE("options that outer steps cannot have are refused", "[run][outer]") {
     const Texts one_worker{"--dry-run", "--ranks", "2", "--outer-workers", "1"};
     check_refusals(folder, {"-x", "13", "-d", "384", "--outer-steps", "4", "--outer-start-step", "3"}, {
         {{"--outer-lr", "0"}, {"--outer-lr is \"0\"; expected auto, or a number from 1e-06 to 2"}},
-        {{"--outer-lr", "2.5"}, {"--outer-lr is \"2.5\"; expected"}},
-        {{"--outer-momentum", "1"}, {"--outer-momentum is \"1\"; expected"}},
-        {{"--outer-steps", "-1"}, {"--outer-steps is \"-1\"; expected"}},
         {{"--outer-steps", "0", "--outer-start-step", "0", "--outer-lr", "0.5"},
          {"--outer-lr is set with --outer-steps 0; expected --outer-steps above 0; set that, or --outer-lr=auto"}},
         {{"--outer-start-step", "13"}, {"--outer-start-step is 13; expected less than the 13 steps of the run"}},
         {{"--outer-bits", "8"}, {"--outer-bits is 8; expected 32, 4 or 1"}},
         {{"--outer-bits", "4"}, {"--outer-bits is 4; expected 32 with one worker"}},
         {{"--outer-bits", "1", "--outer-errors"}, {"--outer-errors is set with --outer-bits 1; expected"}},
-        {{"--outer-error-decay", "1.5"}, {"--outer-error-decay is \"1.5\"; expected"}},
         {{"--outer-error-decay", "0.5"},
          {"--outer-error-decay is set without errors that are carried over; expected --outer-errors, or "
           "--outer-bits 1; set one of them, or --outer-error-decay 0.9"}},
-        {{"--outer-lr", "x"}, {"--outer-lr is \"x\"; expected auto, or a number from 1e-06 to 2"}},
         {{"-z", "1"},
          {"--zero-stage is 1; expected 0 with --outer-steps: each rank is a worker of its own, which has "
           "nothing to shard; use -z 0\n"}},

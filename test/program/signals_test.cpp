@@ -41,7 +41,7 @@ struct LongRun : TrainingFolder {
 };
 
 // Of what takes a second or two on an idle machine.
-int end_of(Process& process) { return process.exit_code(20s); }
+int end_of(Process& process) { return process.exit_code(120s); }
 
 // The script for one node, two ranks. `before`: shell commands to run first.
 Process start_script(const TrainingFolder& folder, const Texts& flags, const std::string& before = "",
@@ -84,11 +84,13 @@ TEST_CASE("only a second Ctrl-C, a second later, ends the run without saving, an
     // Steps of 100,000 micro-batches, of which 1000 take 0.5 to 2 s.
     Process process = run.start(run.flags_with({"-v", "1000", "-d", "6400000", "--pad-last"}));
     REQUIRE(run.logs("val"));  // so the first step is under way
+    const auto first = std::chrono::steady_clock::now();
     process.signal(SIGINT);
     std::this_thread::sleep_for(300ms);
     process.signal(SIGINT);
     process.signal(SIGTERM);
-    std::this_thread::sleep_for(800ms);
+    if (std::chrono::steady_clock::now() - first > 700ms) skip("this machine is too busy to press Ctrl-C twice");
+    std::this_thread::sleep_for(1800ms);
     process.signal(SIGTERM);
     std::this_thread::sleep_for(50ms);
     CHECK(run.log("out", "end").empty());
@@ -167,21 +169,19 @@ TEST_CASE("SIGUSR2 saves, and the run continues", "[run]") {
     Process process = run.start(run.flags_with({}));
     REQUIRE(run.logs("step"));
     const auto saved = [&] { return run.log("out", "checkpoint").size(); };
-    const auto first = std::chrono::steady_clock::now();
     process.signal(SIGUSR2);
-    REQUIRE(run.logs("checkpoint"));
+    std::this_thread::sleep_for(100ms);
     process.signal(SIGUSR2);  // the same request again, because ranks receive it one after the other
-    const bool in_time = std::chrono::steady_clock::now() - first < 500ms;  // a busy machine may take longer
+    REQUIRE(run.logs("checkpoint"));
     CHECK(run.continues());
-    const std::size_t before = saved();
-    CHECK((before == 1 || !in_time));
     std::this_thread::sleep_for(1100ms);
+    CHECK(saved() == 1);
     process.signal(SIGUSR2);
-    CHECK(comes_true([&] { return saved() == before + 1; }));
+    CHECK(comes_true([&] { return saved() == 2; }));
     process.signal(SIGTERM);
     CHECK(end_of(process) == 128 + SIGTERM);
     run.check_saved();
-    CHECK(saved() == before + 2);
+    CHECK(saved() == 3);
 }
 
 TEST_CASE("a run, or its script, continues if the reader of its output is gone, or never existed",
@@ -246,7 +246,7 @@ TEST_CASE("the script repeats a request to end, and kills only on a second Ctrl-
     std::this_thread::sleep_for(50ms);
     script.signal(SIGTERM);
     if (never) {
-        std::this_thread::sleep_for(1200ms);
+        std::this_thread::sleep_for(2500ms);
         CHECK_FALSE(script.ended());
         script.signal(SIGINT);
     }

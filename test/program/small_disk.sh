@@ -80,7 +80,7 @@ rm -rf "$disk/a"
 for try in 1 2 3; do
     (
         until ls -d "$disk/b/".step_*.partial >/dev/null 2>&1; do :; done
-        dd if=/dev/zero of="$disk/filler" bs=4k 2>/dev/null || true
+        exec dd if=/dev/zero of="$disk/filler" bs=4k 2>/dev/null
     ) &
     filler=$!
     train '[01]' "$disk/b"

@@ -78,9 +78,9 @@ ranks_on() {
 victim=$(ranks_on "$host_b" | head -n 1)
 [ -n "$victim" ] || wrong "no rank on the second host: $(cat "$work/killed.txt")"
 kill -KILL "$victim"
-began=$SECONDS
 if wait "$launcher"; then wrong "a run whose rank was killed ended with exit code 0"; fi
-while [ -n "$(ranks_on "$host_a")$(ranks_on "$host_b")" ] && [ $((SECONDS - began)) -lt 10 ]; do sleep 0.1; done
-[ -z "$(ranks_on "$host_a")$(ranks_on "$host_b")" ] || wrong "ranks still run 10 s after one was killed"
+began=$SECONDS
+while [ -n "$(ranks_on "$host_a")$(ranks_on "$host_b")" ] && [ $((SECONDS - began)) -lt 30 ]; do sleep 0.1; done
+[ -z "$(ranks_on "$host_a")$(ranks_on "$host_b")" ] || wrong "ranks still run 30 s after one was killed"
 echo "two hosts and one host: 20 losses and the weights are bit-identical; compressed runs resume bit-identical; an" \
     "error names both hosts; a killed rank ends the run on both"

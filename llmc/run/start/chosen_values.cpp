@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kTokensOfSample = 300000;
 constexpr double kPassesAsNew = 4, kTokensOfFineweb = 1e10, kTokensOfShard = 1e8;  // as dev/data/prepare writes them
-constexpr double kAccuracy = 0.08;  // of the expected loss: dev/results/2026-11-28-auto.md
+constexpr double kAccuracy = 0.13;  // of the expected loss, at most: dev/results/2026-11-28-auto.md
 
 // What part of the tokens that a run reads is of each shard.
 std::vector<double> shares_of(const ShardSet& shards) {

@@ -190,19 +190,19 @@ TEST_CASE("a product that was planned before it could be timed is timed after re
 }
 
 TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[matmul][tuning][host_time]") {
-    FakeLibrary fake({.fused = {2, 4}, .bare = {90, 45}, .unsteady = {2, 4}});
+    FakeLibrary fake({.fused = {2, 42}, .bare = {125, 85}, .unsteady = {2, 42}});
     TunedAlgorithms tuned;
     tuned.timing = true;
-    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {45}});
+    CHECK(choose_algorithm(kShape, fake, &tuned, nullptr) == ChosenAlgorithm{kBare, {85}});
     fake.unsteady = {2};
     TunedAlgorithms others;
     others.timing = true;
-    CHECK(choose_algorithm(kShape, fake, &others, nullptr) == ChosenAlgorithm{kFused, {4}});
+    CHECK(choose_algorithm(kShape, fake, &others, nullptr) == ChosenAlgorithm{kFused, {42}});
     CHECK_THAT(others.timed().at("lib 1").at(kShape.problem()).why,
                test::EndsWith("; 1 faster, but not bit-identical when repeated"));
 
     fake.bare = {30};
-    fake.unsteady = {2, 4, 30};
+    fake.unsteady = {2, 42, 30};
     TunedAlgorithms none;
     none.timing = true;
     CHECK(choose_algorithm(kShape, fake, &none, nullptr) == ChosenAlgorithm{kFused, {2}});
