@@ -121,6 +121,7 @@ public:
         chosen_.model = best.model;
         chosen_.tokens = best.tokens;
         chosen_.seconds = best.seconds;
+        chosen_.is_assumed = !tokens_of(best.model, best.seq_len, double(best.step_tokens));
         if (std::isfinite(facts_.tokens) && !facts_.model && is_free("lr"))
             chosen_.loss = std::min(best.loss, std::log(double(facts_.vocabulary)) / facts_.bytes_per_token);
         report(best);

@@ -41,6 +41,7 @@ struct Chosen {
     std::vector<ChosenValue> values;  // of every flag that is auto, in the order of the report
     ModelConfig model;
     double tokens = 0;                       // of the run
+    bool is_assumed = false;                 // as nothing says how many
     std::optional<double> seconds{};         // of its training; empty: the speed is not known
     std::optional<double> loss{};            // expected, in nats per byte; empty: no data, or a trained model
     // Of the next larger and the next smaller size, relative to it.

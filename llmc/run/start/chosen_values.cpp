@@ -207,6 +207,7 @@ StartupItem chosen_item(const ChosenValues& values) {
         lines += " for " + clock_text(*chosen.seconds) + " at " + short_text(chosen.tokens / *chosen.seconds) +
                  " tokens/s";
     lines += ": " + short_text(chosen.tokens) + " tokens";
+    if (chosen.is_assumed) lines += ", an assumption, as there are no data";
     if (std::isfinite(facts.tokens)) lines += format(", %.3g passes", chosen.tokens / facts.tokens);
     lines += " (what is given stays)\n";
     std::vector<std::string> others;

@@ -180,7 +180,9 @@ TEST_CASE("a text or a budget that is too small for any model is refused", "[cho
     unknown.tokens = INFINITY;
     CHECK_THAT(refusal(unknown, {}), StartsWith("--init is auto, and no file matches --train-data; expected"));
     unknown.model = model_by_name("d12", 50257).config;
-    CHECK(chosen(unknown, {"-e", "d12", "--epochs", "2"})["weight-decay"] == "0.1");
+    Chosen assumed;
+    CHECK(chosen(unknown, {"-e", "d12", "--epochs", "2"}, &assumed)["weight-decay"] == "0.1");
+    CHECK(assumed.is_assumed);
     unknown.model.reset(), unknown.speed = {};
     CHECK_THAT(refusal(unknown, {"--max-minutes", "9"}), Contains("--peak-tflops"));
 }
