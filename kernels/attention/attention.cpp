@@ -309,22 +309,14 @@ void Attention::replan() { state_->plans.clear(); }
 
 std::string Attention::library() const { return state_->library(); }
 
-namespace {
-template <class Op> AttentionShape shape_of(const Op& op) {
-    AttentionShape shape = op.shape;
-    shape.documents |= !op.starts.empty();
-    return shape;
-}
-}  // namespace
-
 template <class T>
 void Attention::forward(const AttentionForward<T>& op, StreamRef stream) {
-    state_->forward(plan(dtype_of<T>, shape_of(op), false), op, stream);
+    state_->forward(plan(dtype_of<T>, op.shape, false), op, stream);
 }
 
 template <class T>
 void Attention::backward(const AttentionBackward<T>& op, StreamRef stream) {
-    state_->backward(plan(dtype_of<T>, shape_of(op), true), op, stream);
+    state_->backward(plan(dtype_of<T>, op.shape, true), op, stream);
 }
 
 template void Attention::forward(const AttentionForward<float>&, StreamRef);

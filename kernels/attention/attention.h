@@ -26,7 +26,7 @@ namespace kernels {
 
 struct AttentionShape {
     int batch, seq_len, heads, head_size;
-    bool documents = false;  // rows may have several, also if `starts` is empty; not by cuDNN, which has whole rows
+    bool documents = false;  // rows may have several, which only then have starts; excludes cuDNN
     std::size_t sequences() const { return std::size_t(batch) * heads; }
     std::size_t rows() const { return sequences() * seq_len; }
     std::size_t elements() const { return rows() * head_size; }

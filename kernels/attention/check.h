@@ -19,6 +19,7 @@ void check_attention(const Op<T>& op) {
     require_size("attention's qkv", op.qkv, 3 * elements, "batch * seq_len * 3 * heads * head_size");
     require_size("attention's out", op.out, elements, "batch * seq_len * heads * head_size");
     require_size("attention's logsumexp", op.logsumexp, rows, "batch * heads * seq_len");
+    require(op.starts.empty() || shape.documents, "the starts of documents", op.starts.size(), "none in whole rows");
     if (!op.starts.empty())
         require_size("attention's starts", op.starts, std::size_t(shape.batch) * shape.seq_len, "batch * seq_len");
     if constexpr (requires { op.dqkv; }) {

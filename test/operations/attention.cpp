@@ -15,7 +15,7 @@ struct AttentionSizes : kernels::AttentionShape {
     int document;  // mean length; 0: rows are whole
     std::vector<int> starts = random_starts(batch, seq_len, document);
     explicit AttentionSizes(const Shape& s)
-        : AttentionShape{s[0], s[3], s[1], s[2]}, document(s.size() > 6 ? s[6] : 0) {}
+        : AttentionShape{s[0], s[3], s[1], s[2], s.size() > 6 && s[6] > 0}, document(s.size() > 6 ? s[6] : 0) {}
     double flops() const { return 2.0 * double(rows()) * seq_len * head_size; }
     int first_key(std::size_t sequence, int query) const {
         return starts[sequence / heads * seq_len + std::size_t(query)];

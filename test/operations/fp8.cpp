@@ -96,9 +96,8 @@ struct Fp8Product : Operation {
             for (int j = 0; j < n; ++j) {
                 Products<N> sum;
                 for (int i = 0; i < k; ++i) sum.add(a[row * k + i], b[std::size_t(j) * k + i]);
-                // On Hopper tensor cores cut the sum to about 13 bits of its fraction after every 32 products.
-                const double cut = device::is_gpu() ? 0x1p-12 * (1 + k / 32.0) * std::sqrt(k) : 0;
-                const N product = v.with_error(sum.result(k), cut) *
+                // Partial sums in tensor cores have about 14 bits on Hopper.
+                const N product = v.with_error(sum.result(k), device::is_gpu() ? 0x1p-12 * std::sqrt(k) : 0) *
                                   N(fa[0]) * N(fb[0]) * N(factor);
                 y[row * n + j] = add ? N(y[row * n + j]) + product : product;
             }

@@ -414,8 +414,8 @@ TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][re
     }
     CAPTURE(ranks, outer, killed);
     REQUIRE(exit_code == 0);
+    CHECK(killed >= kills / 3);
     CHECK(fs::read_symlink(folder.path("killed/best")) == fs::read_symlink(folder.path("whole/best")));
     CHECK(bytes_of(folder.step("killed", steps)) == bytes_of(folder.step("whole", steps)));
     CHECK(steps_of(folder, "killed") == steps_of(folder, "whole"));
-    if (killed < kills / 3) skip("this machine is too fast to be interrupted often");
 }

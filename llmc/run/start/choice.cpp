@@ -107,13 +107,11 @@ public:
             }
             require(!all.empty(), "the memory for a model", mebibytes(std::size_t(facts_.memory)),
                     "enough for the smallest model", "set --init and --micro-batch");
-            bool has_larger = false;
             if (!settings_.length.is_timed())  // nothing else limits the size
-                has_larger = std::erase_if(all, [&](const Candidate& one) {
+                is_limited_ = std::erase_if(all, [&](const Candidate& one) {
                     return parameters_of(one.model) * kTokensOfParameter > one.tokens && &one != &all.front();
                 }) > 0;
             const auto found = std::ranges::min_element(all, {}, &Candidate::loss);
-            is_limited_ = has_larger && found + 1 == all.end();
             best = *found;
             if (found + 1 != all.end()) chosen_.larger = (found + 1)->loss - best.loss;
             if (found != all.begin()) chosen_.smaller = (found - 1)->loss - best.loss;
@@ -258,7 +256,7 @@ private:
             if (chosen_.larger && chosen_.smaller) reason += ", ";
             if (chosen_.smaller)
                 reason += format("one size down %s%.2g higher", chosen_.larger ? "" : "would end ", *chosen_.smaller);
-            if (is_limited_)
+            if (is_limited_ && !chosen_.larger)
                 reason += format("; larger ones want a longer run: %g tokens for each parameter", kTokensOfParameter);
             set("init", best.name, reason);
         }
@@ -337,7 +335,7 @@ private:
     RunSettings read_;  // for the table
     OptionList table_;
     Chosen chosen_{};
-    bool is_limited_ = false;  // larger models are not considered
+    bool is_limited_ = false;  // some models are too large for the length
 };
 
 }  // namespace

@@ -187,7 +187,7 @@ ChosenValues choose_values(RunSettings& settings, const RunFiles& files, const S
             if (optimizer) values.chosen->values.insert(values.chosen->values.begin(), *optimizer);
         }
         if (settings.eval_only) {
-            if (is_free("keep-checkpoints")) settings.checkpoints.keep = settings.checkpoints.keep_best;
+            if (is_free("keep-checkpoints")) settings.checkpoints.keep = settings.checkpoints.keep_best ? 1 : 0;
             if (is_free("document-mask")) settings.data.document_mask = facts.document_mask == true;
             if (is_free("mask-document-start")) settings.data.mask_document_start = facts.mask_document_start;
         }

@@ -14,7 +14,8 @@ template <class T> struct Passes {
 };
 // Both passes; positions from `changed` on have other, huge values: of whole rows so large that their scores overflow.
 template <class T>
-Passes<T> run(AttentionMethod method, const AttentionShape& shape, int changed, const std::vector<int>& starts = {}) {
+Passes<T> run(AttentionMethod method, AttentionShape shape, int changed, const std::vector<int>& starts = {}) {
+    shape.documents = !starts.empty();
     const bool only = kernels::attention_methods().size() == 1;  // on a CPU it cannot be named
     Attention attention({.method = only ? AttentionMethod::automatic : method});
     auto qkv = normal<T>(3 * shape.elements(), 6), dout = normal<T>(shape.elements(), 7);

@@ -75,15 +75,13 @@ TEST_CASE("the head in fp8 has the values of its definition", "[fp8][model]") {
     CHECK(first_of<float>(head.scales, 0, 4) == std::vector<double>{64, 1024, 1.0 / 64, 1.0 / 1024});
     CHECK(first_of<e4m3>(head.x, 0, 8) == std::vector<double>{104, 18, 15, -128, -128, -16, 64, 52});
     CHECK(first_of<e4m3>(head.weight, 3 * kChannels, 8) == std::vector<double>{88, 208, 20, 208, 88, 24, -288, -288});
-    // On Hopper fp8 products lose what is 2^-13 of their largest one.
-    const bool cut = device::is_gpu(), cut_logits = cut && want.fp8 == Fp8::head;
-    CHECK(largest_error(first_of<float>(act.losses, 0, kRows), want.losses) <= (cut_logits ? 1e-3 : 1e-6));
-    if (!cut_logits) CHECK(first_of<e5m2>(head.dlogits, 0, kVocabulary) == want.g);
-    CHECK(largest_error(first_of<bf16>(act.dnormed, 0, 8), want.dx) <= (cut ? 1e-3 : 1e-8));
+    CHECK(largest_error(first_of<float>(act.losses, 0, kRows), want.losses) <= 1e-6);
+    CHECK(first_of<e5m2>(head.dlogits, 0, kVocabulary) == want.g);
+    CHECK(largest_error(first_of<bf16>(act.dnormed, 0, 8), want.dx) <= 1e-8);
     double sum = 0, squares = 0;
     for (const float dw : dweight.download(stream)) sum += dw, squares += double(dw) * dw;
-    CHECK(std::fabs(sum - want.sum) <= (cut ? 5e-3 : 1e-6));
-    CHECK(std::fabs(squares - want.squares) <= (cut ? 5e-3 : 1e-6));
+    CHECK(std::fabs(sum - want.sum) <= 1e-6);
+    CHECK(std::fabs(squares - want.squares) <= 1e-6);
 }
 
 // Of fewer than 8 rows the transposed gradients take more memory than the logits that they overwrite.
